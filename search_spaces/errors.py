@@ -1,0 +1,32 @@
+"""Errors a user can act on.
+
+They live in the lowest layer so that every package can raise them; only the command line prints them.
+"""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class UserError(Exception):
+    """A wrong input: one sentence that names the value, and a hint that says what to do.
+
+    The command line prints both and exits with `exit_code`; any other exception keeps its traceback.
+    """
+
+    exit_code = 1
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class UnknownNameError(UserError):
+    """A name that is in no table; the hint gives the closest known names."""
+
+    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+        names = sorted(known)
+        close = get_close_matches(name, names, n=3, cutoff=0.5)
+        hint = f"did you mean {' or '.join(repr(c) for c in close)}?" if close else f"known: {', '.join(names)}"
+        super().__init__(f"unknown {kind} {name!r} (known: {', '.join(names)})" if close else f"unknown {kind} {name!r}", hint)
+        self.kind = kind
+        self.name = name
