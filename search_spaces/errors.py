@@ -27,6 +27,8 @@ class UnknownNameError(UserError):
         names = sorted(known)
         close = get_close_matches(name, names, n=3, cutoff=0.5)
         hint = f"did you mean {' or '.join(repr(c) for c in close)}?" if close else f"known: {', '.join(names)}"
-        super().__init__(f"unknown {kind} {name!r} (known: {', '.join(names)})" if close else f"unknown {kind} {name!r}", hint)
+        super().__init__(
+            f"unknown {kind} {name!r} (known: {', '.join(names)})" if close else f"unknown {kind} {name!r}", hint
+        )
         self.kind = kind
         self.name = name

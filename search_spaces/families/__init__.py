@@ -1,0 +1,15 @@
+"""The table of block families. A new one is a file beside these and a line here."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from search_spaces.blocks import BlockFamily
+from search_spaces.families.ends import HEAD, STEM
+from search_spaces.families.fused import FUSED
+from search_spaces.families.mbconv import MBCONV
+from search_spaces.families.rep import REP
+from search_spaces.families.residual import BASIC, BOTTLENECK
+
+FAMILIES: Mapping[str, BlockFamily] = MappingProxyType(
+    {family.name: family for family in (STEM, HEAD, MBCONV, FUSED, BASIC, BOTTLENECK, REP)}
+)

@@ -1,0 +1,39 @@
+"""MBConv: the inverted residual of MobileNetV2 with optional squeeze-and-excitation.
+
+Sandler et al. 2018 (https://arxiv.org/abs/1801.04381); Howard et al. 2019 (https://arxiv.org/abs/1905.02244).
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from search_spaces.blocks import BlockColumns, BlockFamily, BlockSpec, Conv, round_channels, squeeze_excite
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+def _layers(b: BlockColumns) -> Sequence[Conv]:
+    mid = round_channels(b.in_channels * b.expansion)
+    h, w = -(-b.height // b.stride), -(-b.width // b.stride)
+    return [
+        Conv(b.in_channels, mid, height=b.height, width=b.width),
+        Conv(mid, mid, b.kernel, b.stride, mid, b.height, b.width),
+        *squeeze_excite(mid, b.se),
+        Conv(mid, b.out_channels, height=h, width=w),
+    ]
+
+
+def _build(spec: BlockSpec) -> "nn.Module":
+    from search_spaces.modules import ConvBn, Residual, SqueezeExcite, sequential
+
+    mid = int(round_channels(spec.in_channels * spec.expansion))
+    body = sequential(
+        ConvBn(spec.in_channels, mid, activation=spec.activation),
+        ConvBn(mid, mid, spec.kernel, spec.stride, groups=mid, activation=spec.activation),
+        SqueezeExcite(mid) if spec.se else None,
+        ConvBn(mid, spec.out_channels),
+    )
+    return Residual(body) if spec.stride == 1 and spec.in_channels == spec.out_channels else body
+
+
+MBCONV = BlockFamily("mbconv", frozenset({"kernel", "expansion", "se"}), (3.0, 4.0, 6.0), _layers, _build)

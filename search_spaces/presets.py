@@ -1,0 +1,68 @@
+"""The tables of the bundled staged spaces."""
+
+from collections.abc import Mapping
+
+from search_spaces.architecture import Option
+from search_spaces.staged import SpaceTable, StageTable
+
+
+def _uniform(
+    stem: int, family: str | None, widths: tuple[int, ...], depths: tuple[int, ...], **options: Option
+) -> Mapping[str, Option]:
+    """An anchor whose stages share all options but width and depth."""
+    anchor: dict[str, Option] = {"stem.width": stem}
+    for stage, (width, depth) in enumerate(zip(widths, depths, strict=True), start=1):
+        anchor |= {f"stage{stage}.{short}": option for short, option in options.items()}
+        anchor |= {f"stage{stage}.width": width, f"stage{stage}.depth": depth}
+        if family is not None:
+            anchor[f"stage{stage}.family"] = family
+    return anchor
+
+
+_DENSE_STAGES = (
+    StageTable((32, 48, 64, 96), (1, 2, 3)),
+    StageTable((48, 64, 96, 128), (1, 2, 3, 4)),
+    StageTable((96, 128, 192, 256), (1, 2, 3, 4, 6)),
+    StageTable((160, 256, 384, 512), (1, 2, 3)),
+)
+
+MOBILE = SpaceTable(
+    name="mobile",
+    families=("mbconv",),
+    stem_widths=(16, 24, 32),
+    stages=(
+        StageTable((16, 24, 32, 40), (1, 2, 3)),
+        StageTable((24, 32, 48, 64), (1, 2, 3, 4)),
+        StageTable((64, 80, 96, 128), (1, 2, 3, 4, 6)),
+        StageTable((96, 160, 192, 256), (1, 2, 3, 4)),
+    ),
+    anchors=(
+        _uniform(32, None, (24, 32, 96, 160), (2, 3, 6, 3), expansion="high", kernel=3),  # like MobileNetV2
+        _uniform(16, None, (24, 48, 96, 160), (2, 3, 4, 3), expansion="medium", kernel=5, se=1, act="hardswish"),
+    ),
+)
+
+_DENSE_ANCHORS = (
+    _uniform(32, "basic", (64, 96, 192, 384), (1, 1, 1, 1)),  # like ResNet-10, 3/4 wide
+    _uniform(32, "basic", (64, 128, 256, 512), (1, 1, 1, 1)),  # like ResNet-10
+    _uniform(32, "rep", (48, 96, 192, 384), (2, 3, 4, 1)),  # like a small RepVGG
+)
+
+DENSE = SpaceTable(
+    name="dense",
+    families=("basic", "bottleneck", "fused", "rep"),
+    stem_widths=(16, 32, 48, 64),
+    stages=_DENSE_STAGES,
+    anchors=_DENSE_ANCHORS,
+)
+
+MIXED = SpaceTable(
+    name="mixed",
+    families=("mbconv", "fused", "basic", "bottleneck", "rep"),
+    stem_widths=(16, 32, 48, 64),
+    stages=_DENSE_STAGES,
+    anchors=(
+        *_DENSE_ANCHORS,
+        _uniform(32, "mbconv", (32, 48, 96, 160), (2, 3, 4, 2), expansion="medium", kernel=3),  # like MobileNetV2
+    ),
+)

@@ -1,0 +1,198 @@
+"""What every search space can do; a concrete space adds canonical form, blocks and `build`."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from search_spaces.architecture import Architecture, Decision, Option, parse_architecture_json
+from search_spaces.blocks import BlockSpec
+from search_spaces.errors import UnknownNameError, UserError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+Choices = NDArray[np.int64]
+"""Integer array (n, decisions): row = architecture, entry = index of the chosen option."""
+
+
+class Trial(Protocol):
+    """The part of `optuna.Trial` that a space needs; keeps this package free of Optuna."""
+
+    def suggest_categorical(self, name: str, choices: Sequence[Option]) -> Option: ...
+
+
+class SearchSpace(ABC):
+    """A table of named decisions, and the networks they stand for.
+
+    Everything that touches many architectures works on an integer array `(n, decisions)`, so that a
+    million candidates are sampled, varied and encoded in seconds. Arrays returned are canonical:
+    decisions without influence on the network hold one fixed value.
+
+    `allowed` restricts a space (say, to the resolutions a data set supports) without changing its
+    decisions, so keys of a restricted space stay valid in the whole one.
+    """
+
+    name: str
+
+    def __init__(
+        self, name: str, decisions: Sequence[Decision], allowed: Sequence[Sequence[int]] | None = None
+    ) -> None:
+        self.name = name
+        self.decisions = tuple(decisions)
+        self.allowed: tuple[tuple[int, ...], ...] = (
+            tuple(tuple(range(len(d.options))) for d in self.decisions)
+            if allowed is None
+            else tuple(tuple(a) for a in allowed)
+        )
+
+    # -- to be given by the concrete space ---------------------------------------------------
+
+    @abstractmethod
+    def canonical(self, choices: Choices) -> Choices:
+        """The same networks with each inactive decision at its one canonical value. Shape kept."""
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """Exact number of distinct (canonical) architectures."""
+
+    @abstractmethod
+    def _restricted(self, allowed: Sequence[Sequence[int]]) -> Self: ...
+
+    @abstractmethod
+    def features(self, choices: Choices) -> NDArray[np.float64]:
+        """Sizes and costs (n, features) for learned predictors, on log scales where they span decades."""
+
+    @property
+    @abstractmethod
+    def feature_names(self) -> tuple[str, ...]: ...
+
+    @abstractmethod
+    def resolution(self, arch: Architecture) -> int:
+        """Input height = width in pixels."""
+
+    @abstractmethod
+    def blocks(self, arch: Architecture, num_classes: int = 1000) -> tuple[BlockSpec, ...]:
+        """The network as a chain of blocks at its input resolution, first to last."""
+
+    @abstractmethod
+    def build(self, arch: Architecture, num_classes: int = 1000) -> "nn.Module":
+        """A fresh network: float32 `(batch, 3, resolution, resolution)` -> logits `(batch, num_classes)`."""
+
+    @property
+    def anchors(self) -> tuple[Architecture, ...]:
+        """Well-known designs that lie in the space: what a search evaluates first. May be empty."""
+        return ()
+
+    # -- the same for all spaces ---------------------------------------------------------------
+
+    @cached_property
+    def _index(self) -> Mapping[str, int]:
+        return {decision.name: i for i, decision in enumerate(self.decisions)}
+
+    def column(self, name: str) -> int:
+        """Position of the decision `name`; raises `UnknownNameError`."""
+        if name not in self._index:
+            raise UnknownNameError("decision", name, self._index)
+        return self._index[name]
+
+    def architecture(self, choices: Sequence[int] | Choices) -> Architecture:
+        """The canonical architecture of one row of choices; raises `UserError` naming a wrong decision."""
+        row = np.asarray(choices, dtype=np.int64).reshape(-1)
+        if len(row) != len(self.decisions):
+            raise UserError(
+                f"space {self.name!r} has {len(self.decisions)} decisions, got {len(row)} choices",
+                "was this architecture made for another version of the space?",
+            )
+        for decision, value in zip(self.decisions, row, strict=True):
+            if not 0 <= value < len(decision.options):
+                raise UserError(
+                    f"choice {value} of {decision.name!r} is out of range", f"use 0 to {len(decision.options) - 1}"
+                )
+        return Architecture(self.name, tuple(int(c) for c in self.canonical(row[None])[0]))
+
+    def choices(self, archs: Sequence[Architecture]) -> Choices:
+        """Integer array (n, decisions) of some architectures of this space."""
+        for arch in archs:
+            if arch.space != self.name:
+                raise UserError(f"architecture {arch.key} does not belong to space {self.name!r}", "load its own space")
+        return np.array([a.choices for a in archs], dtype=np.int64).reshape(len(archs), len(self.decisions))
+
+    def sample(self, n: int, rng: np.random.Generator) -> Choices:
+        """`n` random architectures (n, decisions).
+
+        Uniform over the allowed options of every decision, then made canonical; so networks that many
+        option lists stand for are likelier than others.
+        """
+        columns = [rng.choice(np.array(a, dtype=np.int64), size=n) for a in self.allowed]
+        return self.canonical(np.stack(columns, axis=1))
+
+    def mutate(self, choices: Choices, rng: np.random.Generator, rate: float = 0.1) -> Choices:
+        """Each row with every decision redrawn with probability `rate`, at least one of them per row."""
+        n, d = choices.shape
+        redrawn = rng.random((n, d)) < rate
+        redrawn[np.arange(n), rng.integers(d, size=n)] = True
+        fresh = np.stack([rng.choice(np.array(a, dtype=np.int64), size=n) for a in self.allowed], axis=1)
+        return self.canonical(np.where(redrawn, fresh, choices))
+
+    def crossover(self, a: Choices, b: Choices, rng: np.random.Generator) -> Choices:
+        """Uniform crossover of the rows of `a` and `b` (both (n, decisions))."""
+        return self.canonical(np.where(rng.random(a.shape) < 0.5, a, b))
+
+    def encode(self, choices: Choices) -> NDArray[np.float32]:
+        """One-hot encoding (n, total number of options)."""
+        widths = [len(d.options) for d in self.decisions]
+        offsets = np.concatenate([[0], np.cumsum(widths)[:-1]])
+        encoded = np.zeros((len(choices), int(sum(widths))), dtype=np.float32)
+        np.put_along_axis(encoded, choices + offsets[None], 1.0, axis=1)
+        return encoded
+
+    def restrict(self, name: str, options: Sequence[Option]) -> Self:
+        """The subspace in which decision `name` takes one of `options`."""
+        column = self.column(name)
+        indices = tuple(sorted({self.decisions[column].index(o) for o in options}))
+        if not indices:
+            raise UserError(f"decision {name!r} was left without an option", "allow at least one")
+        return self._restricted([indices if i == column else a for i, a in enumerate(self.allowed)])
+
+    def replace(self, arch: Architecture, **options: Option) -> Architecture:
+        """`arch` with some decisions changed, given by name (`.` written as `__`)."""
+        row = list(arch.choices)
+        for name, option in options.items():
+            column = self.column(name.replace("__", "."))
+            row[column] = self.decisions[column].index(option)
+        return self.architecture(row)
+
+    def suggest(self, trial: Trial) -> Architecture:
+        """The architecture an Optuna trial proposes: one categorical parameter per decision."""
+        row = [
+            d.index(trial.suggest_categorical(d.name, [d.options[i] for i in a]))
+            for d, a in zip(self.decisions, self.allowed, strict=True)
+        ]
+        return self.architecture(row)
+
+    def parameters(self, arch: Architecture) -> dict[str, Option]:
+        """Decision name -> chosen option: what `suggest` reads and what a JSON document holds."""
+        return {d.name: d.options[c] for d, c in zip(self.decisions, arch.choices, strict=True)}
+
+    def to_json(self, arch: Architecture) -> dict[str, object]:
+        """A document for `from_json`: options by name, so it can be read by people and survives reordering."""
+        return {"space": self.name, "decisions": self.parameters(arch)}
+
+    def from_json(self, document: object) -> Architecture:
+        """Inverse of `to_json`; raises `UserError` naming what is wrong."""
+        name, options = parse_architecture_json(document)
+        if name != self.name:
+            raise UserError(f"this architecture is of space {name!r}, not {self.name!r}", f"load space {name!r}")
+        missing = [d.name for d in self.decisions if d.name not in options]
+        if missing:
+            raise UserError(
+                f"the architecture does not say {missing[0]!r}", "every decision of the space must be given"
+            )
+        for given in options:
+            self.column(given)
+        return self.architecture([d.index(options[d.name]) for d in self.decisions])
