@@ -1,0 +1,95 @@
+"""Physical quantities of a network that explain its latency, summed over its blocks.
+
+Every column is additive over layers and non-negative, so a non-negative linear model over them is a table of layer
+costs. Nothing here depends on the space: one device profile serves all staged spaces.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from search_spaces.blocks import Conv, round_channels
+from search_spaces.families import FAMILIES
+from search_spaces.staged import KINDS, BlockSlots
+
+CLASSES = ("pointwise", "spatial", "grouped", "depthwise", "vector")
+"""Kinds of layers that hardware treats differently; `vector` is a linear layer on a 1x1 map."""
+
+_PER_CLASS = ("calls", "macs", "tile_macs", "row_macs", "moved", "weights")
+_ELEMENTWISE = ("add_calls", "added", "gated", "hardswish", "pooled")
+
+COLUMNS = tuple(f"{c}.{name}" for c in CLASSES for name in _PER_CLASS) + _ELEMENTWISE
+"""Names of the columns of `network_columns`."""
+
+TILE = 64
+"""Channels of a matrix tile row in int8 on AMX; narrower layers waste the rest (Intel SDM, chapter 18)."""
+LANES = 16
+"""fp32 values of one AVX-512 register."""
+
+
+def network_columns(slots: BlockSlots) -> NDArray[np.float64]:
+    """Sums (n, len(COLUMNS)) over all layers of each network.
+
+    Per class of layers: number of calls, MACs, MACs with channels padded to `TILE`, MACs with channels padded to
+    `LANES` and map rows padded to 16 pixels, elements read and written, weights. Then the element-wise work that lies
+    between the layers: residual additions, gates of squeeze-and-excitation, hard-swish and pooling.
+    """
+    sums = np.zeros((*slots.kind.shape, len(COLUMNS)))
+    for mask, layer in slots.layers():
+        names, values = _layer_columns(layer, int(mask.sum()))
+        for c, cls in enumerate(CLASSES):
+            here = names == c
+            if here.any():
+                for k, value in enumerate(values):
+                    sums[..., COLUMNS.index(f"{cls}.{_PER_CLASS[k]}")][mask] += value * here
+    for name, value in _elementwise(slots).items():
+        sums[..., COLUMNS.index(name)] = value
+    total: NDArray[np.float64] = (sums * slots.count[..., None]).sum(axis=1)
+    return total
+
+
+def _layer_columns(layer: Conv, n: int) -> tuple[NDArray[np.int64], list[NDArray[np.float64]]]:
+    """Class (n,) and the six per-class quantities, each (n,), of one layer in n blocks."""
+    fields = (layer.in_channels, layer.out_channels, layer.kernel, layer.stride, layer.groups, layer.height)
+    cin, cout, kernel, stride, groups, height = (np.broadcast_to(np.asarray(f, dtype=np.float64), n) for f in fields)
+    exists = np.broadcast_to(np.asarray(layer.exists, dtype=np.float64), n)
+    depthwise, grouped = (groups == cin) & (groups > 1), groups > 1
+    vector = height == 1
+    cls = np.select([vector, depthwise, grouped, kernel > 1], [4, 3, 2, 1], default=0)
+    out = np.ceil(height / stride)
+    per_group_in, per_group_out = cin / groups, cout / groups
+
+    def padded(step: int) -> NDArray[np.float64]:
+        macs = kernel**2 * np.ceil(per_group_in / step) * np.ceil(per_group_out / step) * step**2 * groups
+        return np.where(depthwise, kernel**2 * np.ceil(cin / step) * step, macs) * exists
+
+    macs = np.broadcast_to(layer.macs, n).astype(np.float64)
+    return cls, [
+        exists,
+        macs,
+        padded(TILE) * out**2,
+        padded(LANES) * np.ceil(out / 16) * 16 * out,
+        np.broadcast_to(layer.activations, n).astype(np.float64),
+        np.broadcast_to(layer.params, n).astype(np.float64),
+    ]
+
+
+def _elementwise(slots: BlockSlots) -> dict[str, NDArray[np.float64]]:
+    c = slots.columns
+    out = -((-c.height // c.stride) ** 2) * c.out_channels
+    kinds = {name: slots.kind == KINDS.index(name) for name in KINDS}
+    identity = (c.stride == 1) & (c.in_channels == c.out_channels)
+    added = kinds["basic"] | kinds["bottleneck"] | ((kinds["mbconv"] | kinds["fused"]) & identity)
+    inner = np.select(
+        [kinds["mbconv"] | kinds["fused"], kinds["bottleneck"]],
+        [round_channels(c.in_channels * c.expansion), round_channels(c.out_channels * c.expansion)],
+        default=0,
+    )
+    inner_map = inner * (-(-c.height // c.stride)) ** 2
+    uses_act = np.array([FAMILIES[k].activation_choice for k in KINDS])[slots.kind]
+    return {
+        "add_calls": added.astype(np.float64),
+        "added": (out * added).astype(np.float64),
+        "gated": (inner_map * c.se).astype(np.float64),
+        "hardswish": ((out + inner_map) * (slots.activation == 1) * uses_act).astype(np.float64),
+        "pooled": (c.height**2 * c.in_channels * kinds["head"]).astype(np.float64),
+    }
