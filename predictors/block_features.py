@@ -75,7 +75,7 @@ def _layer_columns(layer: Conv, n: int) -> tuple[NDArray[np.int64], list[NDArray
 
 def _elementwise(slots: BlockSlots) -> dict[str, NDArray[np.float64]]:
     c = slots.columns
-    out = -((-c.height // c.stride) ** 2) * c.out_channels
+    out = (-(-c.height // c.stride)) ** 2 * c.out_channels
     kinds = {name: slots.kind == KINDS.index(name) for name in KINDS}
     identity = (c.stride == 1) & (c.in_channels == c.out_channels)
     added = kinds["basic"] | kinds["bottleneck"] | ((kinds["mbconv"] | kinds["fused"]) & identity)

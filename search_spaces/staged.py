@@ -84,6 +84,19 @@ class BlockSlots:
         return sums
 
 
+def concatenate_slots(parts: Sequence[BlockSlots]) -> BlockSlots:
+    """The rows of several arrays of blocks, of spaces with equally many stages."""
+    columns = BlockColumns(
+        *(np.concatenate([getattr(p.columns, name) for p in parts]) for name in BlockColumns.__slots__)
+    )
+    return BlockSlots(
+        kind=np.concatenate([p.kind for p in parts]),
+        columns=columns,
+        activation=np.concatenate([p.activation for p in parts]),
+        count=np.concatenate([p.count for p in parts]),
+    )
+
+
 def strides(resolution: Ints, stages: int) -> Ints:
     """Strides (..., 1 + stages) of stem and stages: halve early only where there is enough to halve."""
     full, half = resolution >= 128, resolution >= 64

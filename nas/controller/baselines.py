@@ -1,0 +1,126 @@
+"""The opponents: well-known networks, in the best deployment that keeps the limit, trained where time allows."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from nas.controller.budget import Budget
+from nas.data import ImageData
+from nas.deployment import Deployment
+from nas.evaluation.short_training import ShortTraining, trained
+from nas.export.checkpoint import NetworkDescription
+from nas.export.deploy import Deployed, deploy, deployed_accuracy
+from nas.progress import Stage
+from nas.training.config import TrainConfig
+from nas.zoo import ZOO
+
+CHEAPEST_FIRST = (
+    "resnet10_w50", "resnet10_w75", "resnet10", "mobilenet_v3_small", "resnet18", "mobilenet_v3_large",
+    "regnet_y_400mf", "efficientnet_b0", "resnet50",
+)  # fmt: skip
+"""Order in which the budget is spent on the zoo; names missing here come last."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Baseline:
+    """A well-known network on this data and device."""
+
+    name: str
+    deployed: Deployed
+    trained_accuracy: float | None
+    """None where only its latency was measured."""
+    test_accuracy: float | None
+    params: int
+    note: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZooRound:
+    """What all well-known opponents share with the winner: data, resolution, recipe, deployments."""
+
+    data: ImageData
+    resolution: int
+    deployments: tuple[Deployment, ...]
+    recipe: TrainConfig
+    max_drop: float
+    folder: Path
+
+    def run(self, budget: Budget, until_s: float, bar: Stage) -> list[Baseline]:
+        """Latency of every network, then trainings in order of cost while they fit; untrained ones say so."""
+        names = sorted(ZOO, key=lambda n: CHEAPEST_FIRST.index(n) if n in CHEAPEST_FIRST else len(ZOO))
+        found = []
+        longest = 0.0
+        for name in names:
+            began = budget.elapsed_s
+            if began + longest > until_s:
+                break
+            if self._training_s(name) < until_s - began - longest:
+                found.append(self._train(name))
+            else:
+                found.append(self._latency_only(name))
+            longest = max(longest, 0.0 if found[-1].trained_accuracy is not None else budget.elapsed_s - began)
+            bar.advance(1, note=name)
+        return found
+
+    def _training_s(self, name: str) -> float:
+        """What training would take, from a few steps."""
+        from nas.training.precision import step_seconds
+
+        network = self._description(name).build()
+        precision = "bf16" if self.recipe.precision == "bf16" else "fp32"
+        step = step_seconds(network, self.resolution, self.recipe.batch_size, precision=precision)
+        steps = -(-len(self.data.train.labels) // self.recipe.batch_size) * self.recipe.epochs
+        return 1.25 * step * steps  # a quarter for validation and augmentation
+
+    def _train(self, name: str) -> Baseline:
+        network, result = trained(self._description(name), self.data, ShortTraining(self.recipe))
+        deployed = deploy(
+            network, self._description(name), self.data, self.deployments,
+            folder=self.folder / name, limit_ms=None, max_drop=self.max_drop,
+        )  # fmt: skip
+        chosen = deployed.chosen
+        test = None if chosen is None else deployed_accuracy(chosen, self.data, "test", self.resolution)
+        return Baseline(
+            name=name, deployed=deployed, trained_accuracy=result.accuracy, test_accuracy=test,
+            params=_parameters(network), note=f"{self.recipe.epochs} epochs",
+        )  # fmt: skip
+
+    def _latency_only(self, name: str) -> Baseline:
+        from search_spaces.modules import set_norm_statistics
+
+        network = self._description(name).build()
+        images = self.data.at("train", self.resolution).images[:16]
+        set_norm_statistics(network, torch.from_numpy(self.data.preprocess.array(images)))
+        deployed = deploy(
+            network, self._description(name), self.data, self.deployments,
+            folder=self.folder / name, limit_ms=None, max_drop=self.max_drop, trained=False,
+        )  # fmt: skip
+        return Baseline(
+            name=name, deployed=deployed, trained_accuracy=None, test_accuracy=None, params=_parameters(network),
+            note="latency only: the budget does not allow its training",
+        )  # fmt: skip
+
+    def _description(self, name: str) -> NetworkDescription:
+        return NetworkDescription(name, self.data.num_classes, self.resolution)
+
+
+def time_epoch(description: NetworkDescription, data: ImageData, recipe: TrainConfig) -> float:
+    """Seconds one epoch over all training images takes, from a few steps on random images."""
+    from nas.training.precision import step_seconds
+
+    precision = "bf16" if recipe.precision == "bf16" else "fp32"
+    step = step_seconds(description.build(), description.resolution, recipe.batch_size, precision=precision)
+    return 1.2 * step * -(-len(data.train) // recipe.batch_size)
+
+
+def names_not_reached(found: Sequence[Baseline]) -> list[str]:
+    """Networks of the zoo that the budget did not reach at all."""
+    reached = {b.name for b in found}
+    return [name for name in ZOO if name not in reached]
+
+
+def _parameters(network: nn.Module) -> int:
+    return sum(p.numel() for p in network.parameters())

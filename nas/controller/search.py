@@ -1,0 +1,280 @@
+"""One search from inputs to evidence. Each step is a function of its own; this file is their order."""
+
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nas.controller.arm import Arm, Evaluated, best_first
+from nas.controller.baselines import Baseline, ZooRound, names_not_reached, time_epoch
+from nas.controller.budget import Budget
+from nas.controller.config import SearchConfig
+from nas.controller.feasibility import DeploymentRange, latency_ranges, require_feasible
+from nas.controller.finalists import Finalist, FinalRound, move_files, ranked
+from nas.controller.plan import (
+    FINALISTS,
+    MACS_HEADROOM,
+    SHORT_SHARE,
+    Schedule,
+    final_recipe,
+    schedule,
+    short_training,
+)
+from nas.controller.proxies import proxy_scores
+from nas.controller.result import Outcome, RandomOpponent, candidate_rows, result_document
+from nas.controller.receipt import write_receipt
+from nas.controller.run_folder import RunFolder, check_folder, open_folder, write_candidates
+from nas.controller.sampler import RandomFeasibleSampler, SurrogateSampler
+from nas.controller.scoring import LatencyScorer
+from nas.controller.target_model import TargetModel, prepare_target
+from nas.data import ImageData, load_dataset
+from nas.errors import LimitMissedError
+from nas.evaluation.short_training import ShortTraining
+from nas.export.checkpoint import NetworkDescription, write_json
+from nas.progress import Progress, SilentProgress
+from nas.training.config import TrainConfig
+from search_spaces import StagedSpace, load_search_space
+
+SEARCH_STUDY, RANDOM_STUDY = "search", "random"
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """What a search leaves behind."""
+
+    document: dict[str, Any]
+    """The result as in `result.json`."""
+    run_dir: Path
+    exit_code: int
+    """0, or 3 where no network kept the limit when it was measured."""
+
+
+def run_search(config: SearchConfig, progress: Progress | None = None) -> SearchResult:
+    """Search as `config` says; a run folder that holds a finished run of it is only read.
+
+    Raises `UserError` for wrong input before anything is written, `InfeasibleError` where the limit is out of reach,
+    `LimitMissedError` where no finalist kept it.
+    """
+    progress = progress or SilentProgress()
+    budget = Budget(config.budget_s)
+    folder = check_folder(config)
+    if folder.result.exists():
+        progress.note(f"{folder.path} holds this run's result already")
+        return SearchResult(json.loads(folder.result.read_text()), folder.path, 0)
+    with budget.stage("prepare"):
+        whole = load_search_space(config.space)
+        data = load_dataset(config.data, seed=config.seed)
+        space = whole.restrict("resolution", config.resolutions or default_resolutions(whole, data))
+    with budget.stage("calibrate"):
+        target = prepare_target(config, budget, progress)
+    with budget.stage("prepare"):
+        rng = np.random.default_rng(config.seed)
+        ranges = latency_ranges(space, target.model, config.latency_ms, data.num_classes, rng)
+        require_feasible(ranges, config.latency_ms, config.space, config.target)
+        open_folder(config, folder)
+    return _Search(config, progress, budget, folder, data, space, target, ranges).run()
+
+
+def default_resolutions(space: StagedSpace, data: ImageData) -> list[int]:
+    """The space's resolutions near the data's own: none above it, none below half of it.
+
+    More pixels than there are cost time and show nothing new; far fewer lose what there is to see.
+    """
+    options = sorted(int(r) for r in space.decisions[space.column("resolution")].options)
+    fitting = [r for r in options if 0.5 * data.native_resolution < r <= data.native_resolution]
+    return fitting or [min(options, key=lambda r: abs(r - data.native_resolution))]
+
+
+class _Search:
+    """The steps of one search after its inputs were found good, in the order of `run`."""
+
+    def __init__(
+        self,
+        config: SearchConfig,
+        progress: Progress,
+        budget: Budget,
+        folder: RunFolder,
+        data: ImageData,
+        space: StagedSpace,
+        target: TargetModel,
+        ranges: Sequence[DeploymentRange],
+    ) -> None:
+        self.config = config
+        self.progress = progress
+        self.budget = budget
+        self.folder = folder
+        self.data = data
+        self.space = space
+        self.target = target
+        self.ranges = tuple(ranges)
+        self.scorer = LatencyScorer(
+            space, target.model, config.latency_ms, data.num_classes, max_macs=macs_limit(space, data.num_classes)
+        )
+        self.proxies = proxy_scores(space, data, config.seed)
+        self.notes: list[str] = []
+
+    def run(self) -> SearchResult:
+        with self.budget.stage("prepare"):
+            recipe = self._recipe()
+            marks = schedule(self.budget.elapsed_s, self.budget.seconds, baselines=self.config.baselines)
+            epoch_s = time_epoch(self._typical(), self.data, recipe)
+            available = SHORT_SHARE * (marks.search_until_s - self.budget.elapsed_s)
+            short = short_training(recipe, len(self.data.train), epoch_s, available)
+            arm = Arm(
+                space=self.space, data=self.data, scorer=self.scorer, short=short, proxies=self.proxies,
+                storage=self.folder.study,
+            )  # fmt: skip
+        evaluated = self._evaluate(arm, marks)
+        final = self._final_round(recipe, evaluated, marks, short)
+        finalists = self._finals(final, best_first(evaluated, lambda e: e.accuracy), "finalists", FINALISTS)
+        winners = ranked(finalists)[: self.config.top]
+        if not winners:
+            raise LimitMissedError(
+                f"no trained finalist kept {self.config.latency_ms:g} ms when it was re-measured",
+                "ask for a higher --latency-ms, or make a finer profile with `nas profile`",
+            )
+        opponent = self._random_baseline(arm, final, marks, len(evaluated)) if self.config.baselines else None
+        zoo = self._zoo(final, winners[0], marks) if self.config.baselines else []
+        winners = [move_files(w, self.folder.winner(rank)) for rank, w in enumerate(winners, start=1)]
+        if opponent is not None:
+            opponent = replace(opponent, finalist=move_files(opponent.finalist, self.folder.path / "baselines" / "random"))
+        return self._finish(arm, final.recipe, evaluated, finalists, winners, opponent, zoo)
+
+    # -- steps -----------------------------------------------------------------------------------
+
+    def _recipe(self) -> TrainConfig:
+        """The training recipe, with fp32 or bf16 chosen by measuring on a typical network."""
+        from nas.training.precision import choose_precision
+
+        recipe = TrainConfig(seed=self.config.seed)
+        typical = self._typical()
+        precision = choose_precision(typical.build(), typical.resolution, recipe.batch_size)
+        return replace(recipe, precision=precision)
+
+    def _typical(self) -> NetworkDescription:
+        """A well-known design at the largest resolution: what times are estimated with."""
+        arch = max(self.space.anchors, key=self.space.resolution)
+        return NetworkDescription(arch, self.data.num_classes, self.space.resolution(arch))
+
+    def _evaluate(self, arm: Arm, marks: Schedule) -> list[Evaluated]:
+        sampler = SurrogateSampler(self.space, self.scorer.feasible, self.proxies, seed=self.config.seed)
+        study = arm.study(SEARCH_STUDY, sampler)
+        with self.budget.stage("short_training"), self.progress.stage("short trainings") as bar:
+            return arm.run(study, self.budget, marks.search_short_until_s, bar)
+
+    def _final_round(
+        self, recipe: TrainConfig, evaluated: Sequence[Evaluated], marks: Schedule, short: ShortTraining
+    ) -> FinalRound:
+        """Fix the full recipe by what training the leaders really took."""
+        leaders = best_first(evaluated, lambda e: e.accuracy)[:FINALISTS]
+        share = (short.train_images or len(self.data.train)) / len(self.data.train)
+        epoch_s = float(np.mean([e.seconds_per_epoch for e in leaders])) / share
+        final = final_recipe(recipe, epoch_s, marks.search_until_s - self.budget.elapsed_s, len(leaders))
+        return FinalRound(
+            space=self.space,
+            data=self.data,
+            scorer=self.scorer,
+            deployments=self.target.model.deployments,
+            recipe=final,
+            limit_ms=self.config.latency_ms,
+            max_drop=self.config.max_drop,
+            measured_here=self.target.is_host,
+        )
+
+    def _finals(self, final: FinalRound, candidates: Sequence[Evaluated], name: str, count: int) -> list[Finalist]:
+        found: list[Finalist] = []
+        with self.budget.stage("final_training"), self.progress.stage(name, total=count) as bar:
+            for candidate in final.admissible(candidates, count):
+                work = self.folder.work(f"{name}-{candidate.trial}")
+                found.append(final.train_and_deploy(candidate, work, bar))
+        return found
+
+    def _random_baseline(
+        self, arm: Arm, final: FinalRound, marks: Schedule, search_evaluations: int
+    ) -> RandomOpponent | None:
+        """The best of N random networks under the same limit: same number of short trainings at most, same time, same
+        recipe and number of finalists. None where none kept the limit."""
+        sampler = RandomFeasibleSampler(self.space, self.scorer.feasible, seed=self.config.seed)
+        blind = replace(arm, proxies=None)
+        with self.budget.stage("random_baseline"):
+            study = blind.study(RANDOM_STUDY, sampler)
+            with self.progress.stage("random networks", total=search_evaluations) as bar:
+                evaluated = blind.run(study, self.budget, marks.random_short_until_s, bar, at_most=search_evaluations)
+            order = best_first(evaluated, lambda e: e.accuracy)
+            finalists = self._finals(final, order, "random finalists", FINALISTS)
+        best = ranked(finalists)
+        return RandomOpponent(evaluated=tuple(evaluated), finalist=best[0]) if best else None
+
+    def _zoo(self, final: FinalRound, winner: Finalist, marks: Schedule) -> list[Baseline]:
+        chosen = winner.deployed.chosen
+        assert chosen is not None
+        if not self.target.is_host:
+            self.notes.append("well-known networks were not measured: the target is not this host")
+            return []
+        generous = marks.zoo_until_s - self.budget.elapsed_s > 240
+        round_ = ZooRound(
+            data=self.data,
+            resolution=winner.deployed.description.resolution,
+            deployments=final.deployments if generous else (chosen.deployment,),
+            recipe=final.recipe,
+            max_drop=self.config.max_drop,
+            folder=self.folder.work("zoo"),
+        )
+        with self.budget.stage("baselines"), self.progress.stage("well-known networks") as bar:
+            found = round_.run(self.budget, marks.zoo_until_s, bar)
+        missing = names_not_reached(found)
+        if missing:
+            self.notes.append(f"the budget did not reach {', '.join(missing)}")
+        return found
+
+    def _finish(
+        self,
+        arm: Arm,
+        recipe: TrainConfig,
+        evaluated: Sequence[Evaluated],
+        finalists: Sequence[Finalist],
+        winners: Sequence[Finalist],
+        opponent: RandomOpponent | None,
+        zoo: Sequence[Baseline],
+    ) -> SearchResult:
+        from nas.report.html import write_report
+
+        outcome = Outcome(
+            config=self.config,
+            folder=self.folder,
+            data=self.data,
+            space=self.space,
+            target=self.target,
+            ranges=self.ranges,
+            scorer=self.scorer,
+            short=arm.short,
+            recipe=recipe,
+            evaluated=tuple(evaluated),
+            finalists=tuple(finalists),
+            winners=tuple(winners),
+            opponent=opponent,
+            zoo=tuple(zoo),
+            seconds=self.budget.account(),
+            notes=tuple(self.notes),
+        )
+        rows = candidate_rows(outcome)
+        document = result_document(outcome)
+        write_candidates(self.folder, rows)
+        import pandas as pd
+
+        write_report(document, pd.DataFrame(rows), self.folder.report)
+        for rank, winner in enumerate(winners, start=1):
+            write_receipt(self.folder.winner(rank), document, document["best"][rank - 1], self.data)
+        write_json(self.folder.result, document)
+        shutil.rmtree(self.folder.work(""), ignore_errors=True)
+        return SearchResult(document, self.folder.path, 0)
+
+
+def macs_limit(space: StagedSpace, num_classes: int) -> float:
+    """MACs beyond which training a candidate does not fit a short budget: a multiple of the well-known designs'."""
+    anchors = space.choices(list(space.anchors))
+    return MACS_HEADROOM * float(np.median(space.costs(anchors, num_classes)["macs"]))

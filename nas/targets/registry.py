@@ -1,0 +1,178 @@
+"""Targets by name: this host, the bundled profiles, and the ones a user made."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from pathlib import Path
+
+from nas.deployment import Deployment
+from nas.errors import UnknownNameError
+from nas.measure.host import HostFingerprint, differences, fingerprint
+from nas.targets.profile import DeviceProfile
+
+LOCAL = "local"
+"""The name of this host; always a target."""
+
+
+@dataclass(frozen=True, slots=True)
+class BundledProfile:
+    """A profile that comes with the package."""
+
+    file: str
+    description: str
+
+
+BUNDLED: Mapping[str, BundledProfile] = {
+    "xeon-spr": BundledProfile("xeon-spr.json", "Intel Xeon with AMX (Sapphire Rapids class), 2 cores"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A device to search for, as far as it is known before anything is measured."""
+
+    name: str
+    is_host: bool
+    """Whether networks can be measured here: the target is this host, or a profile of an equal one."""
+    profile: DeviceProfile | None
+    """None where nothing is known yet: the host has to be profiled first."""
+    differences: tuple[str, ...]
+    """What tells this host from the profile's, in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class TargetSummary:
+    """One line of `nas targets`."""
+
+    name: str
+    description: str
+    source: str
+    """`this host`, `bundled` or `saved`."""
+    device: str
+    deployments: tuple[str, ...]
+    matches_host: bool
+    held_out: str | None
+    """The profile's own error on held-out networks, best to worst deployment."""
+
+
+def profiles_folder() -> Path:
+    """Where a user's own profiles lie: `$XDG_CACHE_HOME/nas/profiles`, else `~/.cache/nas/profiles`."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nas" / "profiles"
+
+
+def saved_profile(name: str) -> Path:
+    return profiles_folder() / f"{name}.json"
+
+
+def bundled_path(name: str) -> Path:
+    return Path(str(files("nas.targets"))) / "profiles" / BUNDLED[name].file
+
+
+def material_differences(here: HostFingerprint, there: HostFingerprint) -> list[str]:
+    """What differs between two hosts that changes latency: not the amount of memory, the kernel or Python's version."""
+    unimportant = {"memory_bytes": there.memory_bytes, "os": there.os, "python": there.python}
+    packages = dict(here.packages)
+    known = dict(there.packages)
+    # A patch release does not change kernels as a rule; a minor one may.
+    same = tuple((n, known[n] if n in known and _minor(known[n]) == _minor(v) else v) for n, v in packages.items())
+    comparable = replace(here, **unimportant, packages=same)
+    inert = {"torch", "numpy", "nncf"}
+    kept = tuple(p for p in comparable.packages if p[0] not in inert)
+    return differences(
+        replace(comparable, packages=kept),
+        replace(there, packages=tuple(p for p in there.packages if p[0] not in inert)),
+    )
+
+
+def _minor(version: str) -> list[str]:
+    return version.split(".")[:2]
+
+
+def load_target(name: str, threads: int | None = None) -> Target:
+    """The target called `name`.
+
+    `local` is known through a saved profile of this host, else through a bundled one of an equal host. A profile for
+    another number of threads than asked for does not count. Raises `UnknownNameError`.
+    """
+    here = fingerprint()
+    if name == LOCAL:
+        candidates = [p for p in (saved_profile(LOCAL), *map(bundled_path, BUNDLED)) if p.exists()]
+        profiles = [DeviceProfile.load(p) for p in candidates]
+        fitting = [p for p in profiles if threads is None or p.threads == threads]
+        ranked = sorted(fitting, key=lambda p: len(material_differences(here, p.fingerprint)))
+        best = ranked[0] if ranked and _comparable(here, ranked[0].fingerprint) else None
+        found = tuple(material_differences(here, best.fingerprint)) if best else ()
+        return Target(LOCAL, is_host=True, profile=best, differences=found)
+    if saved_profile(name).exists():
+        profile = DeviceProfile.load(saved_profile(name))
+    elif name in BUNDLED:
+        profile = DeviceProfile.load(bundled_path(name))
+    else:
+        raise UnknownNameError("target", name, known_names())
+    found = tuple(material_differences(here, profile.fingerprint))
+    return Target(name, is_host=not found, profile=profile, differences=found)
+
+
+def _comparable(here: HostFingerprint, there: HostFingerprint) -> bool:
+    """Whether a profile of one host says something about the other once corrected by a factor: equal instructions."""
+    return here.isa == there.isa and here.gpu == there.gpu
+
+
+def known_names() -> list[str]:
+    saved = [p.stem for p in sorted(profiles_folder().glob("*.json"))] if profiles_folder().is_dir() else []
+    return [LOCAL, *BUNDLED, *(n for n in saved if n not in BUNDLED and n != LOCAL)]
+
+
+def list_targets() -> list[TargetSummary]:
+    """Every target, for people: this host first."""
+    here = fingerprint()
+    summaries = []
+    for name in known_names():
+        target = load_target(name)
+        profile = target.profile
+        source = "this host" if name == LOCAL else "saved" if saved_profile(name).exists() else "bundled"
+        description = BUNDLED[name].description if name in BUNDLED else (profile.description if profile else "")
+        device = here.cpu_model if name == LOCAL else profile.fingerprint.cpu_model if profile else "unknown"
+        summaries.append(
+            TargetSummary(
+                name=name,
+                description=description if name != LOCAL else _local_note(target),
+                source=source,
+                device=device,
+                deployments=tuple(t.deployment.name for t in profile.tables) if profile else (),
+                matches_host=target.is_host,
+                held_out=_held_out(profile) if profile else None,
+            )
+        )
+    return summaries
+
+
+def _local_note(target: Target) -> str:
+    if target.profile is None:
+        return "no profile yet: the first search measures one"
+    if target.differences:
+        return f"profile {target.profile.name!r} with probes, because of: {'; '.join(target.differences)}"
+    return f"known through profile {target.profile.name!r}"
+
+
+def _held_out(profile: DeviceProfile) -> str | None:
+    errors = [t.held_out.mape for t in profile.tables if t.held_out is not None]
+    return f"{min(errors):.1%} to {max(errors):.1%} mean error" if errors else None
+
+
+def usable_deployments(
+    profile: DeviceProfile | None,
+    here: Sequence[Deployment],
+    runtimes: Sequence[str] | None,
+    precisions: Sequence[str] | None,
+    *,
+    is_host: bool,
+) -> list[Deployment]:
+    """Deployments that are known (in the profile), can run (where this is the host) and were asked for."""
+    known = list(here) if profile is None else [t.deployment for t in profile.tables]
+    return [
+        d
+        for d in known
+        if (not is_host or d in here) and (not runtimes or d.runtime in runtimes) and (not precisions or d.precision in precisions)
+    ]
