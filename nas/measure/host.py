@@ -173,9 +173,7 @@ def cgroup_folders(membership: str, controller: str, root: Path = CGROUP_ROOT) -
     return list(dict.fromkeys(folders))
 
 
-def cgroup_quota_cores(
-    root: Path = CGROUP_ROOT, membership: str | None = None
-) -> float | None:
+def cgroup_quota_cores(root: Path = CGROUP_ROOT, membership: str | None = None) -> float | None:
     """The lowest CPU quota, in cores, of the control groups this process is in; None where there is no limit."""
     text = membership if membership is not None else _read(Path("/proc/self/cgroup")) or ""
     quotas = []

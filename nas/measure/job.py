@@ -27,14 +27,14 @@ class Job:
     threads: int
     reference: Path | None
     seconds_per_model: float
-    heartbeat: Path
-    """File in which the worker notes its step: see `Heartbeat`."""
     seed: int = 0
+    heartbeat: Path | None = None
+    """File in which the worker notes its `Step`; the supervisor chooses it."""
 
     def to_json(self) -> dict[str, Any]:
         document = asdict(self)
         document["reference"] = None if self.reference is None else str(self.reference)
-        document["heartbeat"] = str(self.heartbeat)
+        document["heartbeat"] = None if self.heartbeat is None else str(self.heartbeat)
         document["models"] = [
             {"index": m.index, "path": str(m.path), "deployment": asdict(m.deployment)} for m in self.models
         ]
@@ -49,8 +49,8 @@ class Job:
             threads=document["threads"],
             reference=None if document["reference"] is None else Path(document["reference"]),
             seconds_per_model=document["seconds_per_model"],
-            heartbeat=Path(document["heartbeat"]),
             seed=document["seed"],
+            heartbeat=None if document["heartbeat"] is None else Path(document["heartbeat"]),
         )
 
 

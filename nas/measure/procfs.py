@@ -47,7 +47,7 @@ def snapshot(cores: Sequence[int]) -> Snapshot:
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return Snapshot(
         wall_s=time.perf_counter(),
-        cpu_s=usage.ru_utime + usage.ru_stime,
+        cpu_s=time.process_time(),
         waiting_s=_waiting_s(),
         steal_s=_steal_s(cores),
         involuntary_switches=usage.ru_nivcsw,

@@ -89,4 +89,5 @@ def _build() -> bytes:
     # Old versions on purpose: every ONNX Runtime still in use reads them.
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
     onnx.checker.check_model(model)
-    return model.SerializeToString()
+    content: bytes = model.SerializeToString()
+    return content

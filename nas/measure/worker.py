@@ -3,7 +3,8 @@
 It writes one JSON line per network when its timing is done, `{"index": ..., "timing": {...}}`, or `{"index": ...,
 "failed": "..."}`. Networks are timed in small groups: all networks of a group are loaded, then short windows go round
 over them and the reference network, so that a slow moment of the machine hits all of them alike. A crash costs the
-group in hand; `nas.measure.protocol` sees from the heartbeat file whose fault it was, and gives the rest to a new worker.
+group in hand; `nas.measure.protocol` sees from the heartbeat file whose fault it was, and gives the rest to a new
+worker.
 """
 
 import contextlib
@@ -11,6 +12,7 @@ import ctypes
 import gc
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -25,9 +27,8 @@ from nas.errors import UserError
 from nas.measure.job import Job, JobModel, SessionTiming, Step, encode_step
 from nas.measure.procfs import clear_peak_memory, memory_status, snapshot
 from nas.measure.reference import MatmulReference
-from nas.measure.statistics import disturbance, percentiles
-from nas.measure.statistics import Activity
-from nas.runtimes import load_runtime
+from nas.measure.statistics import Activity, disturbance, percentiles
+from nas.runtimes import RUNTIMES, load_runtime
 from nas.runtimes.base import Images, Session
 
 GROUP = 10
@@ -45,11 +46,13 @@ class UnusableOutputError(Exception):
 class Heartbeat:
     """Notes the present step in a file; unlike a message, that wakes nobody up while times are taken."""
 
-    def __init__(self, path: Path) -> None:
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT)
+    def __init__(self, path: Path | None) -> None:
+        self._file = None if path is None else os.open(path, os.O_WRONLY | os.O_CREAT)
         self._count = 0
 
     def note(self, index: int, phase: str) -> None:
+        if self._file is None:
+            return
         self._count += 1
         os.pwrite(self._file, encode_step(Step(self._count, index, phase)), 0)
 
@@ -73,7 +76,11 @@ class _Loaded:
         return time.perf_counter() - start
 
 
+PR_SET_PDEATHSIG = 1
+
+
 def main() -> None:
+    _die_with_parent()
     job = Job.from_json(json.load(sys.stdin))
     with _private_stdout() as results:
         work(job, results)
@@ -112,7 +119,7 @@ def warm_up(call: Callable[[], float], seconds: float) -> None:
 
 
 def time_window(loaded: _Loaded, seconds: float, cores: Sequence[int]) -> None:
-    """Time calls for `seconds`, at least one. A first call that fetches the network back into the caches is not timed."""
+    """Time calls for `seconds`, at least one. A first call, to fetch the network back into the caches, is not timed."""
     loaded.call()
     before = snapshot(cores)
     deadline = time.perf_counter() + seconds
@@ -124,7 +131,12 @@ def time_window(loaded: _Loaded, seconds: float, cores: Sequence[int]) -> None:
 
 
 def _time_group(
-    job: Job, models: Sequence[JobModel], reference: Session, cores: Sequence[int], heartbeat: Heartbeat, results: TextIO
+    job: Job,
+    models: Sequence[JobModel],
+    reference: Session,
+    cores: Sequence[int],
+    heartbeat: Heartbeat,
+    results: TextIO,
 ) -> None:
     group = []
     for model in models:
@@ -184,13 +196,16 @@ def _load_reference(job: Job) -> Session:
 
 def _initialise_runtimes(job: Job) -> None:
     """Import and start each library before the first network, which would otherwise be charged with its memory."""
-    for name in sorted({model.deployment.runtime for model in job.models}):
+    for name in sorted({model.deployment.runtime for model in job.models} & RUNTIMES.keys()):
+        runtime = load_runtime(name)
+        if runtime.missing() is not None:
+            continue  # loading the first network says so
         if name == "torch":
             import torch
 
             torch.zeros(1, 1, 8, 8) @ torch.zeros(8, 8)
-        elif job.reference is not None and name != "onnxruntime" and load_runtime(name).missing() is None:
-            session = load_runtime(name).load(job.reference, Deployment(name, "fp32", job.threads))
+        elif job.reference is not None and name != "onnxruntime":
+            session = runtime.load(job.reference, Deployment(name, "fp32", job.threads))
             session.run(_images(session, job.seed))
 
 
@@ -207,6 +222,12 @@ def _summary(loaded: _Loaded, reference_p50_s: float, threads: int) -> SessionTi
         cpu_share=loaded.activity.cpu_s / loaded.activity.wall_s,
         disturbance=disturbance(loaded.activity, threads),
     )
+
+
+def _die_with_parent() -> None:
+    """Have the kernel end this process with the one that started it, also when that is killed."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _write(results: TextIO, line: dict[str, object]) -> None:

@@ -43,8 +43,15 @@ class Session(Protocol):
 class Runtime(Protocol):
     """A library that runs networks; stateless."""
 
-    name: str
-    precisions: tuple[str, ...]
+    @property
+    def name(self) -> str:
+        """Its key in `nas.runtimes.RUNTIMES`."""
+        ...
+
+    @property
+    def precisions(self) -> tuple[str, ...]:
+        """What it offers on some host; see `unsupported` for this one."""
+        ...
 
     def missing(self) -> str | None:
         """The command that installs the runtime, or None where it is installed."""

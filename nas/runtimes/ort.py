@@ -25,6 +25,7 @@ from nas.runtimes.base import (
     run_in_batches,
     staging_folder,
 )
+from nas.runtimes.onnx_file import read_input
 
 
 class OrtSession:
@@ -121,17 +122,11 @@ class _CalibrationImages:
 
 
 def _quantize(model: Path, staging: Path, images: Images) -> Path:
-    import onnx
-    from google.protobuf.message import DecodeError
     from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_static
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
-    try:
-        graph = onnx.load(model, load_external_data=False).graph
-    except (DecodeError, OSError) as error:
-        raise UserError(f"cannot read {model}: {error}", "export the network again") from error
-    declared_batch = graph.input[0].type.tensor_type.shape.dim[0].dim_value
-    reader = _CalibrationImages(graph.input[0].name, images, batch=declared_batch or 1)
+    declared = read_input(model)
+    reader = _CalibrationImages(declared.name, images, batch=declared.shape[0] or 1)
     inferred, quantized = staging / "inferred.onnx", staging / "quantized.onnx"
     with _silent():
         # Shape inference and constant folding first, as the library asks: batch norms folded into convolutions are

@@ -24,6 +24,7 @@ from nas.runtimes.base import (
     run_in_batches,
 )
 from nas.runtimes.cpu import cpu_flags, has_bf16
+from nas.runtimes.onnx_file import read_input
 
 if TYPE_CHECKING:
     import torch
@@ -53,7 +54,7 @@ class CudaGraphDevice:
 
         # Libraries choose algorithms and allocate on their first calls, which must not happen during a capture:
         # a few calls on a side stream, as https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs asks.
-        stream = torch.cuda.Stream()
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             for _ in range(3):
@@ -193,13 +194,5 @@ def _default_loader() -> LoadNetwork:
 
 def _input_shape(path: Path, deployment: Deployment) -> tuple[int, int, int, int]:
     """The shape the network was exported with; its batch does not bind PyTorch and is the deployment's."""
-    import onnx
-    from google.protobuf.message import DecodeError
-
     exported = path.with_name(path.name.removesuffix(NETWORK_SUFFIX) + ".onnx")
-    try:
-        graph = onnx.load(exported, load_external_data=False).graph
-    except (DecodeError, OSError) as error:
-        raise UserError(f"cannot read {exported}: {error}", "keep the ONNX file beside the weights") from error
-    sizes = [dim.dim_value or None for dim in graph.input[0].type.tensor_type.shape.dim]
-    return check_input_shape(exported, [None, *sizes[1:]], deployment)
+    return check_input_shape(exported, [None, *read_input(exported).shape[1:]], deployment)
