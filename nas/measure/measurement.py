@@ -63,7 +63,9 @@ class Measurement:
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> Measurement:
-        values = {key: math.nan if value is None and key != "failed" else value for key, value in document.items()}
+        values: dict[str, Any] = {
+            key: math.nan if value is None and key != "failed" else value for key, value in document.items()
+        }
         request = document["request"]
         values["request"] = MeasureRequest(Path(request["path"]), Deployment(**request["deployment"]))
         values["sessions"] = tuple(SessionTiming.from_json(session) for session in document["sessions"])
@@ -100,7 +102,7 @@ def summarise(
 
 
 def quieter(first: SessionTiming, second: SessionTiming) -> SessionTiming:
-    """The one of two attempts at a session to keep: an undisturbed one, else the faster (disturbances only add time)."""
+    """The one of two attempts at a session to keep: an undisturbed one, else the faster (others only add time)."""
     if (first.disturbance is None) != (second.disturbance is None):
         return first if first.disturbance is None else second
     return first if first.p50_ms <= second.p50_ms else second
