@@ -118,8 +118,25 @@ def warm_up(call: Callable[[], float], seconds: float) -> None:
         before = now
 
 
+def await_idle_threads(seconds: float = 0.2) -> bool:
+    """Wait until this process stands still, for `seconds` at most; returns whether it does.
+
+    The worker threads of ONNX Runtime spin on for some 20 ms after a call, and would compete with the network that is
+    timed next.
+    """
+    deadline = time.perf_counter() + seconds
+    while time.perf_counter() < deadline:
+        before = time.process_time()
+        time.sleep(0.004)
+        if time.process_time() - before < 0.0005:
+            return True
+    return False
+
+
 def time_window(loaded: _Loaded, seconds: float, cores: Sequence[int]) -> None:
     """Time calls for `seconds`, at least one. A first call, to fetch the network back into the caches, is not timed."""
+    if len(cores) != 1:
+        await_idle_threads()
     loaded.call()
     before = snapshot(cores)
     deadline = time.perf_counter() + seconds

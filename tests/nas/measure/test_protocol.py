@@ -24,7 +24,7 @@ from nas.measure.measurement import quieter, slowed_down, summarise
 from nas.measure.protocol import Measurement, MeasureRequest, measure
 from nas.measure.reference import MatmulReference, reference_model
 from nas.measure.supervision import WorkerReport
-from nas.measure.worker import warm_up
+from nas.measure.worker import await_idle_threads, warm_up
 from nas.runtimes.ort import OnnxRuntime
 from tests.nas.tiny import write_tiny_network
 
@@ -354,6 +354,42 @@ def test_warm_up_stops_when_stable_and_is_bounded() -> None:
     start = time.monotonic()
     warm_up(growing, seconds=0.05)
     assert time.monotonic() - start < 2
+
+
+def test_spinning_threads_are_waited_for() -> None:
+    stop = threading.Event()
+
+    def spin() -> None:
+        while not stop.is_set():
+            pass
+
+    thread = threading.Thread(target=spin)
+    thread.start()
+    try:
+        assert not await_idle_threads(seconds=0.1)
+    finally:
+        stop.set()
+        thread.join()
+    assert await_idle_threads(seconds=5)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel of Linux does this")
+def test_a_worker_dies_with_its_parent(slow_network: Path) -> None:
+    script = (
+        "from pathlib import Path\nfrom nas.deployment import Deployment\n"
+        "from nas.measure.protocol import MeasureRequest, measure\n"
+        f"measure([MeasureRequest(Path({str(slow_network)!r}), Deployment('onnxruntime', 'fp32', 1))], "
+        "seconds_per_model=20)"
+    )
+    with subprocess.Popen([sys.executable, "-c", script]) as parent:
+        deadline = time.monotonic() + 30
+        while not (workers := psutil.Process(parent.pid).children()) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        time.sleep(1)  # until it has asked for that
+        parent.kill()
+    _, alive = psutil.wait_procs(workers, timeout=10)
+    assert workers
+    assert not alive
 
 
 def test_reference_network_is_cached_and_runs(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from nas.deployment import Deployment
 from nas.errors import MissingDependencyError, UnknownNameError, UserError
 from nas.runtimes import RUNTIMES, Runtime, available_runtimes, deployments_here, load_runtime, require
 from nas.runtimes.base import missing_modules, run_in_batches
-from nas.runtimes.cpu import has_bf16, parse_cpu_flags
+from nas.runtimes.cpu import has_bf16, has_int8_dot_product, parse_cpu_flags
 from nas.runtimes.ort import OnnxRuntime
 from nas.runtimes.torch_eager import TorchEager
 from tests.nas.tiny import CLASSES, calibration_images, write_tiny_network
@@ -194,6 +194,13 @@ def test_bf16_is_refused_without_hardware(monkeypatch: pytest.MonkeyPatch, model
 )
 def test_bf16_flag(cpuinfo: str, expected: bool) -> None:
     assert has_bf16(parse_cpu_flags(cpuinfo)) is expected
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"), [({"avx2", "avx512f"}, False), ({"avx_vnni"}, True), ({"asimd", "asimddp"}, True)]
+)
+def test_int8_dot_product_flag(flags: set[str], expected: bool) -> None:
+    assert has_int8_dot_product(frozenset(flags)) is expected
 
 
 def test_importing_the_registry_imports_no_runtime() -> None:
