@@ -1,0 +1,106 @@
+"""What passes between `protocol` and its worker process, as JSON: one job in, one result line per network out."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from nas.deployment import Deployment
+
+
+@dataclass(frozen=True, slots=True)
+class JobModel:
+    """One network of a job."""
+
+    index: int
+    """The caller's number for it; comes back in the result."""
+    path: Path
+    deployment: Deployment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What a worker does in its life."""
+
+    models: tuple[JobModel, ...]
+    threads: int
+    reference: Path | None
+    seconds_per_model: float
+    seed: int = 0
+    heartbeat: Path | None = None
+    """File in which the worker notes its `Step`; the supervisor chooses it."""
+
+    def to_json(self) -> dict[str, Any]:
+        document = asdict(self)
+        document["reference"] = None if self.reference is None else str(self.reference)
+        document["heartbeat"] = None if self.heartbeat is None else str(self.heartbeat)
+        document["models"] = [
+            {"index": m.index, "path": str(m.path), "deployment": asdict(m.deployment)} for m in self.models
+        ]
+        return document
+
+    @classmethod
+    def from_json(cls, document: dict[str, Any]) -> Job:
+        return cls(
+            models=tuple(
+                JobModel(m["index"], Path(m["path"]), Deployment(**m["deployment"])) for m in document["models"]
+            ),
+            threads=document["threads"],
+            reference=None if document["reference"] is None else Path(document["reference"]),
+            seconds_per_model=document["seconds_per_model"],
+            seed=document["seed"],
+            heartbeat=None if document["heartbeat"] is None else Path(document["heartbeat"]),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionTiming:
+    """One network in one freshly loaded session. Percentiles are over single calls, in milliseconds."""
+
+    p50_ms: float
+    p90_ms: float
+    p99_ms: float
+    calls: int
+    reference_p50_ms: float
+    """The reference network, timed in turns with this one."""
+    load_ms: float
+    memory_bytes: int
+    """Growth of the process's peak resident memory by loading and first running the network."""
+    cpu_share: float
+    """Processor time over wall time while it was timed (with n threads up to n)."""
+    disturbance: str | None
+    """Why the times cannot be trusted, None on a quiet machine."""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, document: dict[str, Any]) -> SessionTiming:
+        return cls(**document)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Where a worker is."""
+
+    count: int
+    """Grows by one with each step: a worker whose count stands still is stuck."""
+    index: int
+    """`JobModel.index` it is busy with, or -1."""
+    phase: str
+    """`starting`, `loading` or `running`."""
+
+
+_STEP_BYTES = 48
+
+
+def encode_step(step: Step) -> bytes:
+    """A fixed-size record, so that one write replaces the last one whole."""
+    return f"{step.count} {step.index} {step.phase}".ljust(_STEP_BYTES).encode()
+
+
+def decode_step(record: bytes) -> Step:
+    """The step in a record; a worker that has written none yet is starting."""
+    parts = record.decode().split()
+    return Step(int(parts[0]), int(parts[1]), parts[2]) if len(parts) == 3 else Step(0, -1, "starting")

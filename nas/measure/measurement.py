@@ -1,0 +1,120 @@
+"""The result of measuring one network: what fresh sessions agree on, and how far they disagree."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from nas.deployment import Deployment
+from nas.measure.job import SessionTiming
+from nas.measure.statistics import drift_corrected, spread_pct
+
+QUIET = "quiet"
+DISTURBED = "disturbed"
+
+
+@dataclass(frozen=True, slots=True)
+class MeasureRequest:
+    """A network to measure: the file that its runtime loads, and how it is run."""
+
+    path: Path
+    deployment: Deployment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """Latencies of one network. Every latency is NaN (null in JSON) where no session succeeded."""
+
+    request: MeasureRequest
+    sessions: tuple[SessionTiming, ...]
+    p50_ms: float
+    """Median over the sessions of each session's percentile; likewise p90 and p99."""
+    p90_ms: float
+    p99_ms: float
+    worst_session_p50_ms: float
+    between_session_spread_pct: float
+    """(slowest - fastest) / median of the sessions' p50: the noise floor."""
+    drift_corrected_p50_ms: float
+    """p50 with each session scaled by its reference network: the better one to compare networks of one call with each
+    other; `p50_ms` is what was really seen."""
+    memory_bytes: int
+    """Largest over the sessions."""
+    verdict: str
+    """`quiet`, or `disturbed` where a session stayed disturbed after being repeated."""
+    failed: str | None
+    """Why the network could not be measured in every session, None where it could."""
+
+    def keeps(self, limit_ms: float) -> bool:
+        """Whether every fresh session's p50 was within the limit, and none failed."""
+        return self.failed is None and self.worst_session_p50_ms <= limit_ms
+
+    def to_json(self) -> dict[str, Any]:
+        document = {
+            key: None if isinstance(value, float) and math.isnan(value) else value
+            for key, value in asdict(self).items()
+        }
+        document["request"] = {"path": str(self.request.path), "deployment": asdict(self.request.deployment)}
+        document["sessions"] = [session.to_json() for session in self.sessions]
+        return document
+
+    @classmethod
+    def from_json(cls, document: dict[str, Any]) -> Measurement:
+        values: dict[str, Any] = {
+            key: math.nan if value is None and key != "failed" else value for key, value in document.items()
+        }
+        request = document["request"]
+        values["request"] = MeasureRequest(Path(request["path"]), Deployment(**request["deployment"]))
+        values["sessions"] = tuple(SessionTiming.from_json(session) for session in document["sessions"])
+        return cls(**values)
+
+
+def summarise(
+    request: MeasureRequest, sessions: Sequence[SessionTiming], failed: str | None, usual_reference_ms: float
+) -> Measurement:
+    """Summarise the sessions of one network.
+
+    Args:
+        request: the network.
+        sessions: its successful sessions, possibly none.
+        failed: why a session failed.
+        usual_reference_ms: the reference network's median over all sessions of the batch.
+    """
+    medians = [session.p50_ms for session in sessions]
+    references = [session.reference_p50_ms for session in sessions]
+    disturbed = any(session.disturbance is not None for session in sessions)
+    return Measurement(
+        request=request,
+        sessions=tuple(sessions),
+        p50_ms=_median(medians),
+        p90_ms=_median([session.p90_ms for session in sessions]),
+        p99_ms=_median([session.p99_ms for session in sessions]),
+        worst_session_p50_ms=max(medians, default=math.nan),
+        between_session_spread_pct=spread_pct(medians) if medians else math.nan,
+        drift_corrected_p50_ms=drift_corrected(medians, references, usual_reference_ms) if medians else math.nan,
+        memory_bytes=max((session.memory_bytes for session in sessions), default=0),
+        verdict=DISTURBED if disturbed else QUIET,
+        failed=failed,
+    )
+
+
+def quieter(first: SessionTiming, second: SessionTiming) -> SessionTiming:
+    """The one of two attempts at a session to keep: an undisturbed one, else the faster (others only add time)."""
+    if (first.disturbance is None) != (second.disturbance is None):
+        return first if first.disturbance is None else second
+    return first if first.p50_ms <= second.p50_ms else second
+
+
+def slowed_down(session: SessionTiming, best_reference_ms: float, tolerance: float) -> SessionTiming:
+    """The session, marked as disturbed where its reference network exceeded the best one by `tolerance`."""
+    excess = session.reference_p50_ms / best_reference_ms - 1
+    if session.disturbance is not None or excess <= tolerance:
+        return session
+    return replace(session, disturbance=f"the reference network was {excess:.0%} slower than in the best session")
+
+
+def _median(values: Sequence[float]) -> float:
+    return median(values) if values else math.nan

@@ -1,0 +1,109 @@
+"""What the kernel says about this process and its cores while a network is timed (Linux's `/proc`)."""
+
+import contextlib
+import os
+import resource
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from nas.measure.statistics import Activity
+
+_PROC = Path("/proc")
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryStatus:
+    """Resident memory of a process, now and at its peak."""
+
+    resident_bytes: int
+    peak_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Running totals at one moment; the difference of two is an `Activity`."""
+
+    wall_s: float
+    cpu_s: float
+    waiting_s: float | None
+    steal_s: float
+    involuntary_switches: int
+
+    def __sub__(self, earlier: "Snapshot") -> Activity:
+        both = self.waiting_s is not None and earlier.waiting_s is not None
+        return Activity(
+            wall_s=self.wall_s - earlier.wall_s,
+            cpu_s=self.cpu_s - earlier.cpu_s,
+            waiting_s=max(0.0, (self.waiting_s or 0.0) - (earlier.waiting_s or 0.0)) if both else None,
+            steal_s=self.steal_s - earlier.steal_s,
+            involuntary_switches=self.involuntary_switches - earlier.involuntary_switches,
+        )
+
+
+def snapshot(cores: Sequence[int]) -> Snapshot:
+    """Totals of this process, and of the steal time of `cores`."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return Snapshot(
+        wall_s=time.perf_counter(),
+        cpu_s=time.process_time(),
+        waiting_s=_waiting_s(),
+        steal_s=_steal_s(cores),
+        involuntary_switches=usage.ru_nivcsw,
+    )
+
+
+def parse_steal_ticks(stat: str, cores: Sequence[int]) -> int:
+    """Sum of the steal column (the 8th) of `cores` in the text of `/proc/stat`."""
+    names = {f"cpu{core}" for core in cores}
+    rows = (line.split() for line in stat.splitlines() if line.startswith("cpu"))
+    return sum(int(row[8]) for row in rows if row[0] in names and len(row) > 8)
+
+
+def parse_waiting_ns(schedstat: str) -> int:
+    """Nanoseconds a thread was ready but not running, from the text of its `schedstat`."""
+    return int(schedstat.split()[1])
+
+
+def parse_memory_status(status: str) -> MemoryStatus:
+    """From the text of `/proc/PID/status`."""
+    sizes = {}
+    for line in status.splitlines():
+        key, _, value = line.partition(":")
+        if key in ("VmRSS", "VmHWM"):
+            sizes[key] = int(value.split()[0]) * 1024
+    return MemoryStatus(sizes.get("VmRSS", 0), sizes.get("VmHWM", 0))
+
+
+def memory_status(pid: int | None = None) -> MemoryStatus:
+    """Of this process or another; zero where it is gone or the system does not tell."""
+    try:
+        return parse_memory_status((_PROC / str(pid or "self") / "status").read_text(encoding="utf-8"))
+    except OSError:
+        return MemoryStatus(0, 0)
+
+
+def clear_peak_memory() -> None:
+    """Restart this process's peak resident memory from what it holds now, where the kernel allows it."""
+    with contextlib.suppress(OSError):
+        (_PROC / "self" / "clear_refs").write_text("5", encoding="utf-8")
+
+
+def _waiting_s() -> float | None:
+    total = 0
+    try:
+        for task in os.scandir(_PROC / "self" / "task"):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread may end while we look
+                total += parse_waiting_ns(Path(task.path, "schedstat").read_text(encoding="ascii"))
+    except OSError:
+        return None
+    return total / 1e9
+
+
+def _steal_s(cores: Sequence[int]) -> float:
+    try:
+        stat = (_PROC / "stat").read_text(encoding="ascii")
+    except OSError:
+        return 0.0
+    return parse_steal_ticks(stat, cores) / os.sysconf("SC_CLK_TCK")

@@ -1,0 +1,165 @@
+"""Measure networks in several fresh sessions, each in a worker process that may crash, hang or run out of memory."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from statistics import median
+
+from nas.measure.host import available_memory_bytes
+from nas.measure.job import Job, JobModel, SessionTiming
+from nas.measure.measurement import Measurement, MeasureRequest, quieter, slowed_down, summarise
+from nas.measure.reference import reference_model
+from nas.measure.supervision import Limits, WorkerReport, run_worker
+
+__all__ = ["MeasureRequest", "Measurement", "measure"]
+
+REPEATS = 2
+"""Times a disturbed session is measured again before it is called disturbed."""
+PAUSE_S = 0.5
+"""Before a repetition, so that a short disturbance can pass."""
+MEMORY_SHARE = 0.8
+"""Of the memory free at the start, what a worker may take by default."""
+REFERENCE_TOLERANCE = 0.15
+
+Progress = Callable[[int, int], None]
+
+
+def measure(
+    requests: Sequence[MeasureRequest],
+    *,
+    sessions: int = 3,
+    seconds_per_model: float = 0.3,
+    timeout_s: float = 60.0,
+    memory_limit_bytes: int | None = None,
+    progress: Progress | None = None,
+) -> list[Measurement]:
+    """Latency of networks on this host, in the order of `requests`.
+
+    Each session is one fresh worker process over all networks of a thread count, pinned to as many cores. A network
+    that crashes its worker, returns something that is not a number, hangs or takes too much memory is a recorded
+    failure; the others are measured all the same. A session that was disturbed is repeated twice at most.
+
+    Args:
+        requests: files as `Runtime.prepare` returned them.
+        sessions: fresh sessions (>= 1); the spread between them is the noise floor.
+        seconds_per_model: timing per network and session, besides loading and warming up.
+        timeout_s: longest time for one step of one network (loading it with warming up, or one window of calls).
+        memory_limit_bytes: resident memory of a worker, beyond which it is killed; by default 80 % of what is free.
+        progress: called with (done, total) after each session of a network.
+    """
+    if sessions < 1:
+        raise ValueError(f"at least one session, got {sessions}")
+    free = available_memory_bytes()
+    limit = memory_limit_bytes if memory_limit_bytes is not None or free is None else int(MEMORY_SHARE * free)
+    batch = _Batch(requests, seconds_per_model, Limits(timeout_s, limit), _Account(len(requests) * sessions, progress))
+    for session in range(sessions):
+        for threads in sorted({request.deployment.threads for request in requests}):
+            batch.run_session(session, threads)
+    return batch.measurements()
+
+
+class _Account:
+    """Counts finished (network, session) pairs for the caller."""
+
+    def __init__(self, total: int, progress: Progress | None) -> None:
+        self._total = total
+        self._done = 0
+        self._progress = progress
+
+    def add(self, count: int) -> None:
+        self._done += count
+        if self._progress is not None and count:
+            self._progress(self._done, self._total)
+
+
+class _Batch:
+    """The networks of one `measure` call and what is known about them."""
+
+    def __init__(
+        self, requests: Sequence[MeasureRequest], seconds_per_model: float, limits: Limits, account: _Account
+    ) -> None:
+        self._requests = requests
+        self._seconds_per_model = seconds_per_model
+        self._limits = limits
+        self._account = account
+        self._reference = reference_model()
+        self._sessions: list[list[SessionTiming]] = [[] for _ in requests]
+        self._failed: dict[int, str] = {}
+
+    def run_session(self, session: int, threads: int) -> None:
+        """One fresh session of every network with that many threads."""
+        alive = [i for i, request in enumerate(self._requests) if request.deployment.threads == threads]
+        remaining = [i for i in alive if i not in self._failed]
+        self._account.add(len(alive) - len(remaining))
+        timings = self._time(remaining, threads, session, account=True)
+        for attempt in range(1, REPEATS + 1):
+            timings = self._judge(timings, threads)
+            noisy = [i for i, timing in timings.items() if timing.disturbance is not None]
+            if not noisy:
+                break
+            time.sleep(PAUSE_S * attempt)
+            for i, again in self._time(noisy, threads, session, account=False).items():
+                timings[i] = quieter(timings[i], again)
+        for i, timing in self._judge(timings, threads).items():
+            self._sessions[i].append(timing)
+
+    def measurements(self) -> list[Measurement]:
+        usual = {threads: median(times) for threads, times in self._references().items()}
+        return [
+            summarise(request, sessions, self._failed.get(i), usual.get(request.deployment.threads, float("nan")))
+            for i, (request, sessions) in enumerate(zip(self._requests, self._sessions, strict=True))
+        ]
+
+    def _time(self, indices: Iterable[int], threads: int, seed: int, *, account: bool) -> dict[int, SessionTiming]:
+        """Run workers until each network has a timing or has failed."""
+        timings: dict[int, SessionTiming] = {}
+        remaining = list(indices)
+        blameless_deaths = 0
+        while remaining:
+            report = run_worker(self._job(remaining, threads, seed), self._limits)
+            timings.update(report.timings)
+            self._failed.update(report.failed)
+            if report.death is not None:
+                blameless_deaths += report.culprit is None
+                self._failed.update(dict.fromkeys(_blamed(report, remaining, blameless_deaths), report.death))
+            before = len(remaining)
+            remaining = [i for i in remaining if i not in timings and i not in self._failed]
+            if account:
+                self._account.add(before - len(remaining))
+        return timings
+
+    def _job(self, indices: Sequence[int], threads: int, seed: int) -> Job:
+        models = tuple(
+            JobModel(i, Path(self._requests[i].path).absolute(), self._requests[i].deployment) for i in indices
+        )
+        return Job(
+            models=models,
+            threads=threads,
+            reference=self._reference,
+            seconds_per_model=self._seconds_per_model,
+            seed=seed,
+        )
+
+    def _judge(self, timings: dict[int, SessionTiming], threads: int) -> dict[int, SessionTiming]:
+        """Also count a session as disturbed where only the reference network shows it (busy neighbour, hot chip)."""
+        references = [timing.reference_p50_ms for timing in timings.values()] + self._references().get(threads, [])
+        return {i: slowed_down(timing, min(references), REFERENCE_TOLERANCE) for i, timing in timings.items()}
+
+    def _references(self) -> dict[int, list[float]]:
+        """Reference latencies of all sessions so far, by threads."""
+        found: dict[int, list[float]] = {}
+        for request, sessions in zip(self._requests, self._sessions, strict=True):
+            found.setdefault(request.deployment.threads, []).extend(timing.reference_p50_ms for timing in sessions)
+        return {threads: times for threads, times in found.items() if times}
+
+
+def _blamed(report: WorkerReport, remaining: Sequence[int], blameless_deaths: int) -> Sequence[int]:
+    """Networks that a worker's death is recorded against.
+
+    A worker that dies outside of any network gets one more chance; when it happens again, nothing can be measured.
+    """
+    if report.culprit is not None:
+        return [report.culprit]
+    return remaining if blameless_deaths > 1 else []

@@ -1,0 +1,93 @@
+"""The reference network: measured beside every other one, it shows how fast the machine happens to be right now."""
+
+import os
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+
+from nas.runtimes.base import Images, Logits
+
+_FILE = "reference-1.onnx"
+"""Its number changes with the network, so that an old file is never taken for a new one."""
+_SHAPE = (1, 3, 32, 32)
+_WIDTHS = (32, 64, 64)
+
+
+def cache_folder() -> Path:
+    """Where the file is kept: the user's cache, or a temporary folder where that cannot be written."""
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = base / "hardware-nas"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        folder = Path(tempfile.gettempdir()) / f"hardware-nas-{os.getuid()}"
+        folder.mkdir(mode=0o700, exist_ok=True)
+    if os.access(folder, os.W_OK):
+        return folder
+    return Path(tempfile.mkdtemp(prefix="hardware-nas-"))
+
+
+def reference_model(folder: Path | None = None) -> Path | None:
+    """Path of the reference network (a few convolutions, about a millisecond on one core), written if absent.
+
+    None where it cannot be run because ONNX Runtime, or onnx to write it, is not installed: use `MatmulReference`.
+    """
+    if find_spec("onnxruntime") is None:
+        return None
+    path = (folder or cache_folder()) / _FILE
+    if path.exists():
+        return path
+    if find_spec("onnx") is None:
+        return None
+    staged = path.with_name(f".{path.name}.{os.getpid()}")
+    staged.write_bytes(_build())
+    os.replace(staged, path)
+    return path
+
+
+class MatmulReference:
+    """Stands in for the reference network where ONNX Runtime is absent: matrix products in numpy."""
+
+    input_shape = _SHAPE
+
+    def __init__(self) -> None:
+        rng = np.random.default_rng(0)
+        self._weights = rng.standard_normal((3, 256, 256), dtype=np.float32) / np.float32(16)
+
+    def run(self, images: Images) -> Logits:
+        features: Logits = np.resize(images, (256, 256))
+        for weight in self._weights:
+            features = features @ weight
+        return features[: len(images)]
+
+
+def _build() -> bytes:
+    """The network as an ONNX file, from seeded noise at a scale that keeps activations near one (no denormals)."""
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    rng = np.random.default_rng(0)
+    nodes, weights, last, channels = [], [], "input", _SHAPE[1]
+    for index, width in enumerate(_WIDTHS):
+        scale = np.float32(np.sqrt(2.0 / (channels * 9)))
+        kernel = rng.standard_normal((width, channels, 3, 3), dtype=np.float32) * scale
+        weights.append(numpy_helper.from_array(kernel, f"kernel{index}"))
+        nodes.append(helper.make_node("Conv", [last, f"kernel{index}"], [f"conv{index}"], pads=[1, 1, 1, 1]))
+        nodes.append(helper.make_node("Relu", [f"conv{index}"], [f"relu{index}"]))
+        last, channels = f"relu{index}", width
+    nodes.append(helper.make_node("GlobalAveragePool", [last], ["pooled"]))
+    nodes.append(helper.make_node("Flatten", ["pooled"], ["logits"]))
+    graph = helper.make_graph(
+        nodes,
+        "reference",
+        [helper.make_tensor_value_info("input", TensorProto.FLOAT, _SHAPE)],
+        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, (1, channels))],
+        weights,
+    )
+    # Old versions on purpose: every ONNX Runtime still in use reads them.
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    onnx.checker.check_model(model)
+    content: bytes = model.SerializeToString()
+    return content

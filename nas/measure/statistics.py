@@ -1,0 +1,92 @@
+"""Numbers of a measurement: percentiles, spread, drift, and whether the machine was disturbed. Pure functions."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+import numpy as np
+
+MIN_CPU_SHARE = 0.95
+MAX_WAITING_SHARE = 0.02
+MAX_STEAL_SHARE = 0.05
+"""The kernel counts steal time in ticks of 10 ms: in the usual 0.3 s a single tick is 3 %."""
+MAX_SWITCHES_PER_S = 50.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Activity:
+    """What the machine did while one network was timed, summed over its windows."""
+
+    wall_s: float
+    cpu_s: float
+    """Processor time of the whole process."""
+    waiting_s: float | None = None
+    """Time its threads were ready but not running, by the scheduler's account; None where that is not kept."""
+    steal_s: float = 0.0
+    """Time the hypervisor ran something else on this machine's cores, all cores together."""
+    involuntary_switches: int = 0
+    """Times a thread lost its core to another."""
+
+    def __add__(self, other: "Activity") -> "Activity":
+        waiting = [part for part in (self.waiting_s, other.waiting_s) if part is not None]
+        return Activity(
+            wall_s=self.wall_s + other.wall_s,
+            cpu_s=self.cpu_s + other.cpu_s,
+            waiting_s=sum(waiting) if waiting else None,
+            steal_s=self.steal_s + other.steal_s,
+            involuntary_switches=self.involuntary_switches + other.involuntary_switches,
+        )
+
+
+def percentiles(times_s: Sequence[float]) -> tuple[float, float, float]:
+    """50th, 90th and 99th percentile of times, same unit, interpolated linearly.
+
+    Raises:
+        ValueError: no times.
+    """
+    if not times_s:
+        raise ValueError("no times to summarise")
+    p50, p90, p99 = np.percentile(np.asarray(times_s, dtype=np.float64), [50, 90, 99])
+    return float(p50), float(p90), float(p99)
+
+
+def spread_pct(session_medians: Sequence[float]) -> float:
+    """Largest minus smallest session median, in percent of their median; 0 for a single session."""
+    return 100.0 * (max(session_medians) - min(session_medians)) / median(session_medians)
+
+
+def drift_corrected(session_medians: Sequence[float], references: Sequence[float], usual_reference: float) -> float:
+    """Median over sessions of latency scaled by how fast the machine was then.
+
+    Args:
+        session_medians: one latency per session, of one network.
+        references: the reference network's latency in the same sessions.
+        usual_reference: the reference network's usual latency; the result is what the network would take then.
+    """
+    return median(
+        latency * usual_reference / reference for latency, reference in zip(session_medians, references, strict=True)
+    )
+
+
+def disturbance(activity: Activity, threads: int) -> str | None:
+    """Why these times cannot be trusted, in words, or None where the machine was quiet.
+
+    On a quiet machine a single-threaded network computes all the time; with more threads it also waits for its own
+    slowest one, so processor time says nothing and the scheduler's waiting time has to.
+    """
+    if activity.wall_s <= 0:
+        return None
+    share = activity.cpu_s / activity.wall_s
+    if threads == 1 and share < MIN_CPU_SHARE:
+        return f"only {share:.0%} of the time was spent computing"
+    if activity.waiting_s is not None:
+        waiting = activity.waiting_s / (activity.wall_s * threads)
+        if waiting > MAX_WAITING_SHARE:
+            return f"threads waited for a core {waiting:.0%} of the time"
+    steal = activity.steal_s / (activity.wall_s * threads)
+    if steal > MAX_STEAL_SHARE:
+        return f"the hypervisor took {steal:.0%} of the time"
+    switches = activity.involuntary_switches / activity.wall_s
+    if switches > MAX_SWITCHES_PER_S * threads:
+        return f"threads were interrupted {switches:.0f} times per second"
+    return None

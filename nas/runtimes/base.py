@@ -1,0 +1,185 @@
+"""What a runtime is: prepare a network's file for a precision, load it, run it.
+
+Every runtime takes images as float32 `(n, 3, height, width)` and returns float32 `(n, classes)`, whatever it computes
+in, so that callers never see its types.
+"""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nas.deployment import Deployment
+from nas.errors import MissingDependencyError, UnknownNameError, UserError
+
+Images = NDArray[np.float32]
+Logits = NDArray[np.float32]
+
+
+class Session(Protocol):
+    """A network loaded and ready to run."""
+
+    @property
+    def input_shape(self) -> tuple[int, int, int, int]:
+        """Shape `(batch, channels, height, width)` of one call of the network."""
+        ...
+
+    def run(self, images: Images) -> Logits:
+        """Outputs `(n, classes)` of `images` `(n, channels, height, width)`, both float32.
+
+        The network itself always sees `input_shape`: more images are run batch after batch, and a last, smaller
+        batch is filled up with its own last image. So `n` equal to the batch is one call: that is what is timed.
+        """
+        ...
+
+
+class Runtime(Protocol):
+    """A library that runs networks; stateless."""
+
+    @property
+    def name(self) -> str:
+        """Its key in `nas.runtimes.RUNTIMES`."""
+        ...
+
+    @property
+    def precisions(self) -> tuple[str, ...]:
+        """What it offers on some host; see `unsupported` for this one."""
+        ...
+
+    def missing(self) -> str | None:
+        """The command that installs the runtime, or None where it is installed."""
+        ...
+
+    def unsupported(self, precision: str) -> str | None:
+        """Why this host cannot run `precision` (a sentence for people), or None where it can."""
+        ...
+
+    def prepare(self, model: Path, precision: str, out_dir: Path, calibration: Images | None) -> Path:
+        """Turn an fp32 ONNX file into what `load` needs for `precision`, and return its path.
+
+        That is `model` itself where there is nothing to do, else a new file in `out_dir`, which appears under its
+        name only when complete. `calibration` `(n, channels, height, width)`, pre-processed like the network's input,
+        is needed by `int8` alone.
+
+        Raises:
+            MissingDependencyError: the runtime is not installed.
+            UnknownNameError: the runtime has no such precision.
+            UserError: `int8` without calibration images, or a file that cannot be read.
+        """
+        ...
+
+    def load(self, path: Path, deployment: Deployment) -> Session:
+        """Load what `prepare` returned.
+
+        Raises:
+            MissingDependencyError: the runtime is not installed.
+            UserError: the file is no network with one image input of `deployment.batch` and one output, or this host
+                cannot run the precision.
+        """
+        ...
+
+
+def missing_modules(modules: Sequence[str], install: str) -> str | None:
+    """`install` where one of `modules` cannot be imported, else None. Imports none of them."""
+    return install if any(find_spec(module) is None for module in modules) else None
+
+
+def require(runtime: Runtime) -> None:
+    """Raises MissingDependencyError where `runtime` is not installed."""
+    install = runtime.missing()
+    if install is not None:
+        raise MissingDependencyError(f"the runtime {runtime.name!r}", install)
+
+
+def check_precision(runtime: Runtime, precision: str) -> None:
+    """Raises UnknownNameError where `runtime` does not offer `precision` on any host."""
+    if precision not in runtime.precisions:
+        raise UnknownNameError(f"precision of {runtime.name}", precision, runtime.precisions)
+
+
+def check_supported(runtime: Runtime, precision: str) -> None:
+    """Raises a UserError where this host cannot run `precision`, rather than silently running another one."""
+    check_precision(runtime, precision)
+    reason = runtime.unsupported(precision)
+    if reason is not None:
+        raise UserError(f"{runtime.name} cannot run {precision} on this host: {reason}", "choose another precision")
+
+
+def check_calibration(runtime: Runtime, calibration: Images | None) -> Images:
+    """The calibration images, checked.
+
+    Raises:
+        UserError: there are none, or they are not float32 `(n, channels, height, width)`.
+    """
+    if calibration is None or len(calibration) == 0:
+        raise UserError(
+            f"{runtime.name} int8 needs calibration images",
+            "give a few hundred training images, pre-processed like the network's input",
+        )
+    if calibration.ndim != 4 or calibration.dtype != np.float32:
+        raise UserError(
+            f"calibration images have shape {calibration.shape} and type {calibration.dtype}",
+            "give float32 of shape (n, channels, height, width)",
+        )
+    return calibration
+
+
+def check_input_shape(path: Path, shape: Sequence[int | None], deployment: Deployment) -> tuple[int, int, int, int]:
+    """The static input shape of one call, from a network's declared one; a free batch (None) becomes the deployment's.
+
+    Raises:
+        UserError: not an image input, an image size left open, or a fixed batch other than `deployment.batch`.
+    """
+    if len(shape) != 4 or any(size is None for size in shape[1:]):
+        raise UserError(
+            f"the input of {path.name} has shape {list(shape)}", "export it as (batch, channels, height, width), fixed"
+        )
+    batch, *image = (deployment.batch if size is None else int(size) for size in shape)
+    if batch != deployment.batch:
+        raise UserError(
+            f"{path.name} was exported for batch {batch}, not {deployment.batch}", "export it with the batch you deploy"
+        )
+    return (batch, image[0], image[1], image[2])
+
+
+def run_in_batches(call: Callable[[Images], Logits], images: Images, input_shape: tuple[int, int, int, int]) -> Logits:
+    """Run a network of fixed `input_shape` on any number of images (see `Session.run`)."""
+    if len(images) == input_shape[0]:
+        return call(images)
+    batch = input_shape[0]
+    outputs = []
+    for start in range(0, len(images), batch):
+        chunk = images[start : start + batch]
+        if len(chunk) < batch:
+            chunk = np.concatenate([chunk, np.repeat(chunk[-1:], batch - len(chunk), axis=0)])
+        outputs.append(np.array(call(chunk)))
+    if not outputs:
+        raise ValueError("no images to run")
+    return np.concatenate(outputs)[: len(images)]
+
+
+@contextmanager
+def staging_folder(out_dir: Path) -> Iterator[Path]:
+    """A temporary folder beside the results: finished files are moved out of it, the rest disappears with it."""
+    try:
+        out_dir.mkdir(parents=True, exist_ok=True)
+        staging = Path(tempfile.mkdtemp(prefix=".preparing-", dir=out_dir))
+    except OSError as error:
+        raise UserError(f"cannot write to {out_dir}: {error.strerror}", "choose another output folder") from error
+    try:
+        yield staging
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+def publish(staged: Path, final: Path) -> Path:
+    """Give a finished file its name, in one step."""
+    os.replace(staged, final)
+    return final

@@ -1,0 +1,35 @@
+"""What the processor of this host can do, read from `/proc/cpuinfo` without importing anything heavy."""
+
+from pathlib import Path
+
+
+def parse_cpu_flags(cpuinfo: str) -> frozenset[str]:
+    """Instruction-set flags of the first processor in the text of `/proc/cpuinfo` (x86 `flags`, Arm `Features`)."""
+    for line in cpuinfo.splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() in ("flags", "Features"):
+            return frozenset(value.split())
+    return frozenset()
+
+
+def cpu_flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
+    """Flags of this host; empty where the system has no `/proc`."""
+    try:
+        return parse_cpu_flags(cpuinfo.read_text(encoding="utf-8", errors="replace"))
+    except OSError:
+        return frozenset()
+
+
+def has_bf16(flags: frozenset[str]) -> bool:
+    """Whether bf16 arithmetic is done in hardware (elsewhere it is emulated, slower than fp32)."""
+    return not flags.isdisjoint({"avx512_bf16", "amx_bf16", "bf16"})
+
+
+def has_int8_dot_product(flags: frozenset[str]) -> bool:
+    """Whether products of 8-bit numbers are summed in 32 bits at once."""
+    return not flags.isdisjoint({"avx512_vnni", "avx_vnni", "amx_int8", "asimddp"})
+
+
+def nvidia_device_present() -> bool:
+    """Whether an NVIDIA driver has made its device node: tells a GPU host apart without importing torch."""
+    return Path("/dev/nvidiactl").exists() or Path("/dev/dxg").exists()

@@ -1,0 +1,158 @@
+"""OpenVINO on the CPU: fp32, bf16, and int8 by post-training quantisation (NNCF)."""
+
+import contextlib
+import io
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nas.deployment import Deployment
+from nas.errors import UserError
+from nas.runtimes.base import (
+    Images,
+    Logits,
+    Session,
+    check_calibration,
+    check_input_shape,
+    check_precision,
+    check_supported,
+    missing_modules,
+    publish,
+    require,
+    run_in_batches,
+    staging_folder,
+)
+
+
+class OpenVinoSession:
+    """One compiled network; see `nas.runtimes.base.Session`."""
+
+    def __init__(self, request: Any, input_shape: tuple[int, int, int, int]) -> None:
+        self._request = request
+        self.input_shape = input_shape
+
+    def run(self, images: Images) -> Logits:
+        return run_in_batches(self._call, images, self.input_shape)
+
+    def _call(self, images: Images) -> Logits:
+        # Inputs are shared (no copy in); the output is copied, because the next call overwrites its buffer.
+        output: Logits = self._request.infer([images], share_inputs=True)[0]
+        return output
+
+
+class OpenVino:
+    """See `nas.runtimes.base.Runtime`."""
+
+    name = "openvino"
+    precisions = ("fp32", "bf16", "int8")
+
+    def missing(self) -> str | None:
+        return missing_modules(("openvino",), "pip install openvino nncf")
+
+    def unsupported(self, precision: str) -> str | None:
+        check_precision(self, precision)
+        if precision == "bf16" and not _has_bf16():
+            # The CPU plugin takes the hint and quietly computes in fp32.
+            return "its processor has no bf16 arithmetic"
+        return None
+
+    def prepare(self, model: Path, precision: str, out_dir: Path, calibration: Images | None) -> Path:
+        check_precision(self, precision)
+        require(self)
+        if precision != "int8":
+            return model
+        images = check_calibration(self, calibration)
+        final = out_dir / f"{model.stem}.openvino-int8.xml"
+        with staging_folder(out_dir) as staging:
+            staged = _quantize(model, staging, images)
+            # The weights first: whoever sees the .xml also finds its .bin.
+            publish(staged.with_suffix(".bin"), final.with_suffix(".bin"))
+            return publish(staged, final)
+
+    def load(self, path: Path, deployment: Deployment) -> Session:
+        check_supported(self, deployment.precision)
+        require(self)
+        import openvino
+
+        network = _read(path)
+        if len(network.inputs) != 1 or len(network.outputs) != 1:
+            raise UserError(
+                f"{path.name} has {len(network.inputs)} inputs and {len(network.outputs)} outputs",
+                "export it with one of each",
+            )
+        partial = network.inputs[0].get_partial_shape()
+        declared = [size.get_length() if size.is_static else None for size in partial]
+        shape = check_input_shape(path, declared, deployment)
+        if partial.is_dynamic:
+            network.reshape(list(shape))
+        config = {
+            "PERFORMANCE_HINT": "LATENCY",
+            "INFERENCE_NUM_THREADS": deployment.threads,
+            "INFERENCE_PRECISION_HINT": _float_hint(deployment.precision),
+            # The process is pinned from outside; a second pinning would put all processes on the first cores.
+            "ENABLE_CPU_PINNING": False,
+        }
+        try:
+            compiled = openvino.Core().compile_model(network, "CPU", config)
+        except RuntimeError as error:
+            raise UserError(f"openvino cannot compile {path}: {error}", "export the network again") from error
+        return OpenVinoSession(compiled.create_infer_request(), shape)
+
+
+def _float_hint(precision: str) -> str:
+    """The type of the layers that are computed in floating point.
+
+    What an int8 network keeps in floating point runs in bf16 where the processor can: at 128 px on one
+    Sapphire-Rapids core 1.75 against 1.94 ms for mobilenet_v3_large (resnet18: 1.22 against 1.26 ms), with the same
+    correlation with fp32 (0.9999).
+    """
+    if precision == "bf16" or (precision == "int8" and _has_bf16()):
+        return "bf16"
+    return "f32"
+
+
+def _has_bf16() -> bool:
+    import openvino
+
+    return "BF16" in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+
+
+def _read(path: Path) -> Any:
+    import openvino
+
+    try:
+        return openvino.Core().read_model(path)
+    except RuntimeError as error:
+        raise UserError(f"openvino cannot read {path}: {error}", "export the network again") from error
+
+
+def _quantize(model: Path, staging: Path, images: Images) -> Path:
+    import openvino
+
+    network = _read(model)
+    batch_size = network.inputs[0].get_partial_shape()[0]
+    batch = batch_size.get_length() if batch_size.is_static else 1
+    whole = len(images) - len(images) % batch
+    padded = images[:whole] if whole else np.resize(images, (batch, *images.shape[1:]))
+    items = [padded[start : start + batch] for start in range(0, len(padded), batch)]
+    staged = staging / "quantized.xml"
+    with _silent():
+        import nncf
+
+        quantized = nncf.quantize(network, nncf.Dataset(items), subset_size=len(items))
+    openvino.save_model(quantized, staged, compress_to_fp16=False)
+    return staged
+
+
+@contextlib.contextmanager
+def _silent() -> Iterator[None]:
+    """NNCF logs and draws progress bars, on stdout too; none of it is for our user."""
+    logging.disable(logging.WARNING)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            yield
+    finally:
+        logging.disable(logging.NOTSET)

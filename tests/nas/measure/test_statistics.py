@@ -1,0 +1,67 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nas.measure.statistics import Activity, disturbance, drift_corrected, percentiles, spread_pct
+
+TIMES = st.lists(st.floats(1e-6, 10), min_size=1, max_size=50)
+
+
+def _activity(**changes: float) -> Activity:
+    quiet = {"wall_s": 1.0, "cpu_s": 0.999, "waiting_s": 0.001, "steal_s": 0.0, "involuntary_switches": 3}
+    return Activity(**(quiet | changes))  # type: ignore[arg-type]
+
+
+@given(TIMES)
+def test_percentiles_are_ordered_and_within_the_times(times: list[float]) -> None:
+    p50, p90, p99 = percentiles(times)
+    assert min(times) <= p50 <= p90 <= p99 <= max(times)
+
+
+def test_percentiles_of_a_known_sequence() -> None:
+    assert percentiles(list(range(101))) == (50, 90, 99)
+    with pytest.raises(ValueError, match="no times"):
+        percentiles([])
+
+
+def test_spread() -> None:
+    assert spread_pct([10.0, 10.2, 9.9]) == pytest.approx(3.0)
+    assert spread_pct([4.0]) == 0
+
+
+@given(TIMES, st.floats(0.5, 2))
+def test_drift_that_hits_network_and_reference_alike_is_removed(drifts: list[float], latency: float) -> None:
+    sessions = [latency * drift for drift in drifts]
+    references = [0.7 * drift for drift in drifts]
+    assert drift_corrected(sessions, references, usual_reference=0.7) == pytest.approx(latency)
+
+
+@pytest.mark.parametrize(
+    ("activity", "threads", "words"),
+    [
+        (_activity(), 1, None),
+        (_activity(cpu_s=0.5), 1, "50% of the time was spent computing"),
+        (_activity(cpu_s=1.2), 2, None),  # two threads may wait for each other
+        (_activity(cpu_s=1.2, waiting_s=0.3), 2, "waited for a core 15%"),
+        (_activity(steal_s=0.1), 1, "hypervisor took 10%"),
+        (_activity(steal_s=0.01), 1, None),  # one tick of the kernel's clock
+        (_activity(involuntary_switches=400), 1, "400 times per second"),
+        (_activity(waiting_s=None), 1, None),
+        (_activity(wall_s=0.0), 1, None),
+    ],
+)
+def test_disturbance(activity: Activity, threads: int, words: str | None) -> None:
+    reason = disturbance(activity, threads)
+    assert reason is None if words is None else words in (reason or "")
+
+
+def test_activities_add_up() -> None:
+    total = _activity() + _activity(waiting_s=0.5)
+    assert (total.wall_s, total.involuntary_switches) == (2.0, 6)
+    assert total.waiting_s == pytest.approx(0.501)
+    assert (_activity(waiting_s=None) + _activity(waiting_s=None)).waiting_s is None
+
+
+def test_percentiles_take_numpy_floats() -> None:
+    assert all(isinstance(value, float) for value in percentiles(list(np.array([1.0, 2.0]))))
