@@ -85,8 +85,8 @@ def load_dataset(
     path = Path(name_or_path).expanduser()
     lower = path.name.lower()
     if not path.exists():
-        looks_like_path = len(path.parts) > 1 or lower.endswith((*ARCHIVE_SUFFIXES, ".npz")) or lower in ("", "..")
-        if looks_like_path or path.is_absolute():
+        # The text as typed: Path would drop the "./" that tells a path from a name.
+        if "/" in name_or_path or os.sep in name_or_path or lower.endswith((*ARCHIVE_SUFFIXES, ".npz")):
             raise UserError(
                 f"no such file or folder: '{name_or_path}'", f"check the path, or give a name: {', '.join(DATASETS)}"
             )

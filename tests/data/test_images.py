@@ -17,7 +17,9 @@ def random_split(per_class: int, classes: int = 3, size: int = 32, seed: int = 0
     return ImageSplit(rng.integers(0, 256, (len(labels), size, size, 3), dtype=np.uint8), labels)
 
 
-@given(counts=st.lists(st.integers(2, 60), min_size=1, max_size=6), fraction=st.floats(0.01, 0.9), seed=st.integers(0, 99))
+@given(
+    counts=st.lists(st.integers(2, 60), min_size=1, max_size=6), fraction=st.floats(0.01, 0.9), seed=st.integers(0, 99)
+)
 @settings(max_examples=60, deadline=None)
 def test_hold_out_is_stratified_and_disjoint(counts: list[int], fraction: float, seed: int) -> None:
     labels = np.random.default_rng(seed).permutation(np.repeat(np.arange(len(counts)), counts))
