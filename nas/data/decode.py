@@ -17,6 +17,9 @@ IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".ppm", ".pg
 MIN_RESOLUTION = 32
 """Smaller images are enlarged to this: the search spaces' skeletons start there."""
 
+Reader = Callable[[], bytes]
+"""Gives the bytes of an encoded image."""
+
 # What Pillow's plugins raise for damaged files (UnidentifiedImageError is an OSError).
 _DAMAGED = (OSError, SyntaxError, ValueError, EOFError, struct.error, Image.DecompressionBombError)
 
@@ -52,37 +55,37 @@ def square(image: Image.Image, size: int) -> NDArray[np.uint8]:
     return np.asarray(image, dtype=np.uint8)
 
 
-def decode(encoded: bytes, name: str, size: int) -> NDArray[np.uint8]:
+def decode(read: Reader, name: str, size: int) -> NDArray[np.uint8]:
     """One encoded image as (size, size, 3) uint8 RGB.
 
     Raises:
-        UserError: the bytes are not a readable image; the message has `name`.
+        UserError: `read` fails or does not give an image; the message has `name`.
     """
     try:
-        with Image.open(io.BytesIO(encoded)) as image:
+        with Image.open(io.BytesIO(read())) as image:
             # JPEG can be decoded at 1/2, 1/4 or 1/8; twice the size keeps the antialiasing.
             image.draft("RGB", (2 * size, 2 * size))
             return square(image, size)
     except _DAMAGED as error:
-        raise _unreadable(name) from error
+        raise _unreadable(name, error) from error
 
 
-def shorter_side(encoded: bytes, name: str) -> int:
+def shorter_side(read: Reader, name: str) -> int:
     """Shorter side in pixels, from the header only; raises like `decode`."""
     try:
-        with Image.open(io.BytesIO(encoded)) as image:
+        with Image.open(io.BytesIO(read())) as image:
             return min(image.size)
     except _DAMAGED as error:
-        raise _unreadable(name) from error
+        raise _unreadable(name, error) from error
 
 
-def decode_all(readers: Sequence[Callable[[], bytes]], names: Sequence[str], size: int) -> NDArray[np.uint8]:
+def decode_all(readers: Sequence[Reader], names: Sequence[str], size: int) -> NDArray[np.uint8]:
     """(n, size, size, 3) uint8, in order; the first unreadable image raises UserError with its name."""
     ensure_fits(len(readers) * size * size * 3, f"{len(readers)} images at {size} px")
     out = np.empty((len(readers), size, size, 3), np.uint8)
 
     def work(index: int) -> None:
-        out[index] = decode(readers[index](), names[index], size)
+        out[index] = decode(readers[index], names[index], size)
 
     run_in_threads(work, len(readers))
     return out
@@ -98,5 +101,7 @@ def run_in_threads(work: Callable[[int], None], count: int) -> None:
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _unreadable(name: str) -> UserError:
+def _unreadable(name: str, error: Exception) -> UserError:
+    if isinstance(error, PermissionError | FileNotFoundError):  # the latter: a link that leads nowhere
+        return UserError(f"cannot read image {name!r}: {error.strerror}", "make it readable, or remove it")
     return UserError(f"cannot read image {name!r}", "replace or remove the file: it is damaged or not an image")

@@ -8,10 +8,10 @@ Accepted layouts (one enclosing folder may be around them)::
 Archives are decoded from memory: nothing is extracted, so no member name can write outside a folder.
 """
 
+import os
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from lzma import LZMAError
@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nas.data.decode import IMAGE_SUFFIXES, decode_all, ensure_fits, shorter_side, stored_resolution
+from nas.data.decode import IMAGE_SUFFIXES, Reader, decode_all, ensure_fits, shorter_side, stored_resolution
 from nas.data.images import ImageSplit, RawImages
 from nas.errors import UserError
 
@@ -44,7 +44,7 @@ Parts = tuple[str, ...]
 class _Tree:
     """Files (how to read each) and folders by their path's parts."""
 
-    files: dict[Parts, Callable[[], bytes]]
+    files: dict[Parts, Reader]
     folders: set[Parts]
 
     def children(self) -> list[str]:
@@ -64,16 +64,21 @@ def load_folder(path: Path, max_resolution: int) -> RawImages:
     Raises:
         UserError: no images, no class folders, classes that differ between splits, an unreadable image (named).
     """
-    files: dict[Parts, Callable[[], bytes]] = {}
+    files: dict[Parts, Reader] = {}
     folders: set[Parts] = set()
-    for item in path.rglob("*"):
-        parts = item.relative_to(path).parts
-        if _hidden(parts):
+    seen: set[str] = set()  # a link to a folder above must not lead round in circles
+    for current, below, names in os.walk(path, followlinks=True):
+        real = os.path.realpath(current)
+        parts = Path(current).relative_to(path).parts
+        if real in seen or any(_hidden((part,)) for part in parts):
+            below.clear()
             continue
-        if item.is_dir():
+        seen.add(real)
+        if parts:
             folders.add(parts)
-        elif item.suffix.lower() in IMAGE_SUFFIXES:
-            files[parts] = item.read_bytes
+        for name in names:
+            if name.lower().endswith(IMAGE_SUFFIXES) and not _hidden((name,)):
+                files[*parts, name] = Path(current, name).read_bytes
     return _load_tree(_Tree(files, folders), path, max_resolution)
 
 
@@ -84,8 +89,10 @@ def load_archive(path: Path, max_resolution: int) -> RawImages:
         contents, folders = read(path)
     except (tarfile.TarError, zipfile.BadZipFile, zlib.error, LZMAError, EOFError, OSError, RuntimeError) as error:
         # RuntimeError is what zipfile raises for an encrypted member
+        reason = (str(error).splitlines() or ["it is damaged"])[0].rstrip(":")  # tarfile lists every attempt
         raise UserError(
-            f"cannot read archive '{path}': {error}", "make it again with `tar -cf` or `zip -r`, without a password"
+            f"cannot read archive '{path}': {reason}",
+            "make it again with `tar -cf` or `zip -r`, without a password",
         ) from error
     # An archive need not have entries for its folders.
     for parts in contents:
@@ -161,7 +168,7 @@ def _load_tree(tree: _Tree, path: Path, max_resolution: int) -> RawImages:
         _check_classes(classes, train_where, split, split_where)
 
     readers = sorted(train.files.items(), key=lambda item: item[0])[:: max(1, len(train.files) // _SIZE_SAMPLE)]
-    sides = [shorter_side(read(), f"{train_where}/{'/'.join(name)}") for name, read in readers]
+    sides = [shorter_side(read, f"{train_where}/{'/'.join(name)}") for name, read in readers]
     size = stored_resolution(sides, max_resolution)
     splits = {split: _decode_split(part, where, classes, size) for split, (where, part) in parts.items()}
     return RawImages(classes, splits["train"], splits.get("val"), splits.get("test"))

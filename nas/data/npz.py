@@ -26,9 +26,10 @@ def load_npz(path: Path, max_resolution: int) -> RawImages:
         UserError: not an npz, a missing array, a wrong shape, dtype or label.
     """
     try:
-        with np.load(path, allow_pickle=False) as file:
-            if not isinstance(file, np.lib.npyio.NpzFile):
-                raise UserError(f"'{path}' holds a single array", _HINT)
+        file = np.load(path, allow_pickle=False)
+        if not isinstance(file, np.lib.npyio.NpzFile):
+            raise UserError(f"'{path}' holds a single array", _HINT)
+        with file:
             arrays = {key: file[key] for key in file.files}
     except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         # ValueError: an array of objects would need pickle

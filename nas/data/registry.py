@@ -84,7 +84,7 @@ def load_dataset(
         return complete(name_or_path, source.load(root or default_root(), max_resolution), seed)
     path = Path(name_or_path).expanduser()
     lower = path.name.lower()
-    if not path.exists():
+    if not name_or_path or not os.path.exists(path):  # unlike Path.exists, quiet about names that are too long
         # The text as typed: Path would drop the "./" that tells a path from a name.
         if "/" in name_or_path or os.sep in name_or_path or lower.endswith((*ARCHIVE_SUFFIXES, ".npz")):
             raise UserError(

@@ -108,7 +108,7 @@ def test_exif_orientation_is_applied(tmp_path: Path) -> None:
     exif = Image.Exif()
     exif[0x0112] = 3  # turned by 180 degrees
     image.save(tmp_path / "a.jpg", exif=exif)
-    pixels = decode((tmp_path / "a.jpg").read_bytes(), "a.jpg", 64)
+    pixels = decode((tmp_path / "a.jpg").read_bytes, "a.jpg", 64)
     assert pixels[:16].mean() < 10
     assert pixels[-16:].mean() > 245
 
@@ -129,6 +129,22 @@ def test_unreadable_image_is_named(make_folder: MakeFolder, tmp_path: Path, dama
     with pytest.raises(UserError, match=r"cannot read image '.*val/dog/broken\.png'") as caught:
         load_dataset(str(source))
     assert caught.value.hint
+
+
+def test_links_are_followed_but_not_in_circles(make_folder: MakeFolder, tmp_path: Path) -> None:
+    root = make_folder(splits=(), count=4)
+    plain = load_dataset(str(root))
+    (root / "dog").rename(tmp_path / "elsewhere")
+    (root / "dog").symlink_to(tmp_path / "elsewhere")
+    (root / "cat" / "round").symlink_to(root)
+    assert same(load_dataset(str(root)), plain)
+
+
+def test_link_that_leads_nowhere_is_named(make_folder: MakeFolder) -> None:
+    root = make_folder()
+    (root / "train/cat/gone.png").symlink_to(root / "absent.png")
+    with pytest.raises(UserError, match=r"cannot read image '.*train/cat/gone\.png': No such file"):
+        load_dataset(str(root))
 
 
 def _empty(root: Path) -> None:
@@ -186,6 +202,21 @@ def test_damaged_files(tmp_path: Path, name: str) -> None:
     assert caught.value.hint
 
 
+def test_single_array_is_no_data_set(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.zeros(3))
+    (tmp_path / "a.npy").rename(tmp_path / "a.npz")
+    with pytest.raises(UserError, match="single array"):
+        load_dataset(str(tmp_path / "a.npz"))
+
+
+@pytest.mark.parametrize("name", ["a.tar", "a.zip", "a.npz"])
+def test_empty_files(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).touch()
+    with pytest.raises(UserError, match="cannot read") as caught:
+        load_dataset(str(tmp_path / name))
+    assert "\n" not in str(caught.value)
+
+
 def test_truncated_archives(make_folder: MakeFolder, tmp_path: Path) -> None:
     path = tmp_path / "a.tar.gz"
     with tarfile.open(path, "w:gz") as tar:
@@ -205,6 +236,9 @@ def test_unknown_names_and_paths(tmp_path: Path) -> None:
     for missing in (str(tmp_path / "absent"), "./absent", "absent.npz", "~/absent-folder"):
         with pytest.raises(UserError, match="no such file or folder"):
             load_dataset(missing)
+    for name in ("", "x" * 300):
+        with pytest.raises(UnknownNameError):
+            load_dataset(name)
     (tmp_path / "x.csv").write_text("a,b")
     with pytest.raises(UserError, match="cannot tell what"):
         load_dataset(str(tmp_path / "x.csv"))
