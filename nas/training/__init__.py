@@ -1,0 +1,1 @@
+"""Short trainings of classifiers: configuration, loop, accuracy, batch-norm statistics."""

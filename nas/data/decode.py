@@ -1,0 +1,107 @@
+"""Encoded image files to square uint8 arrays, in a thread pool (Pillow releases the interpreter lock)."""
+
+import io
+import os
+import struct
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from statistics import median
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageOps
+
+from nas.errors import UserError
+
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff")
+MIN_RESOLUTION = 32
+"""Smaller images are enlarged to this: the search spaces' skeletons start there."""
+
+Reader = Callable[[], bytes]
+"""Gives the bytes of an encoded image."""
+
+# What Pillow's plugins raise for damaged files (UnidentifiedImageError is an OSError).
+_DAMAGED = (OSError, SyntaxError, ValueError, EOFError, struct.error, Image.DecompressionBombError)
+
+
+def ensure_fits(size_bytes: int, what: str) -> None:
+    """Raise UserError where `size_bytes` is more than 80 % of the memory that is free now."""
+    import psutil
+
+    free = psutil.virtual_memory().available
+    if size_bytes > 0.8 * free:
+        raise UserError(
+            f"{what} needs {size_bytes / 2**30:.1f} GiB of memory, {free / 2**30:.1f} GiB is free",
+            "use a part of the images, or store them at a lower resolution",
+        )
+
+
+def stored_resolution(shorter_sides: Sequence[int], cap: int) -> int:
+    """Resolution to store images at: the median shorter side, within MIN_RESOLUTION..cap."""
+    return int(min(max(median(shorter_sides), MIN_RESOLUTION), cap))
+
+
+def square(image: Image.Image, size: int) -> NDArray[np.uint8]:
+    """(size, size, 3) uint8 RGB: shorter side to `size` (antialiased bilinear), then the centre.
+
+    The orientation stored in EXIF is applied; transparency is dropped.
+    """
+    image = ImageOps.exif_transpose(image)
+    if image.mode == "P":  # a palette may hold transparency, which convert("RGB") would warn about
+        image = image.convert("RGBA")
+    image = image.convert("RGB")
+    if image.size != (size, size):
+        image = ImageOps.fit(image, (size, size), Image.Resampling.BILINEAR)
+    return np.asarray(image, dtype=np.uint8)
+
+
+def decode(read: Reader, name: str, size: int) -> NDArray[np.uint8]:
+    """One encoded image as (size, size, 3) uint8 RGB.
+
+    Raises:
+        UserError: `read` fails or does not give an image; the message has `name`.
+    """
+    try:
+        with Image.open(io.BytesIO(read())) as image:
+            # JPEG can be decoded at 1/2, 1/4 or 1/8; twice the size keeps the antialiasing.
+            image.draft("RGB", (2 * size, 2 * size))
+            return square(image, size)
+    except _DAMAGED as error:
+        raise _unreadable(name, error) from error
+
+
+def shorter_side(read: Reader, name: str) -> int:
+    """Shorter side in pixels, from the header only; raises like `decode`."""
+    try:
+        with Image.open(io.BytesIO(read())) as image:
+            return min(image.size)
+    except _DAMAGED as error:
+        raise _unreadable(name, error) from error
+
+
+def decode_all(readers: Sequence[Reader], names: Sequence[str], size: int) -> NDArray[np.uint8]:
+    """(n, size, size, 3) uint8, in order; the first unreadable image raises UserError with its name."""
+    ensure_fits(len(readers) * size * size * 3, f"{len(readers)} images at {size} px")
+    out = np.empty((len(readers), size, size, 3), np.uint8)
+
+    def work(index: int) -> None:
+        out[index] = decode(readers[index], names[index], size)
+
+    run_in_threads(work, len(readers))
+    return out
+
+
+def run_in_threads(work: Callable[[int], None], count: int) -> None:
+    """Call `work(0) .. work(count - 1)` in a thread pool; the first error (in order) stops the rest."""
+    pool = ThreadPoolExecutor(max_workers=min(16, os.cpu_count() or 1))
+    try:
+        for _ in pool.map(work, range(count)):
+            pass
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _unreadable(name: str, error: Exception) -> UserError:
+    if isinstance(error, PermissionError | FileNotFoundError):  # the latter: a link that leads nowhere
+        return UserError(f"cannot read image {name!r}: {error.strerror}", "make it readable, or remove it")
+    return UserError(f"cannot read image {name!r}", "replace or remove the file: it is damaged or not an image")

@@ -1,0 +1,23 @@
+"""The bundled default: scikit-learn's 1,797 handwritten digits (8x8 grey; Alpaydin and Kaynak, 1998)."""
+
+from pathlib import Path
+
+import numpy as np
+
+from nas.data.decode import MIN_RESOLUTION
+from nas.data.images import ImageSplit, RawImages, resize_images
+
+
+def load_digits(root: Path, max_resolution: int) -> RawImages:
+    """Ten classes, about 180 images each, grey copied to three channels and enlarged from 8x8 to 32x32.
+
+    It ships with scikit-learn, so neither argument is used: no file is read from `root`.
+    """
+    from sklearn.datasets import load_digits as bundled
+
+    source = bundled()
+    grey = np.round(source.images * (255 / 16)).astype(np.uint8)  # values are 0..16
+    rgb = np.repeat(grey[..., None], 3, axis=3)
+    labels = source.target.astype(np.int64)
+    classes = tuple(str(digit) for digit in range(10))
+    return RawImages(classes, ImageSplit(resize_images(rgb, MIN_RESOLUTION), labels), flip_ok=False)

@@ -1,0 +1,261 @@
+"""The values of image classification data: splits in memory, their normalisation, and how splits are made.
+
+Dimensions in docstrings: n images, h rows, w columns, c classes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nas.errors import UserError
+
+if TYPE_CHECKING:
+    import torch
+
+SplitName = Literal["train", "val", "test"]
+
+HOLDOUT_FRACTION = 0.15
+"""Share of the training images of each class that becomes a split the source does not have."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ImageSplit:
+    """Labelled square images in memory."""
+
+    images: NDArray[np.uint8]
+    """(n, h, w, 3) uint8, RGB, h == w."""
+    labels: NDArray[np.int64]
+    """(n,) int64, indices into the data set's `classes`."""
+
+    def __post_init__(self) -> None:
+        n, shape = len(self.labels), self.images.shape
+        if self.images.ndim != 4 or shape[0] != n or shape[1] != shape[2] or shape[3] != 3:
+            raise ValueError(f"images must have shape (n, h, h, 3) with n = {n} labels, got {shape}")
+        if self.images.dtype != np.uint8 or self.labels.dtype != np.int64:
+            raise ValueError(f"images must be uint8 and labels int64, got {self.images.dtype} and {self.labels.dtype}")
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def resolution(self) -> int:
+        """Rows (and columns) of each image."""
+        return int(self.images.shape[1])
+
+    def take(self, indices: NDArray[np.int64] | Sequence[int]) -> "ImageSplit":
+        """The images at `indices`, in that order."""
+        return ImageSplit(self.images[indices], self.labels[indices])
+
+
+@dataclass(frozen=True, slots=True)
+class Preprocess:
+    """The one definition of a network's input, for training, calibration and deployment.
+
+    uint8 NHWC -> float32 NCHW, `(x / 255 - mean) / std` per channel; mean and std are in units of [0, 1].
+    """
+
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+
+    def _affine(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        # one multiply-add per pixel: x * scale + shift
+        mean, std = np.asarray(self.mean), np.asarray(self.std)
+        return (1 / (255 * std)).astype(np.float32), (-mean / std).astype(np.float32)
+
+    def array(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """(n, h, w, 3) uint8 -> contiguous (n, 3, h, w) float32."""
+        scale, shift = self._affine()
+        normalised = images.astype(np.float32) * scale + shift
+        return np.ascontiguousarray(normalised.transpose(0, 3, 1, 2))
+
+    def tensor(self, images: "torch.Tensor") -> "torch.Tensor":
+        """(n, h, w, 3) uint8 or float in 0..255 -> (n, 3, h, w) float32 in channels-last memory, on its device."""
+        import torch
+
+        n, height, width, _ = images.shape
+        # Tiled over a row: broadcasting over the three channels alone is several times slower on a CPU.
+        scale, shift = (torch.from_numpy(a).to(images.device).repeat(width) for a in self._affine())
+        rows = images.reshape(n, height, width * 3).to(torch.float32) * scale + shift
+        return rows.view(n, height, width, 3).permute(0, 3, 1, 2)
+
+    @classmethod
+    def fit(cls, images: NDArray[np.uint8]) -> "Preprocess":
+        """Mean and standard deviation of each channel over `images`, (n, h, w, 3) uint8."""
+        # From histograms: exact, and without a float copy of the whole set.
+        values = np.arange(256) / 255
+        means, stds = [], []
+        for channel in range(3):
+            counts = np.bincount(images[..., channel].ravel(), minlength=256)
+            mean = float(np.average(values, weights=counts))
+            variance = float(np.average((values - mean) ** 2, weights=counts))
+            means.append(mean)
+            # A constant channel (synthetic data) must not divide by zero.
+            stds.append(max(variance**0.5, 1 / 255))
+        return cls((means[0], means[1], means[2]), (stds[0], stds[1], stds[2]))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RawImages:
+    """What a source gives, before missing splits are held out of `train`."""
+
+    classes: tuple[str, ...]
+    train: ImageSplit
+    val: ImageSplit | None = None
+    test: ImageSplit | None = None
+    flip_ok: bool = True
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ImageData:
+    """A classification data set in memory, always with three splits.
+
+    - `train`: weights are fitted on it, int8 ranges are calibrated on it.
+    - `val`: every decision of a search (proxies, short trainings, early stopping, choice of precision) uses it.
+    - `test`: the final number only; nothing may be chosen by it.
+    """
+
+    name: str
+    classes: tuple[str, ...]
+    train: ImageSplit
+    val: ImageSplit
+    test: ImageSplit
+    native_resolution: int
+    """Rows and columns of the stored images; larger resolutions are interpolated."""
+    preprocess: Preprocess
+    """Fitted on `train`."""
+    flip_ok: bool = True
+    """Whether a mirrored image keeps its class (not so for digits)."""
+    notes: tuple[str, ...] = ()
+    """How the splits came about, for reports."""
+    _resized: dict[tuple[str, int], ImageSplit] = field(default_factory=dict, repr=False)
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.classes)
+
+    def at(self, split: SplitName, resolution: int) -> ImageSplit:
+        """`split` resized to `resolution`; kept in memory, so that a second call costs nothing."""
+        original: ImageSplit = getattr(self, split)
+        if resolution == original.resolution:
+            return original
+        key = (split, resolution)
+        if key not in self._resized:
+            self._resized[key] = resized(original, resolution)
+        return self._resized[key]
+
+
+def resized(split: ImageSplit, resolution: int) -> ImageSplit:
+    """`split` at (resolution, resolution), by antialiased bilinear interpolation."""
+    return ImageSplit(resize_images(split.images, resolution), split.labels)
+
+
+def resize_images(images: NDArray[np.uint8], resolution: int) -> NDArray[np.uint8]:
+    """(n, h, w, 3) uint8 -> (n, resolution, resolution, 3): shorter side to `resolution`, then the centre."""
+    import torch
+    from torch.nn.functional import interpolate
+
+    height, width = images.shape[1:3]
+    scale = resolution / min(height, width)
+    size = (max(resolution, round(height * scale)), max(resolution, round(width * scale)))
+    top, left = (size[0] - resolution) // 2, (size[1] - resolution) // 2
+    out = np.empty((len(images), resolution, resolution, 3), np.uint8)
+    chunk = 256  # bounds the memory of the intermediate copies
+    for start in range(0, len(images), chunk):
+        # np.array copies: a read-only memory map must not become a tensor
+        batch = torch.from_numpy(np.array(images[start : start + chunk])).permute(0, 3, 1, 2)
+        small = interpolate(batch, size=size, mode="bilinear", antialias=True, align_corners=False)
+        small = small[:, :, top : top + resolution, left : left + resolution]
+        out[start : start + chunk] = small.permute(0, 2, 3, 1).numpy()
+    return out
+
+
+def hold_out(
+    labels: NDArray[np.int64], fraction: float, rng: np.random.Generator
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Indices `(kept, held_out)`, both sorted: `fraction` of each class, at least one and never all of it.
+
+    Raises:
+        ValueError: a class has fewer than two images.
+    """
+    held: list[NDArray[np.int64]] = []
+    for label in np.unique(labels):
+        members = np.flatnonzero(labels == label)
+        if len(members) < 2:
+            raise ValueError(f"class {label} has {len(members)} image, at least 2 are needed to hold one out")
+        count = min(max(1, round(fraction * len(members))), len(members) - 1)
+        held.append(rng.permutation(members)[:count])
+    held_out = np.sort(np.concatenate(held))
+    return np.setdiff1d(np.arange(len(labels)), held_out), held_out
+
+
+def complete(name: str, raw: RawImages, seed: int) -> ImageData:
+    """Make the three splits of `ImageData` from what a source has.
+
+    - train, val and test: taken as they are.
+    - train and test: `val` is held out of train.
+    - train and val (the usual image folder): the given val is the number people compare, so it becomes `test`,
+      and a new `val` for the search's decisions is held out of train.
+    - train only: both are held out of train.
+
+    Held-out parts are 15 % of each class, at least one image, drawn with `seed`.
+
+    Raises:
+        UserError: fewer than two classes, a class without images, or a class too small to be split.
+    """
+    if len(raw.classes) < 2:
+        only = f" ({raw.classes[0]!r})" if raw.classes else ""
+        raise UserError(f"data set {name!r} has only one class{only}", "classification needs at least two classes")
+    for split_name, split in (("train", raw.train), ("val", raw.val), ("test", raw.test)):
+        if split is not None:
+            _check_classes_present(name, split_name, split, raw.classes)
+    train, val, test = raw.train, raw.val, raw.test
+    notes: list[str] = []
+    if test is None and val is not None:
+        val, test = None, val
+        notes.append("the given val images are the test split (final numbers only)")
+    rng = np.random.default_rng(seed)
+    if test is None:
+        train, test = _split_off(name, train, raw.classes, needed=3, rng=rng)
+        notes.append(f"test: {len(test)} images held out of train (stratified, seed {seed})")
+    if val is None:
+        train, val = _split_off(name, train, raw.classes, needed=2, rng=rng)
+        notes.append(f"val: {len(val)} images held out of train (stratified, seed {seed})")
+    return ImageData(
+        name=name,
+        classes=raw.classes,
+        train=train,
+        val=val,
+        test=test,
+        native_resolution=train.resolution,
+        preprocess=Preprocess.fit(train.images),
+        flip_ok=raw.flip_ok,
+        notes=tuple(notes),
+    )
+
+
+def _check_classes_present(name: str, split_name: str, split: ImageSplit, classes: tuple[str, ...]) -> None:
+    counts = np.bincount(split.labels, minlength=len(classes))
+    for label, count in enumerate(counts):
+        if count == 0:
+            raise UserError(
+                f"class {classes[label]!r} of data set {name!r} has no images in {split_name}",
+                "add images of it, or remove the class from every split",
+            )
+
+
+def _split_off(
+    name: str, train: ImageSplit, classes: tuple[str, ...], needed: int, rng: np.random.Generator
+) -> tuple[ImageSplit, ImageSplit]:
+    counts = np.bincount(train.labels, minlength=len(classes))
+    if counts.min() < needed:
+        smallest = int(counts.argmin())
+        raise UserError(
+            f"class {classes[smallest]!r} of data set {name!r} has {counts[smallest]} training image"
+            f"{'s' if counts[smallest] != 1 else ''}, too few to hold some out",
+            "add images, or give train, val and test splits",
+        )
+    kept, held = hold_out(train.labels, HOLDOUT_FRACTION, rng)
+    return train.take(kept), train.take(held)

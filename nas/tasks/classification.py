@@ -1,0 +1,21 @@
+"""Image classification: its loss and its metric."""
+
+import torch
+from torch.nn.functional import cross_entropy
+
+
+def loss(logits: torch.Tensor, targets: torch.Tensor, label_smoothing: float = 0.0) -> torch.Tensor:
+    """Mean cross-entropy, a float32 scalar.
+
+    Args:
+        logits: (n, c), any float type (computed in float32).
+        targets: (n,) int64 class indices.
+        label_smoothing: share of the target spread evenly over all classes (Szegedy et al. 2016).
+    """
+    return cross_entropy(logits.float(), targets, label_smoothing=label_smoothing)
+
+
+def top1_correct(logits: torch.Tensor, targets: torch.Tensor) -> int:
+    """How many of (n, c) `logits` are largest at their (n,) `targets`. Rows that are not finite are wrong."""
+    hits = (logits.argmax(dim=1) == targets) & torch.isfinite(logits).all(dim=1)
+    return int(hits.sum())

@@ -1,0 +1,94 @@
+"""What a training is told and what it reports: plain values."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from nas.errors import UserError
+
+Augment = Literal["none", "light"]
+Precision = Literal["fp32", "bf16"]
+Stopped = Literal["diverged", "time limit", "pruned by callback"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainConfig:
+    """A short recipe: SGD with Nesterov momentum, warm-up, then cosine decay to zero.
+
+    The defaults learn fast in few epochs from scratch; they were chosen on validation data of small photos
+    (see the training tests for the digits).
+    """
+
+    epochs: int = 10
+    batch_size: int = 32
+    """Images per step; the learning rate is not scaled with it."""
+    lr: float = 0.05
+    """Peak learning rate."""
+    momentum: float = 0.9
+    weight_decay: float = 5e-4
+    """Not applied to norms and biases."""
+    warmup_fraction: float = 0.2
+    """Share of all steps in which the learning rate rises linearly."""
+    label_smoothing: float = 0.1
+    clip_norm: float = 2.0
+    """Largest norm of all gradients together."""
+    ema_decay: float | None = None
+    """Decay per step of an exponential moving average of the weights; None: none. Validation then uses the average."""
+    augment: Augment = "light"
+    """`light`: random crops (see `nas.training.augment`), and flips where `flip` is on."""
+    flip: bool = True
+    """Mirror half of the images; set it from `ImageData.flip_ok`."""
+    precision: Literal["auto"] | Precision = "auto"
+    """`auto` measures a few steps each way (about 8 steps); choose once and pass it on to compare many networks."""
+    seed: int = 0
+    time_limit_s: float | None = None
+    """Wall-clock limit of the whole call, validation included; the learning rate still ends at zero."""
+
+    def __post_init__(self) -> None:
+        rules = {
+            "epochs": (self.epochs >= 1, "at least 1"),
+            "batch_size": (self.batch_size >= 2, "at least 2 (batch norm)"),
+            "lr": (self.lr > 0, "above 0"),
+            "momentum": (0 <= self.momentum < 1, "in [0, 1)"),
+            "weight_decay": (self.weight_decay >= 0, "at least 0"),
+            "warmup_fraction": (0 <= self.warmup_fraction < 1, "in [0, 1)"),
+            "label_smoothing": (0 <= self.label_smoothing < 1, "in [0, 1)"),
+            "clip_norm": (self.clip_norm > 0, "above 0"),
+            "ema_decay": (self.ema_decay is None or 0 < self.ema_decay < 1, "in (0, 1), or left out"),
+            "augment": (self.augment in ("none", "light"), "'none' or 'light'"),
+            "precision": (self.precision in ("auto", "fp32", "bf16"), "'auto', 'fp32' or 'bf16'"),
+            "time_limit_s": (self.time_limit_s is None or self.time_limit_s > 0, "above 0, or left out"),
+        }
+        for name, (holds, rule) in rules.items():
+            if not holds:
+                raise UserError(f"training setting {name} = {getattr(self, name)!r}", f"{name} must be {rule}")
+
+
+@dataclass(frozen=True, slots=True)
+class EpochLog:
+    """One finished epoch."""
+
+    epoch: int
+    """From 1."""
+    train_loss: float
+    """Mean over the epoch's steps, with augmentation and label smoothing."""
+    val_accuracy: float
+    """Fraction."""
+    seconds: float
+    """Since the call of `train`, validation included."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainResult:
+    """How a training ended."""
+
+    accuracy: float
+    """Fraction of val right at the end; 0 where training diverged (the weights are then useless)."""
+    curve: tuple[EpochLog, ...]
+    """The finished epochs."""
+    seconds: float
+    stopped: Stopped | None
+    """None: all epochs were done."""
+    images_per_second: float
+    """Training images per second of training steps (validation excluded)."""
+    precision: Precision
+    """What it was trained in."""

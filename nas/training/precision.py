@@ -1,0 +1,56 @@
+"""Whether bf16 pays on this machine: measured, not believed."""
+
+import copy
+import time
+from contextlib import AbstractContextManager
+
+import torch
+from torch import nn
+
+from nas.training.config import Precision
+
+_MIN_GAIN = 1.1  # bf16 must be this much faster to be worth its rounding
+
+
+def resolve_device(device: str) -> torch.device:
+    """`auto` is the GPU where there is one, else the CPU."""
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return torch.device(device)
+
+
+def autocast(device: torch.device, precision: Precision) -> AbstractContextManager[object]:
+    """Context in which the forward pass runs; does nothing for fp32."""
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bf16")
+
+
+def choose_precision(
+    model: nn.Module, resolution: int, batch: int, *, device: str = "auto", steps: int = 3
+) -> Precision:
+    """The faster of fp32 and bf16 autocast for training steps, by timing `steps` of them each way on random images.
+
+    The model is not changed (copies are trained). Takes `2 * (steps + 1)` training steps. The outcome depends on the
+    machine and, where both are close, on its load: for reproducible figures choose once and keep the answer.
+    """
+    where = resolve_device(device)
+    seconds = {p: _step_seconds(model, resolution, batch, where, p, steps) for p in ("fp32", "bf16")}
+    return "bf16" if seconds["fp32"] > _MIN_GAIN * seconds["bf16"] else "fp32"
+
+
+def _step_seconds(
+    model: nn.Module, resolution: int, batch: int, device: torch.device, precision: Precision, steps: int
+) -> float:
+    """Fastest of `steps` training steps, after one to warm up."""
+    with torch.random.fork_rng():  # dropout must not use up the caller's random numbers
+        network = copy.deepcopy(model).to(device).to(memory_format=torch.channels_last).train()
+        images = torch.rand(batch, 3, resolution, resolution, device=device).to(memory_format=torch.channels_last)
+        times = []
+        for _ in range(steps + 1):
+            start = time.perf_counter()
+            with autocast(device, precision):
+                output = network(images)
+            output.float().square().mean().backward()
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)
+            times.append(time.perf_counter() - start)
+    return min(times[1:])
