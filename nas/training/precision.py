@@ -32,15 +32,16 @@ def choose_precision(
     The model is not changed (copies are trained). Takes `2 * (steps + 1)` training steps. The outcome depends on the
     machine and, where both are close, on its load: for reproducible figures choose once and keep the answer.
     """
-    where = resolve_device(device)
-    seconds = {p: _step_seconds(model, resolution, batch, where, p, steps) for p in ("fp32", "bf16")}
+    timed: tuple[Precision, ...] = ("fp32", "bf16")
+    seconds = {p: step_seconds(model, resolution, batch, p, device=device, steps=steps) for p in timed}
     return "bf16" if seconds["fp32"] > _MIN_GAIN * seconds["bf16"] else "fp32"
 
 
-def _step_seconds(
-    model: nn.Module, resolution: int, batch: int, device: torch.device, precision: Precision, steps: int
+def step_seconds(
+    model: nn.Module, resolution: int, batch: int, precision: Precision, *, device: str = "auto", steps: int = 3
 ) -> float:
-    """Fastest of `steps` training steps, after one to warm up."""
+    """Seconds of the fastest of `steps` training steps on random images, after one to warm up."""
+    where = resolve_device(device)
     with torch.random.fork_rng():  # dropout must not use up the caller's random numbers
         network = copy.deepcopy(model).to(device).to(memory_format=torch.channels_last).train()
         images = torch.rand(batch, 3, resolution, resolution, device=device).to(memory_format=torch.channels_last)
