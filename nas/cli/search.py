@@ -65,7 +65,7 @@ def _or_none(context: click.Context, parameter: click.Parameter, value: tuple[An
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of tables.")
 @click.option("--quiet", is_flag=True, help="No progress on stderr.")
 @click.pass_context
-def search(context: click.Context, *, as_json: bool, quiet: bool, **options: Any) -> None:
+def search(context: click.Context, /, *, as_json: bool, quiet: bool, **options: Any) -> None:
     """Search the most accurate network that keeps a latency limit on a target.
 
     The winner is trained, exported, quantised where that pays, and measured again from its exported file in freshly

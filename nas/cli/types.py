@@ -9,7 +9,7 @@ import click
 from nas.cli.durations import parse_duration
 
 
-class LatencyMs(click.ParamType):
+class LatencyMs(click.ParamType[float]):
     """A latency in milliseconds: finite and above 0."""
 
     name = "ms"
@@ -24,7 +24,7 @@ class LatencyMs(click.ParamType):
         return latency_ms
 
 
-class Seconds(click.ParamType):
+class Seconds(click.ParamType[float]):
     """A duration such as `90s`, in seconds."""
 
     name = "duration"
@@ -33,7 +33,7 @@ class Seconds(click.ParamType):
         return parse_duration(str(value))
 
 
-class PercentagePoints(click.ParamType):
+class PercentagePoints(click.ParamType[float]):
     """Percentage points from 0 to 100; the value handed on is a fraction."""
 
     name = "points"

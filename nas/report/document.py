@@ -41,14 +41,18 @@ def question(document: Document) -> str:
 def answer(document: Document) -> str:
     """What was found, as one or two sentences."""
     if not document["best"]:
-        return f"{_nothing(document)}"
+        return _nothing(document)
     best = document["best"][0]
     latency_ms = p50_ms(best)
     if not best["measured_here"]:
         latency = f"predicted latency {milliseconds(latency_ms)} ms (not measured here)"
     else:
         latency = f"measured p50 {milliseconds(latency_ms)} ms"
-    found = f"Found: {best['runtime']} {best['precision']} at {best['resolution']} px, {accuracy_words(best)}, {latency}"
+    accuracy, images = final_accuracy(best)
+    found = (
+        f"Found: a network for {best['runtime']} {best['precision']} at {best['resolution']} px with an accuracy of "
+        f"{accuracy} ({images}) and a {latency}"
+    )
     margin = best["margin_pct"]
     if best["within_limit"]:
         return f"{found}. The limit is kept, by {margin:.0f} %."
@@ -57,7 +61,7 @@ def answer(document: Document) -> str:
 
 def _nothing(document: Document) -> str:
     if not document["feasible"]:
-        nearest = min((row for row in document["feasibility"]), key=lambda row: row["min_ms"], default=None)
+        nearest = min(document["feasibility"], key=lambda row: row["min_ms"], default=None)
         if nearest is None:
             return "Found: nothing. No deployment of the target could be scored."
         return (
@@ -73,14 +77,13 @@ def p50_ms(result: Document) -> float | None:
     return float(measured["p50"]) if measured else result.get("predicted_latency_ms")
 
 
-def accuracy_words(result: Document) -> str:
-    """The most telling accuracy there is, with the split it was measured on."""
+def final_accuracy(result: Document) -> tuple[str, str]:
+    """The most telling accuracy there is, and the images it was measured on."""
     accuracy = result["accuracy"] or {}
     if accuracy.get("test") is not None:
-        return f"{percent(accuracy['test'])} of the test images right"
-    if accuracy.get("deployed") is not None:
-        return f"{percent(accuracy['deployed'])} of the validation images right"
-    return "accuracy not measured"
+        return percent(accuracy["test"]), "on the test images"
+    validation = validation_accuracy(result)
+    return percent(validation), "not measured" if validation is None else "on the validation images"
 
 
 def validation_accuracy(result: Document) -> float | None:

@@ -8,8 +8,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nas.report.document import Document, accuracy_words, answer, p50_ms, question
-from nas.report.plot import MAX_POINTS, accuracy_latency_figure, visible_candidates
+from nas.report.document import Document, answer, final_accuracy, p50_ms, question
+from nas.report.plot import MAX_POINTS, PLOT_HEIGHT, accuracy_latency_figure, visible_candidates
 from nas.text import count, duration, milliseconds, percent, points
 
 if TYPE_CHECKING:
@@ -77,9 +77,11 @@ def _headline(document: Document) -> str:
     if document["best"]:
         best = document["best"][0]
         measured = best["measured_latency_ms"]
-        spread = f"p90 {milliseconds(measured['p90'])}, p99 {milliseconds(measured['p99'])}" if measured else "predicted"
+        spread = (
+            f"p90 {milliseconds(measured['p90'])}, p99 {milliseconds(measured['p99'])}" if measured else "predicted"
+        )
         figures = (
-            ("accuracy", percent((best["accuracy"] or {}).get("test")), accuracy_words(best)),
+            ("accuracy", *final_accuracy(best)),
             ("latency (median)", f"{milliseconds(p50_ms(best))} ms", spread),
             (
                 "limit",
@@ -89,7 +91,9 @@ def _headline(document: Document) -> str:
             ("deployment", f"{best['runtime']} {best['precision']}", f"{best['threads']} threads"),
             ("size", f"{count(best['params'])} params", f"{count(best['macs'])} MACs at {best['resolution']} px"),
         )
-        cells = (f"<div><dt>{escape(t)}</dt><dd>{escape(v)}<small>{escape(n)}</small></dd></div>" for t, v, n in figures)
+        cells = (
+            f"<div><dt>{escape(t)}</dt><dd>{escape(v)}<small>{escape(n)}</small></dd></div>" for t, v, n in figures
+        )
         parts.append(f'<dl class="figures">{"".join(cells)}</dl>')
     return "\n".join(parts)
 
@@ -100,7 +104,7 @@ def _plot(document: Document, candidates: "pd.DataFrame") -> str:
         include_plotlyjs=False,
         div_id="accuracy-latency",
         config={"responsive": True, "displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d"]},
-        default_height="560px",
+        default_height=f"{PLOT_HEIGHT}px",
     )
     drawn, all_scored = len(visible_candidates(candidates)), int(candidates["accuracy_estimate"].notna().sum())
     thinned = f" Of {all_scored:,} candidates {drawn:,} are drawn." if all_scored > max(drawn, MAX_POINTS) else ""
@@ -161,7 +165,9 @@ def _winner(best: Document) -> str:
     headings = ("deployment", "p50 ms", "worst session ms", "validation %", "decision", "reason")
     marked = [i for i, tried in enumerate(best["deployments"]) if tried["chosen"]]
     sessions = ", ".join(milliseconds(value) for value in best["session_p50_ms"] or ())
-    measured = f"Medians of the freshly loaded sessions: {sessions} ms (machine {best['verdict']}). " if sessions else ""
+    measured = (
+        f"Medians of the freshly loaded sessions: {sessions} ms (machine {best['verdict']}). " if sessions else ""
+    )
     named = ((label, best[key]) for label, key in (("ONNX", "onnx"), ("deployed", "model"), ("receipt", "receipt")))
     paths = ", ".join(f"{label} <code>{escape(path)}</code>" for label, path in named if path)
     return f"""<h3>Winner {best["rank"]}: why {escape(_deployment(best))}</h3>
@@ -174,17 +180,18 @@ def _winner(best: Document) -> str:
 def _baselines(document: Document) -> str:
     if not document["baselines"]:
         return ""
-    rows = [
-        (b["name"], _deployment(b), str(b["resolution"]), *_numbers(b), b["note"] or "") for b in document["baselines"]
-    ]
-    headings = ("network", "deployment", "px", *_NUMBERS, "note")
+    rows = [(b["name"], _deployment(b), str(b["resolution"]), *_numbers(b)) for b in document["baselines"]]
+    headings: tuple[str, ...] = ("network", "deployment", "px", *_NUMBERS)
     # A baseline has no estimate: nobody proposed it.
     drop = headings.index("estimate %")
     headings = headings[:drop] + headings[drop + 1 :]
     rows = [row[:drop] + row[drop + 1 :] for row in rows]
+    remarks = "".join(
+        f'<p class="soft">{escape(b["name"])}: {escape(b["note"])}</p>' for b in document["baselines"] if b["note"]
+    )
     return f"""<h2>Baselines</h2>
 <p class="soft">The same data, training recipe and measurement.</p>
-{_table(headings, rows, numeric=range(2, len(headings) - 1))}"""
+{_table(headings, rows, numeric=range(2, len(headings)))}{remarks}"""
 
 
 def _feasibility(document: Document) -> str:
@@ -221,7 +228,7 @@ def _agreement(document: Document) -> str:
     for best in document["best"]:
         accuracy = best["accuracy"] or {}
         measured = best["measured_latency_ms"]
-        predicted = f"{milliseconds(best['predicted_latency_ms'])} ± {milliseconds(best['predicted_std_ms'])} ms"
+        predicted = f"{milliseconds(best['predicted_latency_ms'])} ± {best['predicted_std_ms']:.2g} ms"
         estimated = f"{percent(accuracy.get('estimate'))} ± {points(accuracy.get('estimate_std'))}"
         parts.append(
             f"<p>Winner {best['rank']}: latency {predicted} predicted, "

@@ -1,5 +1,6 @@
 """Accuracy against latency: every candidate, the limit, the front, the winners and the baselines."""
 
+import math
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,9 @@ if TYPE_CHECKING:
 
 MAX_POINTS = 4000
 """Candidates drawn at most; of the merely scored ones an even sample is kept, all others always."""
+
+PLOT_HEIGHT = 580
+"""Pixels, with the legend."""
 
 # Okabe and Ito's colours, told apart by readers with any colour vision, on light and dark ground.
 ORIGINS = {
@@ -63,10 +67,11 @@ def _add_candidates(figure: "go.Figure", rows: "pd.DataFrame", label: str, colou
     if rows.empty:
         return
     evaluated = (rows["state"] == "evaluated").to_numpy()
+    columns = ("key", "deployment", "resolution", "state", "predicted_latency_ms", "accuracy_estimate")
     hover = [
-        f"{escape(str(row.key))}<br>{escape(str(row.deployment))}, {row.resolution} px, {row.state}"
-        f"<br>predicted {milliseconds(row.predicted_latency_ms)} ms, estimated {percent(row.accuracy_estimate)}"
-        for row in rows.itertuples()
+        f"{escape(str(key))}<br>{escape(str(deployment))}, {resolution} px, {state}"
+        f"<br>predicted {milliseconds(latency_ms)} ms, estimated {percent(estimate)}"
+        for key, deployment, resolution, state, latency_ms, estimate in zip(*(rows[c] for c in columns), strict=True)
     ]
     figure.add_scatter(
         x=rows["predicted_latency_ms"],
@@ -75,7 +80,8 @@ def _add_candidates(figure: "go.Figure", rows: "pd.DataFrame", label: str, colou
         marker={
             "color": colour,
             "size": [9 if e else 5 for e in evaluated],
-            "opacity": [0.95 if e else 0.4 for e in evaluated],
+            "opacity": [0.95 if e else 0.45 for e in evaluated],
+            "line": {"width": 0},
         },
         name=label,
         text=hover,
@@ -118,31 +124,46 @@ def _result_hover(name: str, result: Document) -> str:
 def _lay_out(figure: "go.Figure", limit_ms: float) -> None:
     latencies = [float(x) for trace in figure.data for x in trace.x] + [limit_ms]
     low, high = min(latencies), max(latencies)
+    ticks = _ticks(low / 1.5, high * 1.5)
     log = high > 8 * low
     left = low / 1.3 if log else 0.0
     axis: dict[str, Any] = {"title": {"text": "latency, ms per image"}, "zeroline": False, "automargin": True}
     if log:
-        import math
-
-        axis |= {"type": "log", "range": [math.log10(left), math.log10(high * 1.2)], "dtick": "D2", "minor": {}}
+        axis |= {
+            "type": "log",
+            "range": [math.log10(left), math.log10(high * 1.2)],
+            "tickvals": ticks,
+            "ticktext": [f"{tick:g}" for tick in ticks],
+        }
     else:
         axis |= {"range": [0, high * 1.08]}
     figure.add_vrect(x0=left, x1=limit_ms, fillcolor=FRONT, opacity=0.07, line_width=0, layer="below")
-    figure.add_vline(
-        x=limit_ms,
-        line={"color": LIMIT, "width": 2, "dash": "dash"},
-        annotation={"text": f"limit {milliseconds(limit_ms)} ms", "yanchor": "bottom", "y": 1, "yref": "paper"},
-        annotation_position="top",
+    figure.add_vline(x=limit_ms, line={"color": LIMIT, "width": 2, "dash": "dash"})
+    figure.add_annotation(
+        text=f"limit {milliseconds(limit_ms)} ms",
+        x=math.log10(limit_ms) if log else limit_ms,
+        y=1,
+        yref="paper",
+        yanchor="bottom",
+        showarrow=False,
     )
+    clear = "rgba(0,0,0,0)"
     figure.update_layout(
         template="none",
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
+        paper_bgcolor=clear,
+        plot_bgcolor=clear,
         font={"family": "system-ui, sans-serif", "size": 13},
-        margin={"l": 56, "r": 12, "t": 32, "b": 56},
-        height=560,
+        margin={"l": 56, "r": 12, "t": 40, "b": 56},
+        height=PLOT_HEIGHT,
         xaxis=axis,
         yaxis={"title": {"text": "validation accuracy, %"}, "zeroline": False, "automargin": True},
-        legend={"orientation": "h", "yanchor": "top", "y": -0.14, "x": 0},
+        legend={"orientation": "h", "yref": "container", "yanchor": "bottom", "y": 0, "x": 0, "itemsizing": "constant"},
+        modebar={"bgcolor": clear},
         hoverlabel={"bgcolor": "#1f2933", "font": {"color": "#ffffff"}, "align": "left"},
     )
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    """1, 2 and 5 times each power of ten between `low` and `high`, written out in full: plotly shows only digits."""
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    return [tick for power in powers for tick in (10.0**power, 2 * 10.0**power, 5 * 10.0**power) if low <= tick <= high]

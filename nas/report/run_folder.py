@@ -46,9 +46,7 @@ def _read_document(path: Path) -> dict[str, Any]:
     except (json.JSONDecodeError, UnicodeDecodeError, OSError) as error:
         raise UserError(f"cannot read '{path}': {error}", "run its search again on that folder") from error
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
-        raise UserError(
-            f"'{path}' is no result of schema {SCHEMA}", "read it with the version of `nas` that wrote it"
-        )
+        raise UserError(f"'{path}' is no result of schema {SCHEMA}", "read it with the version of `nas` that wrote it")
     return document
 
 

@@ -49,6 +49,7 @@ def result_tables(document: Document) -> list[RenderableType]:
         parts += [winners_table(document), deployments_table(document)]
     if document["baselines"]:
         parts.append(baselines_table(document))
+        parts += [Text(f"{b['name']}: {b['note']}") for b in document["baselines"] if b["note"]]
     parts += [Text(f"note: {note}") for note in document["notes"]]
     spent = document["seconds"].get("total")
     parts.append(
@@ -63,7 +64,7 @@ def result_tables(document: Document) -> list[RenderableType]:
 
 def feasibility_table(document: Document) -> Table:
     table = _table(
-        f"Latency of space {document['space']} on {document['target']} (ms; limit {milliseconds(document['limit_ms'])})",
+        f"Latencies of {document['space']} on {document['target']} (ms, limit {milliseconds(document['limit_ms'])})",
         ["deployment"],
         ["fastest", "median", "slowest"],
         ["can keep the limit"],
@@ -78,16 +79,16 @@ _NUMBERS = ("p50 ms", "limit", "valid. %", "test %", "MACs", "params")
 
 
 def winners_table(document: Document) -> Table:
-    table = _table("Winners", ["#", "deployment", "px"], _NUMBERS, ["model"])
+    table = _table("Winners", ["#", "deployment"], ("px", *_NUMBERS), ["model"])
     for best in document["best"]:
         _add(table, str(best["rank"]), *_common(best), best["onnx"] or "-")
     return table
 
 
 def baselines_table(document: Document) -> Table:
-    table = _table("Baselines, same data and recipe", ["network", "deployment", "px"], _NUMBERS, ["note"])
+    table = _table("Baselines, same data and recipe", ["network", "deployment"], ("px", *_NUMBERS))
     for baseline in document["baselines"]:
-        _add(table, baseline["name"], *_common(baseline), baseline["note"] or "")
+        _add(table, baseline["name"], *_common(baseline))
     return table
 
 
