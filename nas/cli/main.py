@@ -1,0 +1,90 @@
+"""The console script `nas`: finds the command, and turns what goes wrong into a sentence and an exit code.
+
+Nothing heavy is imported here or at the top of a command's module: `nas --help` has to answer at once.
+"""
+
+import importlib
+import os
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+
+import click
+
+from nas import __version__
+from nas.cli.shell import Shell
+
+COMMANDS: Mapping[str, str] = {
+    "search": "nas.cli.search:search",
+    "targets": "nas.cli.targets:targets",
+    "report": "nas.cli.report:report",
+}
+"""Command -> where it lives, in the order `nas --help` shows them. A new command is one file and one line here."""
+
+
+class LazyGroup(click.Group):
+    """Imports a command's module when the command is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, attribute = COMMANDS[cmd_name].partition(":")
+        command = getattr(importlib.import_module(module), attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="nas")
+def cli() -> None:
+    """Find the most accurate network under a latency limit, measured on the device it will run on.
+
+    \b
+    Example:
+      nas search --target local --latency-ms 10 --data digits --budget 3m
+
+    Exit codes: 0 done, 1 bad input, 2 wrong usage, 3 limit infeasible or missed, 130 interrupted.
+    """
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line (without the program's name) and return its exit code.
+
+    An unexpected exception is a bug and passes through with its traceback.
+    """
+    shell = Shell(command=shlex.join(["nas", *arguments]))
+    try:
+        code = cli.main(list(arguments), prog_name="nas", standalone_mode=False, obj=shell)
+        sys.stdout.flush()
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("Interrupted." + (f" To continue, run: {shell.resume}" if shell.resume else ""), err=True)
+        return 130
+    except BrokenPipeError:
+        # The reader (`| head`) has gone; keep the interpreter from failing again when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except _user_error() as error:
+        click.echo(f"Error: {error}", err=True)
+        hint = getattr(error, "hint", None)
+        if hint:
+            click.echo(f"hint: {hint}", err=True)
+        return int(getattr(error, "exit_code", 1))
+    return code if isinstance(code, int) else 0
+
+
+def _user_error() -> type[Exception]:
+    """`UserError`, imported when there is an exception to compare with: its package brings numpy."""
+    from search_spaces.errors import UserError
+
+    return UserError
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    sys.exit(run(sys.argv[1:]))

@@ -1,0 +1,57 @@
+"""Option values that are checked here, so that a wrong one is answered by a sentence and a hint (exit code 1)."""
+
+import math
+import re
+from typing import Any
+
+import click
+
+from nas.cli.durations import parse_duration
+
+
+class LatencyMs(click.ParamType[float]):
+    """A latency in milliseconds: finite and above 0."""
+
+    name = "ms"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        latency_ms = _number(value)
+        if latency_ms is None or not math.isfinite(latency_ms) or latency_ms <= 0:
+            from nas.errors import UserError
+
+            problem = "is not a number" if latency_ms is None or math.isnan(latency_ms) else "is not a possible latency"
+            raise UserError(f"the latency limit {value!r} {problem}", "give milliseconds above 0: --latency-ms 10")
+        return latency_ms
+
+
+class Seconds(click.ParamType[float]):
+    """A duration such as `90s`, in seconds."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        return parse_duration(str(value))
+
+
+class PercentagePoints(click.ParamType[float]):
+    """Percentage points from 0 to 100; the value handed on is a fraction."""
+
+    name = "points"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        points = _number(value)
+        if points is None or not 0 <= points <= 100:
+            from nas.errors import UserError
+
+            raise UserError(
+                f"the largest drop {value!r} is not between 0 and 100", "give percentage points of accuracy: 1.0"
+            )
+        return points / 100
+
+
+def _number(value: Any) -> float | None:
+    text = str(value).strip()
+    # `float` alone would also take "1_000" and digits of other scripts.
+    if not re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?(inf|infinity|nan)", text, re.IGNORECASE | re.ASCII):
+        return None
+    return float(text)

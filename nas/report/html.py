@@ -1,0 +1,306 @@
+"""One self-contained page with the evidence of a run; it opens offline and asks the network for nothing."""
+
+import json
+import shlex
+from collections.abc import Iterable, Sequence
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nas.report.document import Document, answer, final_accuracy, p50_ms, question
+from nas.report.plot import MAX_POINTS, PLOT_HEIGHT, accuracy_latency_figure, visible_candidates
+from nas.text import count, duration, milliseconds, percent, points
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# The browser itself refuses every request, whatever a script on the page might try.
+_POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
+
+
+def write_report(document: Document, candidates: "pd.DataFrame", path: Path) -> None:
+    """Write the page (about 5 MB: the plotting library is inside) to `path`, in one step.
+
+    Args:
+        document: the result of a search (`result.json`).
+        candidates: the table `candidates.parquet` of the same run.
+        path: the file to write or replace.
+
+    Raises:
+        OSError: `path` cannot be written.
+    """
+    part = path.with_name(path.name + ".part")
+    part.write_text(report_html(document, candidates), encoding="utf-8")
+    part.replace(path)
+
+
+def report_html(document: Document, candidates: "pd.DataFrame") -> str:
+    """The page's source."""
+    from plotly.offline import get_plotlyjs
+
+    style = files("nas.report").joinpath("report.css").read_text(encoding="utf-8")
+    title = f"{document['target']}, at most {milliseconds(document['limit_ms'])} ms"
+    sections = (
+        _headline(document),
+        _plot(document, candidates),
+        _winners(document),
+        _baselines(document),
+        _feasibility(document),
+        _agreement(document),
+        _time(document),
+        _notes(document),
+        _origin(document),
+    )
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="{_POLICY}">
+<title>{escape(title)}</title>
+<style>{style}</style>
+<script>{get_plotlyjs()}</script>
+</head>
+<body>
+<main>
+{"".join(sections)}
+</main>
+</body>
+</html>
+"""
+
+
+def _headline(document: Document) -> str:
+    kept = bool(document["best"]) and document["best"][0]["within_limit"]
+    parts = [f'<p class="soft">{escape(question(document))}</p>', f"<h1>{escape(answer(document))}</h1>"]
+    if document["best"]:
+        best = document["best"][0]
+        measured = best["measured_latency_ms"]
+        spread = (
+            f"p90 {milliseconds(measured['p90'])}, p99 {milliseconds(measured['p99'])}" if measured else "predicted"
+        )
+        figures = (
+            ("accuracy", *final_accuracy(best)),
+            ("latency (median)", f"{milliseconds(p50_ms(best))} ms", spread),
+            (
+                "limit",
+                f"{milliseconds(document['limit_ms'])} ms",
+                f"{'kept' if kept else 'missed'} by {abs(best['margin_pct']):.0f} %",
+            ),
+            ("deployment", f"{best['runtime']} {best['precision']}", f"{best['threads']} threads"),
+            ("size", f"{count(best['params'])} params", f"{count(best['macs'])} MACs at {best['resolution']} px"),
+        )
+        cells = (
+            f"<div><dt>{escape(t)}</dt><dd>{escape(v)}<small>{escape(n)}</small></dd></div>" for t, v, n in figures
+        )
+        parts.append(f'<dl class="figures">{"".join(cells)}</dl>')
+    return "\n".join(parts)
+
+
+def _plot(document: Document, candidates: "pd.DataFrame") -> str:
+    figure = accuracy_latency_figure(document, candidates).to_html(
+        full_html=False,
+        include_plotlyjs=False,
+        div_id="accuracy-latency",
+        config={"responsive": True, "displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d"]},
+        default_height=f"{PLOT_HEIGHT}px",
+    )
+    drawn, all_scored = len(visible_candidates(candidates)), int(candidates["accuracy_estimate"].notna().sum())
+    thinned = f" Of {all_scored:,} candidates {drawn:,} are drawn." if all_scored > max(drawn, MAX_POINTS) else ""
+    return f"""<h2>Accuracy against latency</h2>
+<figure role="img" aria-label="Accuracy against latency of all candidates; the tables below hold the figures">
+<div class="plot">{figure}</div>
+<figcaption>Dots are predictions: estimated accuracy at predicted latency, large where the candidate was trained
+briefly. Stars and diamonds are facts: the deployed file's accuracy on the validation images at its measured
+latency. The tinted side keeps the limit.{thinned}</figcaption>
+</figure>"""
+
+
+_NUMBERS = ("p50 ms", "p99 ms", "limit", "estimate %", "trained %", "deployed %", "test %", "MACs", "params")
+
+
+def _numbers(result: Document) -> tuple[str, ...]:
+    accuracy = result["accuracy"] or {}
+    measured = result["measured_latency_ms"]
+    p50 = milliseconds(p50_ms(result))
+    return (
+        p50 if measured or p50 == "-" else f"~{p50}",
+        milliseconds(measured["p99"]) if measured else "-",
+        "kept" if result["within_limit"] else "missed",
+        *(points(accuracy.get(stage)) for stage in ("estimate", "trained", "deployed", "test")),
+        count(result["macs"]),
+        count(result["params"]),
+    )
+
+
+def _winners(document: Document) -> str:
+    if not document["best"]:
+        return ""
+    rows = [
+        (f"winner {best['rank']}", _deployment(best), str(best["resolution"]), *_numbers(best))
+        for best in document["best"]
+    ]
+    headings = ("network", "deployment", "px", *_NUMBERS)
+    table = _table(headings, rows, numeric=range(2, len(headings)))
+    return f"""<h2>Winners</h2>
+<p class="soft">Accuracy in per cent; estimate, trained and deployed on the validation images, test on images that no
+decision has seen. A latency with ~ is predicted.</p>
+{table}
+{"".join(_winner(best) for best in document["best"])}"""
+
+
+def _winner(best: Document) -> str:
+    rows = [
+        (
+            tried["name"],
+            milliseconds(tried["p50_ms"]),
+            milliseconds(tried["worst_session_p50_ms"]),
+            points(tried["accuracy"]),
+            "chosen" if tried["chosen"] else ("accepted" if tried["accepted"] else "refused"),
+            tried["reason"] or "",
+        )
+        for tried in best["deployments"]
+    ]
+    headings = ("deployment", "p50 ms", "worst session ms", "validation %", "decision", "reason")
+    marked = [i for i, tried in enumerate(best["deployments"]) if tried["chosen"]]
+    sessions = ", ".join(milliseconds(value) for value in best["session_p50_ms"] or ())
+    measured = (
+        f"Medians of the freshly loaded sessions: {sessions} ms (machine {best['verdict']}). " if sessions else ""
+    )
+    named = ((label, best[key]) for label, key in (("ONNX", "onnx"), ("deployed", "model"), ("receipt", "receipt")))
+    paths = ", ".join(f"{label} <code>{escape(path)}</code>" for label, path in named if path)
+    return f"""<h3>Winner {best["rank"]}: why {escape(_deployment(best))}</h3>
+{_table(headings, rows, numeric=(1, 2, 3), marked=marked)}
+<p>{escape(measured)}Files: {paths}</p>
+<details><summary>Architecture <code>{escape(best["key"])}</code></summary>
+<pre>{escape(json.dumps(best["architecture"], indent=1))}</pre></details>"""
+
+
+def _baselines(document: Document) -> str:
+    if not document["baselines"]:
+        return ""
+    rows = [(b["name"], _deployment(b), str(b["resolution"]), *_numbers(b)) for b in document["baselines"]]
+    headings: tuple[str, ...] = ("network", "deployment", "px", *_NUMBERS)
+    # A baseline has no estimate: nobody proposed it.
+    drop = headings.index("estimate %")
+    headings = headings[:drop] + headings[drop + 1 :]
+    rows = [row[:drop] + row[drop + 1 :] for row in rows]
+    remarks = "".join(
+        f'<p class="soft">{escape(b["name"])}: {escape(b["note"])}</p>' for b in document["baselines"] if b["note"]
+    )
+    return f"""<h2>Baselines</h2>
+<p class="soft">The same data, training recipe and measurement.</p>
+{_table(headings, rows, numeric=range(2, len(headings)))}{remarks}"""
+
+
+def _feasibility(document: Document) -> str:
+    rows = [
+        (
+            row["deployment"],
+            *(milliseconds(row[key]) for key in ("min_ms", "median_ms", "max_ms")),
+            "yes" if row["satisfiable"] else "no",
+        )
+        for row in document["feasibility"]
+    ]
+    headings = ("deployment", "fastest ms", "median ms", "slowest ms", "can keep the limit")
+    return f"""<h2>What the space offers on this target</h2>
+<p class="soft">Predicted before any training, over space {escape(document["space"])}
+({count(document["space_size"])} networks).</p>
+{_table(headings, rows, numeric=(1, 2, 3))}"""
+
+
+def _agreement(document: Document) -> str:
+    rows = [
+        (
+            row["deployment"],
+            str(row["n_networks"]),
+            percent(row["mape"]),
+            percent(row["within_10pct"]),
+            _signed_percent(row["corrected_by"]),
+        )
+        for row in document["predictor"]
+    ]
+    headings = ("deployment", "networks held out", "mean error", "within 10 %", "corrected for today by")
+    parts = ["<h2>How far to trust the predictions</h2>"]
+    if rows:
+        parts.append(_table(headings, rows, numeric=(1, 2, 3, 4)))
+    for best in document["best"]:
+        accuracy = best["accuracy"] or {}
+        measured = best["measured_latency_ms"]
+        predicted = f"{milliseconds(best['predicted_latency_ms'])} ± {best['predicted_std_ms']:.2g} ms"
+        estimated = f"{percent(accuracy.get('estimate'))} ± {points(accuracy.get('estimate_std'))}"
+        parts.append(
+            f"<p>Winner {best['rank']}: latency {predicted} predicted, "
+            f"{milliseconds(measured['p50']) + ' ms measured' if measured else 'not measured here'}; accuracy "
+            f"{estimated} estimated, {percent(accuracy.get('trained'))} after training.</p>"
+        )
+    agreement = document["agreement"]
+    if agreement and agreement["kendall_tau"] is not None:
+        versus = agreement["params_kendall_tau"]
+        parts.append(
+            f"<p>Over {agreement['n']} trained networks the accuracy estimates rank with Kendall tau "
+            f"{agreement['kendall_tau']:.2f}" + (f"; the number of parameters with {versus:.2f}" if versus is not None
+            else "") + ".</p>"
+        )  # fmt: skip
+    return "\n".join(parts)
+
+
+def _signed_percent(factor: float | None) -> str:
+    return "-" if factor is None else f"{100 * (factor - 1):+.1f} %"
+
+
+def _time(document: Document) -> str:
+    seconds = {stage: value for stage, value in document["seconds"].items() if stage != "total"}
+    total = document["seconds"].get("total") or sum(seconds.values())
+    rows = "".join(
+        f'<tr><th scope="row">{escape(stage.replace("_", " "))}</th><td class="n">{duration(value)}</td>'
+        f'<td class="wide"><span class="bar" style="width:{100 * value / (total or 1):.1f}%"></span></td></tr>'
+        for stage, value in seconds.items()
+    )
+    return f"""<h2>Where the time went</h2>
+<p class="soft">{duration(total)} in all, of a budget of {duration(document["budget_s"])};
+{count(document["candidates_scored"])} candidates scored, {document["candidates_evaluated"]} evaluated.</p>
+<div class="scroll"><table><tbody>{rows}</tbody></table></div>"""
+
+
+def _notes(document: Document) -> str:
+    if not document["notes"]:
+        return ""
+    items = "".join(f"<li>{escape(note)}</li>" for note in document["notes"])
+    return f"<h2>Notes</h2><ul>{items}</ul>"
+
+
+def _origin(document: Document) -> str:
+    data = document["data"]
+    return f"""<h2>Do it again</h2>
+<pre>{escape(document["command"])}</pre>
+<pre>nas report {escape(shlex.quote(str(document["run_dir"])))}</pre>
+<footer>Data {escape(str(data["name"]))}: {data["classes"]} classes, {data["train"]:,} training, {data["val"]:,}
+validation and {data["test"]:,} test images. Seed {document["seed"]}. Written by nas
+{escape(document["nas_version"])}, run of {escape(document["created"])}.</footer>"""
+
+
+def _deployment(result: Document) -> str:
+    return f"{result['runtime']}-{result['precision']}"
+
+
+def _table(
+    headings: Sequence[str], rows: Iterable[Sequence[Any]], *, numeric: Iterable[int], marked: Iterable[int] = ()
+) -> str:
+    """A table of plain text; the first column heads its row, `numeric` columns align right, `marked` rows stand out."""
+    right, bold = set(numeric), set(marked)
+    head = "".join(f'<th scope="col"{_n(i in right)}>{escape(h)}</th>' for i, h in enumerate(headings))
+    body = []
+    for index, row in enumerate(rows):
+        first, *rest = (escape(str(cell)) for cell in row)
+        cells = "".join(f"<td{_n(i in right)}>{cell}</td>" for i, cell in enumerate(rest, start=1))
+        body.append(f'<tr{" class=chosen" * (index in bold)}><th scope="row">{first}</th>{cells}</tr>')
+    return (
+        f'<div class="scroll" tabindex="0"><table><thead><tr>{head}</tr></thead>'
+        f"<tbody>{''.join(body)}</tbody></table></div>"
+    )
+
+
+def _n(is_number: bool) -> str:
+    return ' class="n"' if is_number else ""

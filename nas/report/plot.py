@@ -1,0 +1,169 @@
+"""Accuracy against latency: every candidate, the limit, the front, the winners and the baselines."""
+
+import math
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from nas.report.document import Document, p50_ms, validation_accuracy
+from nas.text import milliseconds, percent
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
+
+MAX_POINTS = 4000
+"""Candidates drawn at most; of the merely scored ones an even sample is kept, all others always."""
+
+PLOT_HEIGHT = 580
+"""Pixels, with the legend."""
+
+# Okabe and Ito's colours, told apart by readers with any colour vision, on light and dark ground.
+ORIGINS = {
+    "search": ("proposed by the search", "#3a8fd0"),
+    "random": ("random", "#8c8c8c"),
+    "anchor": ("known design", "#cc79a7"),
+}
+LIMIT, FRONT, WINNER, BASELINE = "#d55e00", "#009e73", "#d55e00", "#e69f00"
+
+
+def accuracy_latency_figure(document: Document, candidates: "pd.DataFrame") -> "go.Figure":
+    """The plot, without colours of its own for text and grid: the page's style sheet gives them."""
+    import plotly.graph_objects as go
+
+    figure = go.Figure()
+    shown = visible_candidates(candidates)
+    for origin, (label, colour) in ORIGINS.items():
+        _add_candidates(figure, shown[shown["origin"] == origin], label, colour)
+    front = candidates[candidates["pareto"] & candidates["accuracy_estimate"].notna()]
+    front = front.sort_values("predicted_latency_ms")
+    if len(front):
+        figure.add_scatter(
+            x=front["predicted_latency_ms"],
+            y=100 * front["accuracy_estimate"],
+            mode="lines",
+            line={"color": FRONT, "width": 2, "shape": "hv"},
+            name="Pareto front of the estimates",
+            hoverinfo="skip",
+        )
+    _add_results(figure, document["baselines"], "baseline", BASELINE, "diamond")
+    _add_results(figure, document["best"], "winner", WINNER, "star")
+    _lay_out(figure, float(document["limit_ms"]))
+    return figure
+
+
+def visible_candidates(candidates: "pd.DataFrame") -> "pd.DataFrame":
+    """The candidates to draw, thinned evenly along the latency axis to about `MAX_POINTS` rows."""
+    drawable = candidates[candidates["accuracy_estimate"].notna() & candidates["predicted_latency_ms"].notna()]
+    important = drawable["pareto"] | (drawable["state"] == "evaluated")
+    rest = drawable[~important].sort_values("predicted_latency_ms")
+    step = max(1, -(-len(rest) // MAX_POINTS))
+    import pandas as pd
+
+    # The important ones last, so that they lie on top.
+    return pd.concat([rest.iloc[::step], drawable[important]])
+
+
+def _add_candidates(figure: "go.Figure", rows: "pd.DataFrame", label: str, colour: str) -> None:
+    if rows.empty:
+        return
+    evaluated = (rows["state"] == "evaluated").to_numpy()
+    columns = ("key", "deployment", "resolution", "state", "predicted_latency_ms", "accuracy_estimate")
+    hover = [
+        f"{escape(str(key))}<br>{escape(str(deployment))}, {resolution} px, {state}"
+        f"<br>predicted {milliseconds(latency_ms)} ms, estimated {percent(estimate)}"
+        for key, deployment, resolution, state, latency_ms, estimate in zip(*(rows[c] for c in columns), strict=True)
+    ]
+    figure.add_scatter(
+        x=rows["predicted_latency_ms"],
+        y=100 * rows["accuracy_estimate"],
+        mode="markers",
+        marker={
+            "color": colour,
+            "size": [9 if e else 5 for e in evaluated],
+            "opacity": [0.95 if e else 0.45 for e in evaluated],
+            "line": {"width": 0},
+        },
+        name=label,
+        text=hover,
+        hoverinfo="text",
+    )
+
+
+def _add_results(figure: "go.Figure", results: list[Document], kind: str, colour: str, symbol: str) -> None:
+    """Trained networks, at their measured latency and the accuracy of the deployed file."""
+    drawn = [r for r in results if validation_accuracy(r) is not None and p50_ms(r) is not None]
+    if not drawn:
+        return
+    names = [escape(str(r.get("name") or f"winner {r['rank']}")) for r in drawn]
+    figure.add_scatter(
+        x=[p50_ms(r) for r in drawn],
+        y=[100 * (validation_accuracy(r) or 0.0) for r in drawn],
+        mode="markers+text",
+        marker={
+            "color": colour,
+            "symbol": symbol,
+            "size": 18 if symbol == "star" else 11,
+            "line": {"width": 1, "color": "#222"},
+        },
+        text=names,
+        textposition="top center",
+        name=f"{kind}s, trained and measured",
+        hovertext=[_result_hover(name, r) for name, r in zip(names, drawn, strict=True)],
+        hoverinfo="text",
+    )
+
+
+def _result_hover(name: str, result: Document) -> str:
+    how = "measured" if result["measured_latency_ms"] else "predicted"
+    return (
+        f"{name}<br>{escape(str(result['runtime']))} {escape(str(result['precision']))}, {result['resolution']} px"
+        f"<br>{how} {milliseconds(p50_ms(result))} ms, {percent(validation_accuracy(result))}"
+    )
+
+
+def _lay_out(figure: "go.Figure", limit_ms: float) -> None:
+    latencies = [float(x) for trace in figure.data for x in trace.x] + [limit_ms]
+    low, high = min(latencies), max(latencies)
+    ticks = _ticks(low / 1.5, high * 1.5)
+    log = high > 8 * low
+    left = low / 1.3 if log else 0.0
+    axis: dict[str, Any] = {"title": {"text": "latency, ms per image"}, "zeroline": False, "automargin": True}
+    if log:
+        axis |= {
+            "type": "log",
+            "range": [math.log10(left), math.log10(high * 1.2)],
+            "tickvals": ticks,
+            "ticktext": [f"{tick:g}" for tick in ticks],
+        }
+    else:
+        axis |= {"range": [0, high * 1.08]}
+    figure.add_vrect(x0=left, x1=limit_ms, fillcolor=FRONT, opacity=0.07, line_width=0, layer="below")
+    figure.add_vline(x=limit_ms, line={"color": LIMIT, "width": 2, "dash": "dash"})
+    figure.add_annotation(
+        text=f"limit {milliseconds(limit_ms)} ms",
+        x=math.log10(limit_ms) if log else limit_ms,
+        y=1,
+        yref="paper",
+        yanchor="bottom",
+        showarrow=False,
+    )
+    clear = "rgba(0,0,0,0)"
+    figure.update_layout(
+        template="none",
+        paper_bgcolor=clear,
+        plot_bgcolor=clear,
+        font={"family": "system-ui, sans-serif", "size": 13},
+        margin={"l": 56, "r": 12, "t": 40, "b": 56},
+        height=PLOT_HEIGHT,
+        xaxis=axis,
+        yaxis={"title": {"text": "validation accuracy, %"}, "zeroline": False, "automargin": True},
+        legend={"orientation": "h", "yref": "container", "yanchor": "bottom", "y": 0, "x": 0, "itemsizing": "constant"},
+        modebar={"bgcolor": clear},
+        hoverlabel={"bgcolor": "#1f2933", "font": {"color": "#ffffff"}, "align": "left"},
+    )
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    """1, 2 and 5 times each power of ten between `low` and `high`, written out in full: plotly shows only digits."""
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    return [tick for power in powers for tick in (10.0**power, 2 * 10.0**power, 5 * 10.0**power) if low <= tick <= high]

@@ -1,0 +1,49 @@
+"""Quantities as people read them; used by progress, tables and reports alike. Standard library only."""
+
+import math
+
+
+def duration(seconds: float) -> str:
+    """`0.4 s`, `42 s`, `2 min 5 s`, `1 h 30 min`: two figures at most."""
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        minutes, rest = divmod(whole, 60)
+        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
+    hours, minutes = divmod(round(whole / 60), 60)
+    return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+
+
+def milliseconds(value: float | None) -> str:
+    """Three significant digits without exponent: `0.0123`, `1.10`, `62.5`, `1200`; a dash for None or nan."""
+    if value is None or not math.isfinite(value):
+        return "-"
+    if value == 0:
+        return "0"
+    decimals = max(0, 2 - math.floor(math.log10(abs(value))))
+    return f"{value:.{decimals}f}"
+
+
+def percent(fraction: float | None) -> str:
+    """`80.5 %` of 0.805; a dash for None or nan."""
+    return "-" if fraction is None or not math.isfinite(fraction) else f"{100 * fraction:.1f} %"
+
+
+def points(fraction: float | None) -> str:
+    """As `percent`, without its sign, for columns whose heading has it."""
+    return percent(fraction).removesuffix(" %")
+
+
+def count(value: float | None) -> str:
+    """`950`, `12.3 k`, `4.5 M`, `1.2 G`, and `4.7e13` from a thousand G on; a dash for None."""
+    if value is None:
+        return "-"
+    for factor, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= 1000 * 1e9:
+            return f"{value:.1e}".replace("e+", "e")
+        if value >= factor:
+            return f"{value / factor:.3g} {letter}"
+    return f"{value:.0f}"

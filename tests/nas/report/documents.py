@@ -1,0 +1,93 @@
+"""A result document made for tests; its figures are invented and stand for no machine."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+
+def accuracy(deployed: float) -> dict[str, float]:
+    return {
+        "estimate": deployed - 0.02, "estimate_std": 0.03, "trained": deployed + 0.004, "deployed": deployed,
+        "test": deployed - 0.01,
+    }  # fmt: skip
+
+
+def latency(p50: float) -> dict[str, float]:
+    return {"p50": p50, "p90": p50 * 1.05, "p99": p50 * 1.2}
+
+
+def winner(rank: int = 1, **changes: Any) -> dict[str, Any]:
+    return {
+        "rank": rank, "key": f"mixed:0-1-2-{rank}", "architecture": {"space": "mixed", "decisions": {"resolution": 96}},
+        "runtime": "openvino", "precision": "int8", "threads": 2, "resolution": 96, "predicted_latency_ms": 1.2,
+        "predicted_std_ms": 0.05, "measured_latency_ms": latency(1.11 + 0.4 * (rank - 1)),
+        "session_p50_ms": [1.1, 1.12, 1.11], "verdict": "quiet", "measured_here": True, "within_limit": True,
+        "margin_pct": 72.3, "memory_bytes": 12_345_678, "accuracy": accuracy(0.80 - 0.01 * rank),
+        "macs": 123_000_000, "params": 2_300_000, "onnx": f"winners/{rank}/model.onnx",
+        "model": f"winners/{rank}/model.xml", "receipt": f"winners/{rank}/receipt.json", "parity": {"max_abs": 1e-5},
+        "deployments": [
+            {"name": "openvino-int8", "p50_ms": 1.11, "worst_session_p50_ms": 1.12, "accuracy": 0.79, "accepted": True,
+             "chosen": True, "reason": "fastest that keeps the accuracy"},
+            {"name": "onnxruntime-fp32", "p50_ms": 3.4, "worst_session_p50_ms": 3.5, "accuracy": 0.794,
+             "accepted": True, "chosen": False, "reason": "slower than openvino-int8"},
+            {"name": "onnxruntime-int8", "p50_ms": 2.0, "worst_session_p50_ms": 2.1, "accuracy": 0.70,
+             "accepted": False, "chosen": False, "reason": "loses 9.4 points of accuracy, more than 1.0"},
+        ],
+    } | changes  # fmt: skip
+
+
+def baseline(name: str, kind: str = "zoo", p50: float = 2.0, deployed: float | None = 0.7) -> dict[str, Any]:
+    return {
+        "name": name, "kind": kind, "runtime": "openvino", "precision": "int8", "resolution": 96,
+        "measured_latency_ms": latency(p50), "within_limit": p50 <= 4, "macs": 300_000_000, "params": 11_000_000,
+        "accuracy": None if deployed is None else
+        {"trained": deployed, "deployed": deployed - 0.002, "test": deployed - 0.01},
+        "note": "latency only: the budget was spent" if deployed is None else "",
+    }  # fmt: skip
+
+
+def document(**changes: Any) -> dict[str, Any]:
+    return {
+        "schema": 1, "nas_version": "0.0.test", "created": "2020-01-01T00:00:00Z", "run_dir": "runs/test", "seed": 0,
+        "command": "nas search --target test-device --latency-ms 4 --data 'test photos'", "task": "classification",
+        "target": "test-device", "device": "Invented processor (2 threads)", "limit_ms": 4.0, "feasible": True,
+        "space": "mixed", "space_size": 46_580_000_000_000, "resolutions": [96, 128],
+        "data": {"name": "test photos", "classes": 10, "train": 2720, "val": 480, "test": 800}, "budget_s": 1200.0,
+        "seconds": {"prepare": 3.1, "calibrate": 20.0, "propose": 14.0, "short_training": 500.0,
+                    "final_training": 400.0, "export": 9.0, "measure": 40.0, "baselines": 180.0, "total": 1170.0},
+        "candidates_scored": 250_000, "candidates_evaluated": 24,
+        "feasibility": [
+            {"deployment": "openvino-int8", "min_ms": 0.31, "median_ms": 2.5, "max_ms": 31.0, "satisfiable": True},
+            {"deployment": "onnxruntime-fp32", "min_ms": 0.8, "median_ms": 9.1, "max_ms": 122.0, "satisfiable": True},
+        ],
+        "predictor": [{"deployment": "openvino-int8", "mape": 0.04, "within_10pct": 0.93, "n_networks": 60,
+                       "corrected_by": 1.02}],
+        "best": [winner()],
+        "baselines": [
+            baseline("random search (best of 24)", "random", 1.9, 0.75), baseline("resnet10", p50=0.6, deployed=0.72),
+            baseline("resnet18", p50=1.1, deployed=0.71), baseline("mobilenet_v3_large", p50=1.4, deployed=0.6),
+            baseline("resnet50", p50=5.2, deployed=None),
+        ],
+        "agreement": {"kendall_tau": 0.5, "params_kendall_tau": 0.1, "n": 4},
+        "notes": ["the machine was quiet while measuring"],
+    } | changes  # fmt: skip
+
+
+def candidates(n: int = 400, seed: int = 0) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    latency_ms = np.exp(rng.normal(0.7, 0.7, n))
+    estimate = 0.45 + 0.12 * np.log1p(latency_ms) + rng.normal(0, 0.05, n)
+    order = np.argsort(latency_ms)
+    pareto = np.zeros(n, dtype=bool)
+    pareto[order] = estimate[order] >= np.maximum.accumulate(estimate[order])
+    evaluated = np.arange(n) % 16 == 0
+    return pd.DataFrame({
+        "key": [f"mixed:{i}" for i in range(n)], "trial": np.arange(n),
+        "origin": np.array(["search", "search", "random", "anchor"])[rng.choice(4, n, p=[0.5, 0.2, 0.28, 0.02])],
+        "predicted_latency_ms": latency_ms, "predicted_std_ms": 0.05 * latency_ms,
+        "deployment": "openvino-int8", "accuracy_estimate": np.where(np.arange(n) % 50 == 7, np.nan, estimate),
+        "accuracy_std": 0.03, "accuracy_short": np.where(evaluated, estimate - 0.1, np.nan), "accuracy_trained": np.nan,
+        "macs": rng.integers(10**6, 10**9, n), "params": rng.integers(10**5, 10**7, n), "resolution": 96,
+        "pareto": pareto, "state": np.where(evaluated, "evaluated", "scored"), "reason": "",
+    })  # fmt: skip
