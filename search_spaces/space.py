@@ -1,9 +1,9 @@
 """What every search space can do; a concrete space adds canonical form, blocks and `build`."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,8 @@ Choices = NDArray[np.int64]
 class Trial(Protocol):
     """The part of `optuna.Trial` that a space needs; keeps this package free of Optuna."""
 
-    def suggest_categorical(self, name: str, choices: Sequence[Option]) -> Option: ...
+    @property
+    def suggest_categorical(self) -> Callable[[str, list[Option]], Any]: ...
 
 
 class SearchSpace(ABC):

@@ -48,7 +48,11 @@ class Arm:
     def study(self, name: str, sampler: SpaceSampler) -> optuna.Study:
         """The study `name` in the run's SQLite file; one that exists is continued."""
         return optuna.create_study(
-            storage=f"sqlite:///{self.storage}", study_name=name, sampler=sampler, direction="maximize", load_if_exists=True
+            storage=f"sqlite:///{self.storage}",
+            study_name=name,
+            sampler=sampler,
+            direction="maximize",
+            load_if_exists=True,
         )
 
     def run(

@@ -14,7 +14,7 @@ from nas.evaluation.short_training import ShortTraining, trained
 from nas.export.checkpoint import NetworkDescription
 from nas.export.deploy import Deployed, deploy, deployed_accuracy
 from nas.progress import Stage
-from nas.training.config import TrainConfig
+from nas.training.config import Precision, TrainConfig
 from nas.zoo import ZOO
 
 CHEAPEST_FIRST = (
@@ -70,8 +70,7 @@ class ZooRound:
         from nas.training.precision import step_seconds
 
         network = self._description(name).build()
-        precision = "bf16" if self.recipe.precision == "bf16" else "fp32"
-        step = step_seconds(network, self.resolution, self.recipe.batch_size, precision=precision)
+        step = step_seconds(network, self.resolution, self.recipe.batch_size, precision_of(self.recipe))
         steps = -(-len(self.data.train.labels) // self.recipe.batch_size) * self.recipe.epochs
         return 1.25 * step * steps  # a quarter for validation and augmentation
 
@@ -111,9 +110,13 @@ def time_epoch(description: NetworkDescription, data: ImageData, recipe: TrainCo
     """Seconds one epoch over all training images takes, from a few steps on random images."""
     from nas.training.precision import step_seconds
 
-    precision = "bf16" if recipe.precision == "bf16" else "fp32"
-    step = step_seconds(description.build(), description.resolution, recipe.batch_size, precision=precision)
+    step = step_seconds(description.build(), description.resolution, recipe.batch_size, precision_of(recipe))
     return 1.2 * step * -(-len(data.train) // recipe.batch_size)
+
+
+def precision_of(recipe: TrainConfig) -> Precision:
+    """The precision a search fixed for all its trainings."""
+    return "bf16" if recipe.precision == "bf16" else "fp32"
 
 
 def names_not_reached(found: Sequence[Baseline]) -> list[str]:

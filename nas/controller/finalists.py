@@ -87,9 +87,7 @@ class FinalRound:
         )
         chosen = deployed.chosen
         test = None if chosen is None else deployed_accuracy(chosen, self.data, "test", description.resolution)
-        return Finalist(
-            evaluated=candidate, trained_accuracy=result.accuracy, deployed=deployed, test_accuracy=test
-        )
+        return Finalist(evaluated=candidate, trained_accuracy=result.accuracy, deployed=deployed, test_accuracy=test)
 
     def _upper_bound(self, candidate: Evaluated) -> UpperBound:
         return lambda deployment: self.scorer.predicted(candidate.arch, deployment).upper_ms

@@ -15,7 +15,7 @@ MACS_HEADROOM = 3.0
 """Candidates may cost this many times the MACs of the well-known designs, else one training eats the budget."""
 
 SEARCH_SHARE, RANDOM_SHARE = 0.40, 0.40
-"""Of the time left after preparation: the search, and its random baseline with the same means. The rest is for the zoo."""
+"""Of the time left after preparation: the search, and its random baseline. The rest is for the zoo."""
 SHORT_SHARE = 0.5
 """Of an arm's time: short trainings; the rest trains and deploys the finalists."""
 DEPLOY_SHARE = 0.35

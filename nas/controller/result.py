@@ -123,11 +123,18 @@ def candidate_rows(o: Outcome) -> list[dict[str, Any]]:
     sampled = o.space.sample(PLOTTED_SAMPLE, np.random.default_rng(o.config.seed + 1))
     sampled = sampled[o.scorer.feasible(sampled)]
     rows = []
-    origins = [("anchor" if e.arch.key in anchors else "search", e) for e in o.evaluated] + [("random", e) for e in random]
+    origins = [("anchor" if e.arch.key in anchors else "search", e) for e in o.evaluated] + [
+        ("random", e) for e in random
+    ]
     for origin, e in origins:
         row = _row(o, e.arch, origin, estimates)
         finalist_accuracy = trained.get(e.arch.key, math.nan)
-        row |= {"trial": e.trial, "accuracy_short": e.accuracy, "accuracy_trained": finalist_accuracy, "state": "evaluated"}
+        row |= {
+            "trial": e.trial,
+            "accuracy_short": e.accuracy,
+            "accuracy_trained": finalist_accuracy,
+            "state": "evaluated",
+        }
         rows.append(row)
     for choices in sampled:
         rows.append(_row(o, o.space.architecture(choices), "search", estimates))

@@ -57,7 +57,8 @@ def check_folder(config: SearchConfig) -> RunFolder:
         differing = _differences(json.loads(folder.config.read_text()), _plain(config.identity()))
         if differing:
             raise UserError(
-                f"{folder.path} holds a run with another configuration ({differing})", "give another --out, or remove it"
+                f"{folder.path} holds a run with another configuration ({differing})",
+                "give another --out, or remove it",
             )
     elif folder.path.is_dir() and any(folder.path.iterdir()):
         raise UserError(f"{folder.path} is not empty and no run of this program", "give another --out")
@@ -73,7 +74,9 @@ def open_folder(config: SearchConfig, folder: RunFolder) -> None:
         folder.path.mkdir(parents=True, exist_ok=True)
         write_json(folder.config, _plain(config.identity()))
     except OSError as error:
-        raise UserError(f"{folder.path} cannot be written to: {error.strerror}", "give an --out you may write to") from error
+        raise UserError(
+            f"{folder.path} cannot be written to: {error.strerror}", "give an --out you may write to"
+        ) from error
 
 
 def write_candidates(folder: RunFolder, rows: Sequence[dict[str, Any]]) -> None:

@@ -102,7 +102,9 @@ class SurrogateSampler(SpaceSampler):
             if len(known) < self.settings.startup - 1 and anchor.key not in tried:
                 return anchor
         if len(complete) < self.settings.startup:
-            return self._best_by_proxies(untried(self.space, random_feasible(self.space, self.feasible, self.settings.startup_pool, rng), tried))
+            return self._best_by_proxies(
+                untried(self.space, random_feasible(self.space, self.feasible, self.settings.startup_pool, rng), tried)
+            )
         return self._best_by_prediction(complete, tried, rng)
 
     def _usable_anchors(self) -> list[Architecture]:

@@ -44,7 +44,7 @@ class LatencyScorer:
         self.scored = 0
 
     def feasible(self, choices: Choices) -> NDArray[np.bool_]:
-        """(n, decisions) -> (n,): the upper end of the 90 % interval is within the limit, and training is affordable."""
+        """(n, decisions) -> (n,): the upper end of the 90 % interval keeps the limit, and training is affordable."""
         self.scored += len(choices)
         _, prediction = self.model.fastest(self.space, choices, self.num_classes)
         within: NDArray[np.bool_] = prediction.mean + Z_90 * prediction.std <= self.limit_ms

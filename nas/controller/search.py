@@ -25,8 +25,8 @@ from nas.controller.plan import (
     short_training,
 )
 from nas.controller.proxies import proxy_scores
-from nas.controller.result import Outcome, RandomOpponent, candidate_rows, result_document
 from nas.controller.receipt import write_receipt
+from nas.controller.result import Outcome, RandomOpponent, candidate_rows, result_document
 from nas.controller.run_folder import RunFolder, check_folder, open_folder, write_candidates
 from nas.controller.sampler import RandomFeasibleSampler, SurrogateSampler
 from nas.controller.scoring import LatencyScorer
@@ -141,7 +141,9 @@ class _Search:
         zoo = self._zoo(final, winners[0], marks) if self.config.baselines else []
         winners = [move_files(w, self.folder.winner(rank)) for rank, w in enumerate(winners, start=1)]
         if opponent is not None:
-            opponent = replace(opponent, finalist=move_files(opponent.finalist, self.folder.path / "baselines" / "random"))
+            opponent = replace(
+                opponent, finalist=move_files(opponent.finalist, self.folder.path / "baselines" / "random")
+            )
         return self._finish(arm, final.recipe, evaluated, finalists, winners, opponent, zoo)
 
     # -- steps -----------------------------------------------------------------------------------
@@ -267,8 +269,8 @@ class _Search:
         import pandas as pd
 
         write_report(document, pd.DataFrame(rows), self.folder.report)
-        for rank, winner in enumerate(winners, start=1):
-            write_receipt(self.folder.winner(rank), document, document["best"][rank - 1], self.data)
+        for entry in document["best"]:
+            write_receipt(self.folder.winner(entry["rank"]), document, entry, self.data)
         write_json(self.folder.result, document)
         shutil.rmtree(self.folder.work(""), ignore_errors=True)
         return SearchResult(document, self.folder.path, 0)

@@ -44,9 +44,7 @@ def prepare_target(config: SearchConfig, budget: Budget, progress: Progress) -> 
     threads = config.threads or (usable_threads() if config.target == LOCAL else None)
     target = load_target(config.target, threads)
     here = deployments_here(threads or usable_threads()) if target.is_host else []
-    deployments = usable_deployments(
-        target.profile, here, config.runtimes, config.precisions, is_host=target.is_host
-    )
+    deployments = usable_deployments(target.profile, here, config.runtimes, config.precisions, is_host=target.is_host)
     if threads is not None:
         deployments = [d for d in deployments if d.threads == threads]
     if not deployments:
@@ -99,7 +97,9 @@ def probe_corrections(
         times = np.array([row[column].p50_ms for row in measured])
         ratios = np.log(times / predicted[deployment].mean)[np.isfinite(times)]
         if len(ratios) < probes // 2:
-            raise UserError(f"{deployment.name} could not be measured here", "leave it out with --runtime or --precision")
+            raise UserError(
+                f"{deployment.name} could not be measured here", "leave it out with --runtime or --precision"
+            )
         corrections[deployment] = Correction(
             factor=float(np.exp(np.median(ratios))), relative_std=float(np.std(ratios)), probes=len(ratios)
         )

@@ -27,7 +27,7 @@ def grad_norm(network: nn.Module, images: Tensor, labels: Tensor) -> float:
 
 
 def synflow(network: nn.Module, images: Tensor, labels: Tensor) -> float:
-    """Log of the synaptic flow (Tanaka et al. 2020, https://arxiv.org/abs/2006.05467): `sum |w| * dR/d|w|` at all-ones input.
+    """Log of the synaptic flow `sum |w| * dR/d|w|` at all-ones input (Tanaka et al. 2020, https://arxiv.org/abs/2006.05467).
 
     Batch norms act as the identity, as in Abdelfattah et al. 2021; computed in float64 because products over layers
     reach 1e61.

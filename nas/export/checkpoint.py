@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nas.errors import UserError
+from nas.errors import UnknownNameError, UserError
 from search_spaces import Architecture, load_search_space
 
 if TYPE_CHECKING:
@@ -52,9 +52,11 @@ class NetworkDescription:
         """A fresh, trainable network with random weights."""
         if isinstance(self.source, Architecture):
             return load_search_space(self.source.space).build(self.source, self.num_classes)
-        from nas.zoo import build_zoo_model
+        from nas.zoo import ZOO
 
-        return build_zoo_model(self.source, self.num_classes, self.resolution)
+        if self.source not in ZOO:
+            raise UnknownNameError("network", self.source, ZOO)
+        return ZOO[self.source].build(self.num_classes, self.resolution)
 
 
 def weights_path(network_json: Path) -> Path:

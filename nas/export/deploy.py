@@ -14,7 +14,7 @@ from nas.deployment import Deployment
 from nas.errors import UserError
 from nas.export.checkpoint import NetworkDescription, save_network
 from nas.export.onnx import Parity, check_parity, export_onnx
-from nas.measure.measurement import MeasureRequest, Measurement
+from nas.measure.measurement import Measurement, MeasureRequest
 from nas.measure.protocol import measure
 from nas.runtimes import load_runtime
 from nas.training.evaluate import accuracy_in_runtime
@@ -150,7 +150,9 @@ def deployed_accuracy(tried: TriedDeployment, data: ImageData, split: str, resol
 def _with_measurements(tried: Sequence[TriedDeployment], sessions: int) -> list[TriedDeployment]:
     requests = [MeasureRequest(t.path, t.deployment) for t in tried if t.path is not None]
     results = {m.request: m for m in measure(requests, sessions=sessions)}
-    return [t if t.path is None else replace(t, measurement=results[MeasureRequest(t.path, t.deployment)]) for t in tried]
+    return [
+        t if t.path is None else replace(t, measurement=results[MeasureRequest(t.path, t.deployment)]) for t in tried
+    ]
 
 
 def _judge(

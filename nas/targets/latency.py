@@ -29,7 +29,7 @@ class Correction:
 
 
 class LatencyModel:
-    """Predicts every deployment's latency for arrays of candidates of any staged space. Immutable after construction."""
+    """Predicts every deployment's latency for arrays of candidates of any staged space."""
 
     def __init__(
         self,
@@ -42,7 +42,9 @@ class LatencyModel:
         Raises `UserError` where the profile has too few measurements of a deployment.
         """
         self.profile = profile
-        self.deployments = tuple(deployments) if deployments is not None else tuple(t.deployment for t in profile.tables)
+        self.deployments = (
+            tuple(deployments) if deployments is not None else tuple(t.deployment for t in profile.tables)
+        )
         self.corrections = dict(corrections or {})
         self._predictors: dict[Deployment, BlockLatencyPredictor] = {}
         for deployment in self.deployments:

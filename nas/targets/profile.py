@@ -114,7 +114,9 @@ class DeviceProfile:
         except FileNotFoundError as error:
             raise UserError(f"there is no profile at {path}", "make one with `nas profile NAME --out FILE`") from error
         except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            raise UserError(f"{path} is not a profile: {error}", "make one with `nas profile NAME --out FILE`") from error
+            raise UserError(
+                f"{path} is not a profile: {error}", "make one with `nas profile NAME --out FILE`"
+            ) from error
         if not isinstance(document, dict) or document.get("schema") != SCHEMA:
             raise UserError(f"{path} is not a profile of schema {SCHEMA}", "profile the device again with this version")
         claimed = document.pop("sha256", None)

@@ -15,7 +15,7 @@ from nas.deployment import Deployment
 from nas.errors import UserError
 from nas.export.onnx import export_onnx
 from nas.measure.host import fingerprint
-from nas.measure.measurement import MeasureRequest, Measurement
+from nas.measure.measurement import Measurement, MeasureRequest
 from nas.measure.protocol import measure
 from nas.progress import Progress
 from nas.runtimes import load_runtime
@@ -31,7 +31,9 @@ CALIBRATION_IMAGES = 8
 """Random images for int8 ranges: they fix the scales, and speed does not depend on the scales."""
 
 
-def networks_to_measure(spaces: Sequence[str], count: int, seed: int, resolutions: Sequence[int] | None) -> list[Architecture]:
+def networks_to_measure(
+    spaces: Sequence[str], count: int, seed: int, resolutions: Sequence[int] | None
+) -> list[Architecture]:
     """`count` distinct random architectures, taking turns over the spaces."""
     rng = np.random.default_rng(seed)
     found: dict[str, Architecture] = {}
@@ -45,7 +47,9 @@ def networks_to_measure(spaces: Sequence[str], count: int, seed: int, resolution
     return list(found.values())
 
 
-def deploy_untrained(arch: Architecture, deployments: Sequence[Deployment], folder: Path, seed: int) -> list[MeasureRequest]:
+def deploy_untrained(
+    arch: Architecture, deployments: Sequence[Deployment], folder: Path, seed: int
+) -> list[MeasureRequest]:
     """Export a network with random weights but unit-scale activations, and prepare it for each deployment."""
     import torch
 
@@ -144,7 +148,12 @@ def make_profile(
 
 
 def _started(
-    name: str, description: str, deployments: Sequence[Deployment], path: Path, sessions: int, planned: Sequence[Architecture]
+    name: str,
+    description: str,
+    deployments: Sequence[Deployment],
+    path: Path,
+    sessions: int,
+    planned: Sequence[Architecture],
 ) -> DeviceProfile:
     here = fingerprint()
     if path.exists():

@@ -14,6 +14,9 @@ from nas.targets.profile import DeviceProfile
 LOCAL = "local"
 """The name of this host; always a target."""
 
+RUNTIME_PACKAGES = ("onnxruntime", "openvino")
+"""Packages whose version changes latency."""
+
 
 @dataclass(frozen=True, slots=True)
 class BundledProfile:
@@ -71,22 +74,13 @@ def bundled_path(name: str) -> Path:
 
 def material_differences(here: HostFingerprint, there: HostFingerprint) -> list[str]:
     """What differs between two hosts that changes latency: not the amount of memory, the kernel or Python's version."""
-    unimportant = {"memory_bytes": there.memory_bytes, "os": there.os, "python": there.python}
-    packages = dict(here.packages)
-    known = dict(there.packages)
-    # A patch release does not change kernels as a rule; a minor one may.
-    same = tuple((n, known[n] if n in known and _minor(known[n]) == _minor(v) else v) for n, v in packages.items())
-    comparable = replace(here, **unimportant, packages=same)
-    inert = {"torch", "numpy", "nncf"}
-    kept = tuple(p for p in comparable.packages if p[0] not in inert)
-    return differences(
-        replace(comparable, packages=kept),
-        replace(there, packages=tuple(p for p in there.packages if p[0] not in inert)),
-    )
 
+    def essence(host: HostFingerprint) -> HostFingerprint:
+        # A patch release does not change kernels as a rule; a minor one may.
+        runtimes = tuple((n, ".".join(v.split(".")[:2])) for n, v in host.packages if n in RUNTIME_PACKAGES)
+        return replace(host, packages=runtimes, memory_bytes=None, os="", python="")
 
-def _minor(version: str) -> list[str]:
-    return version.split(".")[:2]
+    return differences(essence(here), essence(there))
 
 
 def load_target(name: str, threads: int | None = None) -> Target:
@@ -174,5 +168,7 @@ def usable_deployments(
     return [
         d
         for d in known
-        if (not is_host or d in here) and (not runtimes or d.runtime in runtimes) and (not precisions or d.precision in precisions)
+        if (not is_host or d in here)
+        and (not runtimes or d.runtime in runtimes)
+        and (not precisions or d.precision in precisions)
     ]

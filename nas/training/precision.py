@@ -43,15 +43,15 @@ def step_seconds(
     """Seconds of the fastest of `steps` training steps on random images, after one to warm up."""
     where = resolve_device(device)
     with torch.random.fork_rng():  # dropout must not use up the caller's random numbers
-        network = copy.deepcopy(model).to(device).to(memory_format=torch.channels_last).train()
-        images = torch.rand(batch, 3, resolution, resolution, device=device).to(memory_format=torch.channels_last)
+        network = copy.deepcopy(model).to(where).to(memory_format=torch.channels_last).train()
+        images = torch.rand(batch, 3, resolution, resolution, device=where).to(memory_format=torch.channels_last)
         times = []
         for _ in range(steps + 1):
             start = time.perf_counter()
-            with autocast(device, precision):
+            with autocast(where, precision):
                 output = network(images)
             output.float().square().mean().backward()
-            if device.type == "cuda":
-                torch.cuda.synchronize(device)
+            if where.type == "cuda":
+                torch.cuda.synchronize(where)
             times.append(time.perf_counter() - start)
     return min(times[1:])

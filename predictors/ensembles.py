@@ -1,0 +1,170 @@
+"""Ingredients of a learned predictor, and how cross-validation weighs them."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import nnls
+
+from predictors.target_scale import NormalScores
+
+Floats = NDArray[np.float64]
+Columns = NDArray[np.intp]
+
+_SCREEN = 1.0  # standard errors
+_NEGLIGIBLE = 0.02  # a smaller weight is not worth the time to predict
+
+
+class Model(Protocol):
+    """Learns y (n,) from x (n, d); predicts mean and standard deviation (n,), the latter NaN where it knows none."""
+
+    def fit(self, x: Floats, y: Floats) -> Self: ...
+    def predict(self, x: Floats, *, with_std: bool = True) -> tuple[Floats, Floats]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Ingredient:
+    """A named way to make a model. `make` is called once per fold and once for the final fit."""
+
+    name: str
+    make: Callable[[], Model]
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """What models fitted without the rows `test` say about them, in the normal scores of the other rows' values."""
+
+    test: NDArray[np.intp]
+    scale: NormalScores
+    mean: Floats  # (len(test), ingredients)
+    std: Floats  # (len(test), ingredients)
+
+
+class Ridge:
+    """Linear regression on the given columns; the penalty is the one with the least leave-one-out error."""
+
+    _PENALTIES = np.logspace(-2, 4, 13)
+
+    def __init__(self, columns: Columns) -> None:
+        self._columns = columns
+
+    def fit(self, x: Floats, y: Floats) -> Self:
+        view = x[:, self._columns]
+        self._offset = view.mean(0)
+        self._intercept = float(y.mean())
+        left, singular, right = np.linalg.svd(view - self._offset, full_matrices=False)
+        projected = left.T @ (y - self._intercept)
+        errors = []
+        for penalty in self._PENALTIES:
+            shrink = singular**2 / (singular**2 + penalty)
+            leverage = np.einsum("ij,j,ij->i", left, shrink, left) + 1.0 / len(y)
+            residual = y - self._intercept - left @ (shrink * projected)
+            errors.append(float(np.mean((residual / np.maximum(1.0 - leverage, 1e-3)) ** 2)))
+        best = self._PENALTIES[int(np.argmin(errors))]
+        self._coefficients = right.T @ (singular / (singular**2 + best) * projected)
+        return self
+
+    def predict(self, x: Floats, *, with_std: bool = True) -> tuple[Floats, Floats]:
+        mean = self._intercept + (x[:, self._columns] - self._offset) @ self._coefficients
+        return mean, np.full(len(x), np.nan)
+
+
+class Trees:
+    """Extremely randomised trees (Geurts, Ernst & Wehenkel, 2006)."""
+
+    def __init__(self, columns: Columns, *, n_trees: int = 100, seed: int = 0) -> None:
+        self._columns = columns
+        self._n_trees = n_trees
+        self._seed = seed
+
+    def fit(self, x: Floats, y: Floats) -> Self:
+        from sklearn.ensemble import ExtraTreesRegressor
+
+        self._forest = ExtraTreesRegressor(
+            self._n_trees, max_features=0.5, min_samples_leaf=1, random_state=self._seed, n_jobs=1
+        ).fit(x[:, self._columns].astype(np.float32), y)
+        return self
+
+    def predict(self, x: Floats, *, with_std: bool = True) -> tuple[Floats, Floats]:
+        mean = self._forest.predict(x[:, self._columns].astype(np.float32))
+        return np.asarray(mean, dtype=np.float64), np.full(len(x), np.nan)
+
+
+class Boosting:
+    """Histogram gradient boosting with small leaves, for data of a hundred rows and more."""
+
+    def __init__(self, columns: Columns, *, seed: int = 0) -> None:
+        self._columns = columns
+        self._seed = seed
+
+    def fit(self, x: Floats, y: Floats) -> Self:
+        from sklearn.ensemble import HistGradientBoostingRegressor
+
+        self._trees = HistGradientBoostingRegressor(
+            learning_rate=0.1,
+            max_iter=100,
+            max_leaf_nodes=8,
+            min_samples_leaf=max(2, min(10, len(y) // 10)),
+            l2_regularization=1.0,
+            early_stopping=False,
+            random_state=self._seed,
+        ).fit(x[:, self._columns], y)
+        return self
+
+    def predict(self, x: Floats, *, with_std: bool = True) -> tuple[Floats, Floats]:
+        return np.asarray(self._trees.predict(x[:, self._columns]), dtype=np.float64), np.full(len(x), np.nan)
+
+
+def folds(n: int, *, seed: int) -> list[NDArray[np.intp]]:
+    """Disjoint test rows covering all n: five folds, eight where rows are few, one row each below twelve."""
+    k = n if n < 12 else 8 if n <= 60 else 5
+    return np.array_split(np.random.default_rng(seed).permutation(n), k)
+
+
+def out_of_fold(ingredients: Sequence[Ingredient], x: Floats, values: Floats, *, seed: int) -> list[Fold]:
+    """Predictions for every row by models, and on a scale, that have not seen its value."""
+    found = []
+    for test in folds(len(values), seed=seed):
+        train = np.setdiff1d(np.arange(len(values)), test)
+        scale = NormalScores.fit(values[train])
+        scores = scale.to_scores(values[train])
+        parts = [one.make().fit(x[train], scores).predict(x[test]) for one in ingredients]
+        mean, std = np.column_stack([m for m, _ in parts]), np.column_stack([s for _, s in parts])
+        found.append(Fold(test, scale, mean, std))
+    return found
+
+
+def stack_weights(predictions: Floats, y: Floats) -> Floats:
+    """Non-negative weights (k,) that sum to one, from held-out predictions (n, k): least squares, drawn to equality.
+
+    An ingredient whose squared errors exceed the best one's by more than their standard error gets none. The prior of
+    the others is weights ~ N(1/k, 1/k^2), the noise that of the best single ingredient, so that few rows give nearly
+    equal weights.
+    """
+    squares = (predictions - y[:, None]) ** 2
+    best = squares[:, [int(squares.mean(0).argmin())]]
+    excess = squares - best
+    kept = excess.mean(0) <= _SCREEN * excess.std(0) / np.sqrt(len(y))
+    members = predictions[:, kept]
+    k = members.shape[1]
+    penalty = np.sqrt(float(best.mean()) * k * k + 1e-12)
+    sum_to_one = 1e3 * np.sqrt(len(y))  # the weight of a row that asks for it
+    left = np.vstack([members, penalty * np.eye(k), np.full((1, k), sum_to_one)])
+    right = np.concatenate([y, np.full(k, penalty / k), [sum_to_one]])
+    weights = np.zeros(len(kept))
+    weights[kept] = nnls(left, right)[0]
+    weights[weights < _NEGLIGIBLE * weights.sum()] = 0.0
+    return weights / weights.sum()
+
+
+def mix(mean: Floats, std: Floats, weights: Floats) -> tuple[Floats, Floats]:
+    """Mean and standard deviation (n,) of the weighted mixture of (n, k); members without a std only add spread."""
+    center = mean @ weights
+    spread = ((mean - center[:, None]) ** 2) @ weights
+    known = np.isfinite(std)
+    sure = np.where(known, weights, 0.0)
+    total = sure.sum(1)
+    own = (np.where(known, std, 0.0) ** 2 * sure).sum(1) / np.where(total > 0, total, 1.0)
+    return center, np.sqrt(own + spread)
