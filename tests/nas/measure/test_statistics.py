@@ -8,7 +8,7 @@ from nas.measure.statistics import Activity, disturbance, drift_corrected, perce
 TIMES = st.lists(st.floats(1e-6, 10), min_size=1, max_size=50)
 
 
-def _activity(**changes: float) -> Activity:
+def _activity(**changes: float | None) -> Activity:
     quiet = {"wall_s": 1.0, "cpu_s": 0.999, "waiting_s": 0.001, "steal_s": 0.0, "involuntary_switches": 3}
     return Activity(**(quiet | changes))  # type: ignore[arg-type]
 
