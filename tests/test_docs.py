@@ -14,7 +14,9 @@ import pytest
 from nas.cli.main import COMMANDS, cli
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + sorted((ROOT / "docs").glob("*.md"))
+DOCUMENTS = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + sorted(
+    (ROOT / "docs").glob("*.md")
+)
 
 
 def code_block(path: str) -> str:
@@ -109,7 +111,10 @@ def test_block_family_example_works(tmp_path: Path) -> None:
     )
     presets = package / "presets.py"
     text = presets.read_text()
-    assert text.count('"bottleneck", "rep"),\n    stem_widths=(16, 32, 48, 64),\n    stages=_DENSE_STAGES,\n    anchors=(') == 1
+    assert (
+        text.count('"bottleneck", "rep"),\n    stem_widths=(16, 32, 48, 64),\n    stages=_DENSE_STAGES,\n    anchors=(')
+        == 1
+    )
     head, mixed = text.split("MIXED = ")
     presets.write_text(head + "MIXED = " + mixed.replace('"rep")', '"rep", "separable")', 1))
     done = subprocess.run([sys.executable, "-c", NEW_FAMILY], cwd=tmp_path, capture_output=True, text=True)
