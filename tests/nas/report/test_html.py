@@ -97,6 +97,8 @@ def test_result_without_winner_baselines_or_measurements() -> None:
     )  # fmt: skip
     page = report_html(documents.document(best=[elsewhere]), documents.candidates())
     assert "predicted latency 1.20 ms (not measured here)" in page
+    assert "kept, according to the upper bound of the prediction, by 72 %" in page
+    assert "which was predicted, not measured here" in page
     assert "~1.20" in page
 
 
