@@ -114,8 +114,8 @@ def _plot(document: Document, candidates: "pd.DataFrame") -> str:
 <figure role="img" aria-label="Accuracy against latency of all candidates; the tables below hold the figures">
 <div class="plot">{figure}</div>
 <figcaption>Dots are predictions: estimated accuracy at predicted latency, large where the candidate was trained
-briefly. Stars and diamonds are trained networks: the accuracy of the deployed file on the validation images at its {latency}.
-The tinted side keeps the limit.{thinned}</figcaption>
+briefly. Stars and diamonds are trained networks: the accuracy of the deployed file on the validation images at its
+{latency}. The tinted side keeps the limit.{thinned}</figcaption>
 </figure>"""
 
 
