@@ -53,10 +53,10 @@ def answer(document: Document) -> str:
         f"Found: a network for {best['runtime']} {best['precision']} at {best['resolution']} px with an accuracy of "
         f"{accuracy} ({images}) and a {latency}"
     )
-    margin = best["margin_pct"]
-    if best["within_limit"]:
-        return f"{found}. The limit is kept, by {margin:.0f} %."
-    return f"{found}. The limit is missed, by {abs(margin):.0f} %."
+    verdict = "kept" if best["within_limit"] else "missed"
+    # Without a measurement it is the upper bound that is compared with the limit.
+    bound = "" if best["measured_here"] else "according to the upper bound of the prediction, "
+    return f"{found}. The limit is {verdict}, {bound}by {abs(best['margin_pct']):.0f} %."
 
 
 def _nothing(document: Document) -> str:

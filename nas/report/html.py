@@ -108,12 +108,14 @@ def _plot(document: Document, candidates: "pd.DataFrame") -> str:
     )
     drawn, all_scored = len(visible_candidates(candidates)), int(candidates["accuracy_estimate"].notna().sum())
     thinned = f" Of {all_scored:,} candidates {drawn:,} are drawn." if all_scored > max(drawn, MAX_POINTS) else ""
+    measured = all(best["measured_here"] for best in document["best"])
+    latency = "measured latency" if measured else "latency, which was predicted, not measured here"
     return f"""<h2>Accuracy against latency</h2>
 <figure role="img" aria-label="Accuracy against latency of all candidates; the tables below hold the figures">
 <div class="plot">{figure}</div>
 <figcaption>Dots are predictions: estimated accuracy at predicted latency, large where the candidate was trained
-briefly. Stars and diamonds are facts: the deployed file's accuracy on the validation images at its measured
-latency. The tinted side keeps the limit.{thinned}</figcaption>
+briefly. Stars and diamonds are trained networks: the accuracy of the deployed file on the validation images at its
+{latency}. The tinted side keeps the limit.{thinned}</figcaption>
 </figure>"""
 
 

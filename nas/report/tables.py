@@ -38,7 +38,7 @@ def print_targets(targets: Iterable[Mapping[str, Any]], console: Console | None 
     for target in targets:
         console.print(Text(f"{target['name']}: {target['description']}"))
         if target["held_out"]:
-            console.print(Text(f"  {target['held_out']}", style="dim"))
+            console.print(Text(f"  latency of networks it was not fitted on: {target['held_out']}", style="dim"))
 
 
 def result_tables(document: Document) -> list[RenderableType]:

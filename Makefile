@@ -1,0 +1,56 @@
+# Two commands do everything: `make search` and `make test`. Both set up `.venv` first and skip that when it is current.
+
+PYTHON ?= python3
+TARGET ?= local
+LATENCY_MS ?= 10
+DATA ?= digits
+BUDGET ?= 150s
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help setup search check test test-fast clean
+
+help:  ## List the commands
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
+
+setup: $(STAMP)  ## Make .venv with everything in it
+
+$(STAMP): pyproject.toml constraints.txt
+	@if command -v uv >/dev/null; then \
+	    set -ex; \
+	    uv venv --quiet --allow-existing --python '>=3.11' $(VENV); \
+	    uv pip install --quiet --python $(BIN)/python -c constraints.txt -e '.[dev]'; \
+	else \
+	    $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	        || { echo "Error: $(PYTHON) is older than 3.11" >&2; \
+	             echo "hint: name a newer one: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }; \
+	    $(PYTHON) -c 'import ensurepip, venv' 2>/dev/null \
+	        || { echo "Error: $(PYTHON) cannot make virtual environments" >&2; \
+	             echo "hint: install its venv package (Debian: apt install python3-venv)" >&2; exit 1; }; \
+	    set -ex; \
+	    $(PYTHON) -m venv $(VENV); \
+	    $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[dev]'; \
+	fi
+	@touch $@
+
+search: setup  ## Search a network: TARGET, LATENCY_MS, DATA and BUDGET can be set
+	$(BIN)/nas search --target '$(TARGET)' --latency-ms '$(LATENCY_MS)' --data '$(DATA)' --budget '$(BUDGET)'
+
+check: setup  ## Format, lint, types and layers
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: check  ## Every check and every test
+	$(BIN)/pytest
+
+test-fast: setup  ## The tests that take seconds
+	$(BIN)/pytest -m 'not slow'
+
+clean:  ## Remove caches and the environment, but no run
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,175 @@
+"""The report: everything is said, everything is escaped, nothing is fetched; and it looks like a page in a browser."""
+
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+from nas.report.html import report_html, write_report
+from nas.report.plot import MAX_POINTS, accuracy_latency_figure, visible_candidates
+from tests.nas.report import documents
+
+EVIL = "<script>alert(1)</script><img src=x onerror=alert(2)>&\"'"
+
+
+class Tags(HTMLParser):
+    """Collects tags, what they refer to, and the text of all scripts."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.references: list[str] = []
+        self.handlers: list[str] = []
+        self.feed(source)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.references += [value or "" for name, value in attrs if name in ("src", "href", "srcset", "data", "action")]
+        self.handlers += [name for name, _ in attrs if name.startswith("on")]
+
+
+@pytest.fixture(scope="module")
+def page() -> str:
+    return report_html(documents.document(best=[documents.winner(1), documents.winner(2)]), documents.candidates())
+
+
+def test_says_what_was_asked_found_and_kept(page: str) -> None:
+    assert "at most 4.00 ms per image on test-device" in page
+    assert "a measured p50 1.11 ms. The limit is kept, by 72 %." in page
+    assert "nas search --target test-device --latency-ms 4 --data &#x27;test photos&#x27;" in page
+
+
+def test_holds_every_row(page: str) -> None:
+    document = documents.document()
+    named = [row["deployment"] for row in document["feasibility"]]
+    named += [b["name"] for b in document["baselines"]] + [d["name"] for d in document["best"][0]["deployments"]]
+    named += [d["reason"] for d in document["best"][0]["deployments"]] + document["notes"]
+    named += [stage.replace("_", " ") for stage in document["seconds"] if stage != "total"]
+    assert [name for name in named if name not in page] == []
+
+
+def test_refers_to_nothing_outside(page: str) -> None:
+    tags = Tags(page)
+    assert tags.references == []
+    assert not {"link", "iframe", "img", "object"} & set(tags.tags)
+    assert "url(" not in page[page.index("<style>") : page.index("</style>")]
+    assert "default-src 'none'" in page[: page.index("<style>")]
+
+
+def test_escapes_every_text() -> None:
+    document = documents.document(
+        target=EVIL, device=EVIL, space=EVIL, command=EVIL, run_dir=EVIL, notes=[EVIL], created=EVIL,
+        data={"name": EVIL, "classes": 2, "train": 1, "val": 1, "test": 1},
+        baselines=[documents.baseline(EVIL) | {"note": EVIL}],
+        best=[documents.winner(key=EVIL, architecture={EVIL: EVIL}, runtime=EVIL, onnx=EVIL, verdict=EVIL)],
+    )  # fmt: skip
+    for row in (*document["feasibility"], *document["predictor"]):
+        row["deployment"] = EVIL
+    for row in document["best"][0]["deployments"]:
+        row["name"] = row["reason"] = EVIL
+    document["seconds"][EVIL] = 1.0
+    page = report_html(document, documents.candidates(8).assign(deployment=EVIL, key=EVIL))
+    tags = Tags(page)
+    assert tags.tags.count("script") == Tags(report_html(documents.document(), documents.candidates(8))).tags.count(
+        "script"
+    )
+    assert "img" not in tags.tags
+    assert tags.handlers == []
+
+
+def test_result_without_winner_baselines_or_measurements() -> None:
+    nothing = documents.document(
+        best=[], baselines=[], feasible=False, candidates_evaluated=0, agreement=None, predictor=[], notes=[]
+    )
+    assert "The fastest network of space mixed takes 0.310 ms (openvino-int8)" in report_html(
+        nothing, documents.candidates(0)
+    )
+    elsewhere = documents.winner(
+        measured_latency_ms=None, measured_here=False, session_p50_ms=None, onnx=None, model=None, receipt=None,
+        deployments=[],
+        accuracy={"estimate": 0.7, "estimate_std": 0.03, "trained": 0.7, "deployed": None, "test": None},
+    )  # fmt: skip
+    page = report_html(documents.document(best=[elsewhere]), documents.candidates())
+    assert "predicted latency 1.20 ms (not measured here)" in page
+    assert "kept, according to the upper bound of the prediction, by 72 %" in page
+    assert "which was predicted, not measured here" in page
+    assert "~1.20" in page
+
+
+def test_infeasible_and_missing_numbers_never_show_nan() -> None:
+    document = documents.document()
+    document["predictor"][0] |= {"mape": None, "within_10pct": float("nan"), "corrected_by": None}
+    document["agreement"] = {"kendall_tau": None, "params_kendall_tau": None, "n": 1}
+    body = re.sub(r"<script.*?</script>", "", report_html(document, documents.candidates()), flags=re.DOTALL)
+    assert not re.search(r"\bnan\b|\bNone\b", body)
+
+
+def test_many_candidates_are_thinned_but_important_ones_kept() -> None:
+    candidates = documents.candidates(20_000)
+    shown = visible_candidates(candidates)
+    important = candidates[(candidates["pareto"] | (candidates["state"] == "evaluated"))]
+    important = important[important["accuracy_estimate"].notna()]
+    assert set(important["key"]) <= set(shown["key"])
+    assert len(shown) <= MAX_POINTS + len(important)
+    assert shown["predicted_latency_ms"].max() > np.percentile(candidates["predicted_latency_ms"], 99)
+
+
+def test_figure_shows_the_limit_front_winner_and_baselines() -> None:
+    figure = accuracy_latency_figure(documents.document(), documents.candidates())
+    traces = {trace.name: trace for trace in figure.data}
+    assert list(traces["winners, trained and measured"].x) == [1.11]
+    assert list(traces["winners, trained and measured"].y) == pytest.approx([79.0])
+    # resnet50 was not trained: it has a latency but no place in this plot
+    assert len(traces["baselines, trained and measured"].x) == 4
+    front = traces["Pareto front of the estimates"]
+    assert (np.diff(front.x) > 0).all()
+    assert (np.diff(front.y) >= 0).all()
+    assert any(shape.x0 == shape.x1 == 4.0 for shape in figure.layout.shapes)
+
+
+def test_failed_write_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="No such file"):
+        write_report(documents.document(), documents.candidates(), tmp_path / "missing" / "report.html")
+
+
+def _chromium() -> str:
+    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if found is None:
+        pytest.skip("no Chromium on this machine")
+    return found
+
+
+@pytest.mark.browser
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [500, 1200])
+def test_renders_in_a_browser(width: int, tmp_path: Path) -> None:
+    chromium = _chromium()
+    write_report(documents.document(), documents.candidates(), tmp_path / "report.html")
+    picture = tmp_path / "page.png"
+    flags = (
+        "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
+        "--disable-component-update --disable-sync --hide-scrollbars --virtual-time-budget=8000 --enable-logging=stderr"
+    )
+    done = subprocess.run(
+        [chromium, *flags.split(), f"--user-data-dir={tmp_path / 'profile'}", f"--screenshot={picture}",
+         f"--window-size={width},1600", (tmp_path / "report.html").as_uri()],
+        capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
+    console = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+    assert console == []
+    pixels = np.asarray(Image.open(picture).convert("RGB")).astype(int)
+    assert pixels.shape[1] == width
+    # The plot's own colours are on the picture: the winner's star, the front's line.
+    for colour in ((0xD5, 0x5E, 0x00), (0x00, 0x9E, 0x73)):
+        assert (np.abs(pixels - np.array(colour)).max(axis=2) < 12).sum() > 100
+
+
+def test_test_document_matches_its_candidates() -> None:
+    assert isinstance(documents.candidates(), pd.DataFrame)
+    assert documents.candidates()["pareto"].any()

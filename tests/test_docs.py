@@ -1,0 +1,159 @@
+"""The documentation is honest: its commands exist, its examples run, its links lead somewhere."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import click
+import numpy as np
+import pytest
+
+from nas.cli.main import COMMANDS, cli
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + sorted(
+    (ROOT / "docs").glob("*.md")
+)
+
+
+def code_block(path: str) -> str:
+    """The block of CONTRIBUTING.md whose first line is the comment `# <path>`."""
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    blocks = [block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if block.startswith(f"# {path}\n")]
+    assert len(blocks) == 1
+    return str(blocks[0])
+
+
+def module_of(path: str) -> ModuleType:
+    module = ModuleType(path.removesuffix(".py").replace("/", "."))
+    exec(compile(code_block(path), path, "exec"), module.__dict__)
+    return module
+
+
+def mentioned_commands(document: Path) -> list[list[str]]:
+    """Each `nas ...` in a code span or at the start of a line of a code block, as words."""
+    text = document.read_text()
+    spans = re.findall(r"`(nas [^`\n]+)`", text)
+    lines = [line for block in re.findall(r"```\w*\n(.*?)```", text, re.DOTALL) for line in block.splitlines()]
+    return [found.split() for found in (*spans, *(line for line in lines if line.startswith("nas ")))]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_every_command_named_exists_with_its_options(document: Path) -> None:
+    for _, name, *rest in mentioned_commands(document):
+        if name == "COMMAND" or name.startswith("-"):
+            continue
+        assert name in COMMANDS, f"{document.name} names `nas {name}`"
+        command = cli.get_command(click.Context(cli), name)
+        assert command is not None
+        known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+        given = {word for word in rest if word.startswith("--")}
+        assert given <= known | {"--help"}, f"{document.name}: nas {name}"
+
+
+def test_readme_lists_every_command() -> None:
+    named = {words[1] for words in mentioned_commands(ROOT / "README.md")}
+    assert set(COMMANDS) <= named
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_inside_the_project_lead_somewhere(document: Path) -> None:
+    links = re.findall(r"\]\((?!https?://)([^)#]+)", document.read_text())
+    assert [link for link in links if not (document.parent / link).exists()] == []
+
+
+def test_make_targets_named_exist() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    for document in DOCUMENTS:
+        for target in re.findall(r"(?:`|^)make ([a-z-]+)", document.read_text(), re.MULTILINE):
+            assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"{document.name} names `make {target}`"
+
+
+def test_ci_runs_the_test_command_of_the_readme() -> None:
+    assert "make test " in (ROOT / "README.md").read_text()
+    assert (ROOT / ".ci/run").read_text().splitlines()[-1] == "make test"
+
+
+# Runs on a copy of the package in which the family was added just as CONTRIBUTING.md says.
+NEW_FAMILY = """
+import numpy as np, torch
+from search_spaces import load_search_space
+from search_spaces.modules import folded, set_norm_statistics
+
+space = load_search_space("mixed")
+arch = space.replace(space.anchors[0], stage1__family="separable", stage1__kernel=5, stage2__family="separable")
+blocks = space.blocks(arch, 10)
+assert [block.kind for block in blocks].count("separable") >= 2
+network = space.build(arch, 10)
+network(torch.randn(2, 3, space.resolution(arch), space.resolution(arch))).sum().backward()
+deployed = folded(network.eval())
+assert sum(p.numel() for p in deployed.parameters()) == int(space.costs(space.choices([arch]), 10)["params"][0])
+found = space.sample(200, np.random.default_rng(0))
+assert any(b.kind == "separable" for row in found for b in space.blocks(space.architecture(row)))
+"""
+
+
+@pytest.mark.slow
+def test_block_family_example_works(tmp_path: Path) -> None:
+    package = tmp_path / "search_spaces"
+    shutil.copytree(ROOT / "search_spaces", package, ignore=shutil.ignore_patterns("__pycache__"))
+    (package / "families/separable.py").write_text(code_block("search_spaces/families/separable.py"))
+    table = package / "families/__init__.py"
+    text = table.read_text()
+    assert text.count("REP)}") == 1
+    table.write_text(
+        text.replace("REP)}", "REP, SEPARABLE)}").replace(
+            "\nFAMILIES:", "from search_spaces.families.separable import SEPARABLE\n\nFAMILIES:"
+        )
+    )
+    presets = package / "presets.py"
+    text = presets.read_text()
+    assert (
+        text.count('"bottleneck", "rep"),\n    stem_widths=(16, 32, 48, 64),\n    stages=_DENSE_STAGES,\n    anchors=(')
+        == 1
+    )
+    head, mixed = text.split("MIXED = ")
+    presets.write_text(head + "MIXED = " + mixed.replace('"rep")', '"rep", "separable")', 1))
+    done = subprocess.run([sys.executable, "-c", NEW_FAMILY], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_runtime_example_works(tmp_path: Path) -> None:
+    import onnx
+    from onnx import TensorProto, helper
+
+    from nas.deployment import Deployment
+    from nas.runtimes import load_runtime
+
+    node = helper.make_node("GlobalAveragePool", ["images"], ["pooled"])
+    flat = helper.make_node("Flatten", ["pooled"], ["logits"])
+    images = helper.make_tensor_value_info("images", TensorProto.FLOAT, [1, 3, 8, 8])
+    logits = helper.make_tensor_value_info("logits", TensorProto.FLOAT, [1, 3])
+    graph = helper.make_graph([node, flat], "pool", [images], [logits])
+    path = tmp_path / "pool.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10), path)
+
+    runtime = module_of("nas/runtimes/reference.py").Reference()
+    given = np.random.default_rng(0).random((3, 3, 8, 8), dtype=np.float32)
+    results = []
+    for any_runtime in (runtime, load_runtime("onnxruntime")):
+        deployment = Deployment(any_runtime.name, "fp32", 1)
+        session = any_runtime.load(any_runtime.prepare(path, "fp32", tmp_path, None), deployment)
+        results.append(session.run(given))
+    assert results[0] == pytest.approx(results[1], abs=1e-5)
+
+
+def test_dataset_example_works(tmp_path: Path) -> None:
+    from nas.data.images import complete
+
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (40, 64, 64, 3), dtype=np.uint8)
+    np.savez(tmp_path / "defects.npz", images=images, labels=np.arange(40) % 2)
+    data = complete("defects", module_of("nas/data/defects.py").load_defects(tmp_path, 32), seed=0)
+    assert data.classes == ("good", "scratched")
+    assert min(len(data.train), len(data.val), len(data.test)) > 0
+    assert data.train.resolution == 32
