@@ -33,18 +33,18 @@ def network_columns(slots: BlockSlots) -> NDArray[np.float64]:
     `LANES` and map rows padded to 16 pixels, elements read and written, weights. Then the element-wise work that lies
     between the layers: residual additions, gates of squeeze-and-excitation, hard-swish and pooling.
     """
-    sums = np.zeros((*slots.kind.shape, len(COLUMNS)))
+    n, per_class = len(slots.kind), len(_PER_CLASS)
+    network = np.broadcast_to(np.arange(n)[:, None], slots.kind.shape)
+    sums = np.zeros((per_class, n * len(CLASSES)))
     for mask, layer in slots.layers():
-        names, values = _layer_columns(layer, int(mask.sum()))
-        for c, cls in enumerate(CLASSES):
-            here = names == c
-            if here.any():
-                for k, value in enumerate(values):
-                    sums[..., COLUMNS.index(f"{cls}.{_PER_CLASS[k]}")][mask] += value * here
-    for name, value in _elementwise(slots).items():
-        sums[..., COLUMNS.index(name)] = value
-    total: NDArray[np.float64] = (sums * slots.count[..., None]).sum(axis=1)
-    return total
+        rows, count = network[mask], slots.count[mask]
+        cls, values = _layer_columns(layer, len(rows))
+        at = rows * len(CLASSES) + cls
+        for k, value in enumerate(values):
+            sums[k] += np.bincount(at, weights=value * count, minlength=n * len(CLASSES))
+    per_layer = sums.reshape(per_class, n, len(CLASSES)).transpose(1, 2, 0).reshape(n, -1)
+    elementwise = [(value * slots.count).sum(axis=1) for value in _elementwise(slots)]
+    return np.concatenate([per_layer, np.stack(elementwise, axis=1)], axis=1)
 
 
 def _layer_columns(layer: Conv, n: int) -> tuple[NDArray[np.int64], list[NDArray[np.float64]]]:
@@ -73,7 +73,8 @@ def _layer_columns(layer: Conv, n: int) -> tuple[NDArray[np.int64], list[NDArray
     ]
 
 
-def _elementwise(slots: BlockSlots) -> dict[str, NDArray[np.float64]]:
+def _elementwise(slots: BlockSlots) -> list[NDArray[np.float64]]:
+    """The quantities of `_ELEMENTWISE` for each block, (n, slots)."""
     c = slots.columns
     out = (-(-c.height // c.stride)) ** 2 * c.out_channels
     kinds = {name: slots.kind == KINDS.index(name) for name in KINDS}
@@ -86,10 +87,10 @@ def _elementwise(slots: BlockSlots) -> dict[str, NDArray[np.float64]]:
     )
     inner_map = inner * (-(-c.height // c.stride)) ** 2
     uses_act = np.array([FAMILIES[k].activation_choice for k in KINDS])[slots.kind]
-    return {
-        "add_calls": added.astype(np.float64),
-        "added": (out * added).astype(np.float64),
-        "gated": (inner_map * c.se).astype(np.float64),
-        "hardswish": ((out + inner_map) * (slots.activation == 1) * uses_act).astype(np.float64),
-        "pooled": (c.height**2 * c.in_channels * kinds["head"]).astype(np.float64),
-    }
+    return [
+        added.astype(np.float64),
+        (out * added).astype(np.float64),
+        (inner_map * c.se).astype(np.float64),
+        ((out + inner_map) * (slots.activation == 1) * uses_act).astype(np.float64),
+        (c.height**2 * c.in_channels * kinds["head"]).astype(np.float64),
+    ]

@@ -14,8 +14,6 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from sklearn.model_selection import KFold
 
 from predictors.base import NotFittedError, Prediction
-from predictors.block_features import network_columns
-from search_spaces.staged import BlockSlots
 
 MIN_NETWORKS = 8
 """Fewer measurements cannot fix even the coarse costs."""
@@ -31,8 +29,8 @@ class BlockLatencyPredictor:
         self.folds = folds
         self.seed = seed
 
-    def fit(self, slots: BlockSlots, latency_ms: NDArray[np.float64]) -> Self:
-        """Learn from n measured networks: their blocks and their latencies (n,), in ms.
+    def fit(self, columns: NDArray[np.float64], latency_ms: NDArray[np.float64]) -> Self:
+        """Learn from n measured networks: `columns` (n, k) from `block_features.network_columns`, latencies (n,) in ms.
 
         Raises `ValueError` for fewer than `MIN_NETWORKS` networks, or latencies that are not positive.
         """
@@ -41,7 +39,6 @@ class BlockLatencyPredictor:
             raise ValueError(f"needs at least {MIN_NETWORKS} measured networks, got {len(latency_ms)}")
         if not (np.isfinite(latency_ms).all() and (latency_ms > 0).all()):
             raise ValueError("latencies must be positive and finite")
-        columns = network_columns(slots)
         self.cross_validated_ms_ = self._out_of_fold(columns, latency_ms)
         errors = np.log(latency_ms / self.cross_validated_ms_)
         # A robust and a plain estimate: the larger, so that a few bad networks are not wished away.
@@ -49,11 +46,11 @@ class BlockLatencyPredictor:
         self._model = _Composite(self.seed).fit(columns, latency_ms)
         return self
 
-    def predict(self, slots: BlockSlots) -> Prediction:
-        """Mean and standard deviation (n,), ms."""
+    def predict(self, columns: NDArray[np.float64]) -> Prediction:
+        """Mean and standard deviation (n,), ms, of networks with `columns` (n, k)."""
         if not hasattr(self, "_model"):
             raise NotFittedError("BlockLatencyPredictor is not fitted; call `fit` first")
-        mean, far = self._model.predict(network_columns(slots))
+        mean, far = self._model.predict(columns)
         return Prediction(mean=mean, std=mean * self.relative_std_ * far)
 
     def _out_of_fold(self, columns: NDArray[np.float64], latency_ms: NDArray[np.float64]) -> NDArray[np.float64]:

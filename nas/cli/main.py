@@ -17,6 +17,7 @@ from nas.cli.shell import Shell
 COMMANDS: Mapping[str, str] = {
     "search": "nas.cli.search:search",
     "targets": "nas.cli.targets:targets",
+    "profile": "nas.cli.profile:profile",
     "report": "nas.cli.report:report",
 }
 """Command -> where it lives, in the order `nas --help` shows them. A new command is one file and one line here."""

@@ -106,14 +106,6 @@ class ZooRound:
         return NetworkDescription(name, self.data.num_classes, self.resolution)
 
 
-def time_epoch(description: NetworkDescription, data: ImageData, recipe: TrainConfig) -> float:
-    """Seconds one epoch over all training images takes, from a few steps on random images."""
-    from nas.training.precision import step_seconds
-
-    step = step_seconds(description.build(), description.resolution, recipe.batch_size, precision_of(recipe))
-    return 1.2 * step * -(-len(data.train) // recipe.batch_size)
-
-
 def precision_of(recipe: TrainConfig) -> Precision:
     """The precision a search fixed for all its trainings."""
     return "bf16" if recipe.precision == "bf16" else "fp32"

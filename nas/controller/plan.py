@@ -14,8 +14,13 @@ FINALISTS = 2
 MACS_HEADROOM = 3.0
 """Candidates may cost this many times the MACs of the well-known designs, else one training eats the budget."""
 
-SEARCH_SHARE, RANDOM_SHARE = 0.40, 0.40
-"""Of the time left after preparation: the search, and its random baseline. The rest is for the zoo."""
+NOMINAL_MACS_PER_S = {True: 20e9, False: 8e9}
+"""Forward MACs per second and thread of training in bf16 and in fp32 (the backward pass included in the time)."""
+
+SEARCH_SHARE = 0.40
+"""Of the time left after preparation. The random baseline gets as much, the zoo the rest; without baselines the search
+gets nearly all of it."""
+ALONE_SHARE = 0.95
 SHORT_SHARE = 0.5
 """Of an arm's time: short trainings; the rest trains and deploys the finalists."""
 DEPLOY_SHARE = 0.35
@@ -24,28 +29,28 @@ DEPLOY_SHARE = 0.35
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Wall-clock marks, in seconds since the budget started."""
+    """Wall-clock marks of the search proper, in seconds since the budget started."""
 
     search_short_until_s: float
     search_until_s: float
-    random_short_until_s: float
-    random_until_s: float
-    zoo_until_s: float
 
 
 def schedule(elapsed_s: float, budget_s: float, *, baselines: bool) -> Schedule:
     """Divide what is left of the budget."""
     left = max(0.0, budget_s - elapsed_s)
-    arm = (SEARCH_SHARE if baselines else 0.95) * left
+    arm = (SEARCH_SHARE if baselines else ALONE_SHARE) * left
     search_end = elapsed_s + arm
-    random_end = search_end + (RANDOM_SHARE * left if baselines else 0.0)
-    return Schedule(
-        search_short_until_s=elapsed_s + SHORT_SHARE * arm,
-        search_until_s=search_end,
-        random_short_until_s=search_end + SHORT_SHARE * (random_end - search_end),
-        random_until_s=random_end,
-        zoo_until_s=budget_s,
-    )
+    return Schedule(search_short_until_s=elapsed_s + SHORT_SHARE * arm, search_until_s=search_end)
+
+
+def nominal_epoch_s(macs: float, images: int, threads: int, *, bf16: bool) -> float:
+    """What an epoch should take, from the cost of the network alone.
+
+    Not a measurement on purpose: the recipe of the short trainings decides what is proposed next, and the same seed has
+    to propose the same candidates also when the machine happens to be slower. A machine slower than this finishes
+    fewer candidates in its time.
+    """
+    return macs * images / (threads * NOMINAL_MACS_PER_S[bf16])
 
 
 def short_training(

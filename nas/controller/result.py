@@ -3,13 +3,13 @@
 import math
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nas import __version__
 from nas.controller.arm import Evaluated
 from nas.controller.baselines import Baseline
 from nas.controller.config import SearchConfig
@@ -66,7 +66,7 @@ def result_document(o: Outcome) -> dict[str, Any]:
     estimates = _Estimates(o)
     return {
         "schema": SCHEMA,
-        "nas_version": _version(),
+        "nas_version": __version__,
         "command": o.config.command,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "run_dir": str(o.folder.path),
@@ -331,10 +331,3 @@ def _costs(space: StagedSpace, arch: Architecture, num_classes: int) -> dict[str
 
 def _relative(path: Path, folder: Path) -> str:
     return str(path.relative_to(folder))
-
-
-def _version() -> str:
-    try:
-        return version("hardware-nas")
-    except PackageNotFoundError:
-        return "not installed"

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from nas.controller.arm import Arm, Evaluated, best_first
-from nas.controller.baselines import Baseline, ZooRound, names_not_reached, time_epoch
+from nas.controller.baselines import Baseline, ZooRound, names_not_reached
 from nas.controller.budget import Budget
 from nas.controller.config import SearchConfig
 from nas.controller.feasibility import DeploymentRange, latency_ranges, require_feasible
@@ -18,9 +18,9 @@ from nas.controller.finalists import Finalist, FinalRound, move_files, ranked
 from nas.controller.plan import (
     FINALISTS,
     MACS_HEADROOM,
-    SHORT_SHARE,
     Schedule,
     final_recipe,
+    nominal_epoch_s,
     schedule,
     short_training,
 )
@@ -35,11 +35,15 @@ from nas.data import ImageData, load_dataset
 from nas.errors import LimitMissedError
 from nas.evaluation.short_training import ShortTraining
 from nas.export.checkpoint import NetworkDescription, write_json
+from nas.measure.host import usable_threads
 from nas.progress import Progress, SilentProgress
+from nas.targets.registry import load_target
 from nas.training.config import TrainConfig
 from search_spaces import StagedSpace, load_search_space
 
 SEARCH_STUDY, RANDOM_STUDY = "search", "random"
+GENEROUS_S = 240.0
+"""With this much time left every deployment of the well-known networks is tried, else only the winner's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,7 @@ def run_search(config: SearchConfig, progress: Progress | None = None) -> Search
         progress.note(f"{folder.path} holds this run's result already")
         return SearchResult(json.loads(folder.result.read_text()), folder.path, 0)
     with budget.stage("prepare"):
+        load_target(config.target)  # a misspelt name should not wait for the data
         whole = load_search_space(config.space)
         data = load_dataset(config.data, seed=config.seed)
         space = whole.restrict("resolution", config.resolutions or default_resolutions(whole, data))
@@ -116,14 +121,13 @@ class _Search:
         )
         self.proxies = proxy_scores(space, data, config.seed)
         self.notes: list[str] = []
+        self.short_seconds = 0.0
 
     def run(self) -> SearchResult:
         with self.budget.stage("prepare"):
             recipe = self._recipe()
             marks = schedule(self.budget.elapsed_s, self.budget.seconds, baselines=self.config.baselines)
-            epoch_s = time_epoch(self._typical(), self.data, recipe)
-            available = SHORT_SHARE * (marks.search_until_s - self.budget.elapsed_s)
-            short = short_training(recipe, len(self.data.train), epoch_s, available)
+            short = self._short_recipe(recipe)
             arm = Arm(
                 space=self.space, data=self.data, scorer=self.scorer, short=short, proxies=self.proxies,
                 storage=self.folder.study,
@@ -137,8 +141,8 @@ class _Search:
                 f"no trained finalist kept {self.config.latency_ms:g} ms when it was re-measured",
                 "ask for a higher --latency-ms, or make a finer profile with `nas profile`",
             )
-        opponent = self._random_baseline(arm, final, marks, len(evaluated)) if self.config.baselines else None
-        zoo = self._zoo(final, winners[0], marks) if self.config.baselines else []
+        opponent = self._random_baseline(arm, final, len(evaluated)) if self.config.baselines else None
+        zoo = self._zoo(final, winners[0]) if self.config.baselines else []
         winners = [move_files(w, self.folder.winner(rank)) for rank, w in enumerate(winners, start=1)]
         if opponent is not None:
             opponent = replace(
@@ -157,6 +161,15 @@ class _Search:
         precision = choose_precision(typical.build(), typical.resolution, recipe.batch_size)
         return replace(recipe, precision=precision)
 
+    def _short_recipe(self, recipe: TrainConfig) -> ShortTraining:
+        """From the budget and the data alone, so that it is the same in every repetition."""
+        marks = schedule(0.0, self.budget.seconds, baselines=self.config.baselines)
+        macs = float(
+            np.median(self.space.costs(self.space.choices(list(self.space.anchors)), self.data.num_classes)["macs"])
+        )
+        epoch_s = nominal_epoch_s(macs, len(self.data.train), usable_threads(), bf16=recipe.precision == "bf16")
+        return short_training(recipe, len(self.data.train), epoch_s, marks.search_short_until_s)
+
     def _typical(self) -> NetworkDescription:
         """A well-known design at the largest resolution: what times are estimated with."""
         arch = max(self.space.anchors, key=self.space.resolution)
@@ -165,8 +178,11 @@ class _Search:
     def _evaluate(self, arm: Arm, marks: Schedule) -> list[Evaluated]:
         sampler = SurrogateSampler(self.space, self.scorer.feasible, self.proxies, seed=self.config.seed)
         study = arm.study(SEARCH_STUDY, sampler)
+        began = self.budget.elapsed_s
         with self.budget.stage("short_training"), self.progress.stage("short trainings") as bar:
-            return arm.run(study, self.budget, marks.search_short_until_s, bar)
+            evaluated = arm.run(study, self.budget, marks.search_short_until_s, bar)
+        self.short_seconds = self.budget.elapsed_s - began
+        return evaluated
 
     def _final_round(
         self, recipe: TrainConfig, evaluated: Sequence[Evaluated], marks: Schedule, short: ShortTraining
@@ -195,29 +211,28 @@ class _Search:
                 found.append(final.train_and_deploy(candidate, work, bar))
         return found
 
-    def _random_baseline(
-        self, arm: Arm, final: FinalRound, marks: Schedule, search_evaluations: int
-    ) -> RandomOpponent | None:
-        """The best of N random networks under the same limit: same number of short trainings at most, same time, same
+    def _random_baseline(self, arm: Arm, final: FinalRound, search_evaluations: int) -> RandomOpponent | None:
+        """The best of N random networks under the same limit: same time for short trainings (at most as many), same
         recipe and number of finalists. None where none kept the limit."""
         sampler = RandomFeasibleSampler(self.space, self.scorer.feasible, seed=self.config.seed)
         blind = replace(arm, proxies=None)
         with self.budget.stage("random_baseline"):
             study = blind.study(RANDOM_STUDY, sampler)
             with self.progress.stage("random networks", total=search_evaluations) as bar:
-                evaluated = blind.run(study, self.budget, marks.random_short_until_s, bar, at_most=search_evaluations)
+                until = self.budget.elapsed_s + self.short_seconds
+                evaluated = blind.run(study, self.budget, until, bar, at_most=search_evaluations)
             order = best_first(evaluated, lambda e: e.accuracy)
             finalists = self._finals(final, order, "random finalists", FINALISTS)
         best = ranked(finalists)
         return RandomOpponent(evaluated=tuple(evaluated), finalist=best[0]) if best else None
 
-    def _zoo(self, final: FinalRound, winner: Finalist, marks: Schedule) -> list[Baseline]:
+    def _zoo(self, final: FinalRound, winner: Finalist) -> list[Baseline]:
         chosen = winner.deployed.chosen
         assert chosen is not None
         if not self.target.is_host:
             self.notes.append("well-known networks were not measured: the target is not this host")
             return []
-        generous = marks.zoo_until_s - self.budget.elapsed_s > 240
+        generous = self.budget.left_s > GENEROUS_S
         round_ = ZooRound(
             data=self.data,
             resolution=winner.deployed.description.resolution,
@@ -227,7 +242,7 @@ class _Search:
             folder=self.folder.work("zoo"),
         )
         with self.budget.stage("baselines"), self.progress.stage("well-known networks") as bar:
-            found = round_.run(self.budget, marks.zoo_until_s, bar)
+            found = round_.run(self.budget, self.budget.seconds, bar)
         missing = names_not_reached(found)
         if missing:
             self.notes.append(f"the budget did not reach {', '.join(missing)}")

@@ -11,11 +11,11 @@ from nas.deployment import Deployment
 from nas.errors import UserError
 from nas.measure.host import usable_threads
 from nas.progress import Progress
-from nas.runtimes import deployments_here
+from nas.runtimes import deployments_here, load_runtime
 from nas.targets.latency import Correction, LatencyModel
-from nas.targets.profile import DeviceProfile
+from nas.targets.profile import DeviceProfile, saved_profile
 from nas.targets.profiling import make_profile, measure_networks, networks_to_measure
-from nas.targets.registry import LOCAL, load_target, saved_profile, usable_deployments
+from nas.targets.registry import LOCAL, load_target, usable_deployments
 
 PROBES = 8
 QUICK_SHARE = 0.25
@@ -41,6 +41,8 @@ def prepare_target(config: SearchConfig, budget: Budget, progress: Progress) -> 
     A profile of a host that differs in what matters is corrected by probes where it is used for this host. Raises
     `UserError` (also `UnknownNameError`) where the target cannot be used as asked for.
     """
+    for runtime in config.runtimes or ():
+        load_runtime(runtime)
     threads = config.threads or (usable_threads() if config.target == LOCAL else None)
     target = load_target(config.target, threads)
     here = deployments_here(threads or usable_threads()) if target.is_host else []

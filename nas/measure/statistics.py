@@ -7,10 +7,13 @@ from statistics import median
 import numpy as np
 
 MIN_CPU_SHARE = 0.95
-MAX_WAITING_SHARE = 0.02
+MAX_WAITING_SHARE = 0.08
+"""A quiet machine whose every core computes shows 2-4 % (the kernel's own work has no other core to run on); another
+process that computes on one of two cores shows 25 % and more."""
 MAX_STEAL_SHARE = 0.05
 """The kernel counts steal time in ticks of 10 ms: in the usual 0.3 s a single tick is 3 %."""
-MAX_SWITCHES_PER_S = 50.0
+MAX_SWITCHES_PER_S = 250.0
+"""Per thread; a quiet machine with all cores in use shows 50-90."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,6 +41,30 @@ def print_targets(targets: Iterable[Mapping[str, Any]], console: Console | None 
             console.print(Text(f"  latency of networks it was not fitted on: {target['held_out']}", style="dim"))
 
 
+def print_profile(summary: Mapping[str, Any], console: Console | None = None) -> None:
+    """How well a profile predicts networks it was not fitted on, as `nas.targets.profiling.profile_summary` says."""
+    title = f"Profile {summary['profile']} of {summary['device']}: errors on held-out networks"
+    table = _table(
+        title,
+        ["deployment"],
+        ["networks", "held out", "mean error %", "within 10 %", "constant", "MACs only", "noise floor %"],
+    )
+    for row in summary["deployments"]:
+        rates = (row[key] for key in ("mape", "within_10pct", "constant_within_10pct", "macs_within_10pct"))
+        _add(
+            table,
+            row["deployment"],
+            str(row["n_networks"]),
+            str(row["n_heldout"]),
+            *("-" if rate is None else f"{100 * rate:.1f}" for rate in rates),
+            f"{row['noise_floor_pct']:.1f}",
+        )
+    console = console or _stdout()
+    console.print(table)
+    if summary["disturbed"]:
+        console.print(Text(f"{summary['disturbed']} measurements stayed disturbed: profile again on a quiet machine"))
+
+
 def result_tables(document: Document) -> list[RenderableType]:
     """Headline, feasibility, winners, deployments, baselines and notes, in reading order."""
     parts: list[RenderableType] = [Text(question(document)), Text(answer(document), style="bold"), Text("")]

@@ -10,9 +10,10 @@ from nas.deployment import Deployment
 from nas.errors import UserError
 from nas.targets.profile import DeviceProfile, HeldOutError
 from predictors.base import Prediction
+from predictors.block_features import network_columns
 from predictors.block_latency import MIN_NETWORKS, BlockLatencyPredictor
 from search_spaces import Architecture, Choices, StagedSpace, load_search_space
-from search_spaces.staged import BlockSlots, concatenate_slots
+from search_spaces.staged import concatenate_slots
 
 Z_90 = 1.645
 """Half width of a central 90 % interval in standard deviations."""
@@ -56,16 +57,16 @@ class LatencyModel:
                     f"profile {profile.name!r} has {len(measured)} measured networks for {deployment.name}, too few",
                     f"`nas profile {profile.name}` goes on measuring",
                 )
-            slots = slots_of([profile.networks[i] for i in measured], profile.num_classes)
-            self._predictors[deployment] = BlockLatencyPredictor().fit(slots, latency[measured])
+            columns = columns_of([profile.networks[i] for i in measured], profile.num_classes)
+            self._predictors[deployment] = BlockLatencyPredictor().fit(columns, latency[measured])
 
     def predict(self, space: StagedSpace, choices: Choices, num_classes: int) -> dict[Deployment, Prediction]:
         """For each deployment, mean and standard deviation in ms of the n candidates in `choices` (n, decisions)."""
-        slots = space.slots(choices, num_classes)
+        columns = network_columns(space.slots(choices, num_classes))
         found = {}
         for deployment, predictor in self._predictors.items():
             correction = self.corrections.get(deployment, Correction())
-            prediction = predictor.predict(slots)
+            prediction = predictor.predict(columns)
             mean = prediction.mean * correction.factor
             std = np.hypot(prediction.std * correction.factor, mean * correction.relative_std)
             found[deployment] = Prediction(mean=mean, std=std)
@@ -81,13 +82,13 @@ class LatencyModel:
         return best, Prediction(mean=means[best, columns], std=stds[best, columns])
 
 
-def slots_of(archs: Sequence[Architecture], num_classes: int) -> BlockSlots:
-    """The blocks of architectures of several staged spaces, in order."""
+def columns_of(archs: Sequence[Architecture], num_classes: int) -> NDArray[np.float64]:
+    """What explains the latency of architectures of several staged spaces, in order: (n, k)."""
     parts = []
     for arch in archs:
         space = load_search_space(arch.space)
         parts.append(space.slots(space.choices([arch]), num_classes))
-    return concatenate_slots(parts)
+    return network_columns(concatenate_slots(parts))
 
 
 def held_out_error(profile: DeviceProfile, deployment: Deployment, every: int = 4) -> HeldOutError | None:
@@ -101,10 +102,10 @@ def held_out_error(profile: DeviceProfile, deployment: Deployment, every: int = 
     from scipy.stats import kendalltau
 
     fitted = BlockLatencyPredictor().fit(
-        slots_of([profile.networks[i] for i in train], profile.num_classes), latency[train]
+        columns_of([profile.networks[i] for i in train], profile.num_classes), latency[train]
     )
-    slots = slots_of([profile.networks[i] for i in test], profile.num_classes)
-    predicted, truth = fitted.predict(slots).mean, latency[test]
+    columns = columns_of([profile.networks[i] for i in test], profile.num_classes)
+    predicted, truth = fitted.predict(columns).mean, latency[test]
     log_macs = np.array([np.log(_macs(profile, i)) for i in range(len(profile.networks))])
     slope = np.polyfit(log_macs[train], np.log(latency[train]), 1)
     macs_only = np.exp(np.polyval(slope, log_macs[test]))

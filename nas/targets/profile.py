@@ -7,6 +7,7 @@ predictor needs no new measurements, and nothing in the file has to be trusted b
 import hashlib
 import json
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -139,6 +140,15 @@ class DeviceProfile:
         """This profile with one deployment's table added or replaced."""
         others = tuple(t for t in self.tables if t.deployment != table.deployment)
         return replace(self, tables=(*others, table))
+
+
+def profiles_folder() -> Path:
+    """Where a user's own profiles lie: `$XDG_CACHE_HOME/nas/profiles`, else `~/.cache/nas/profiles`."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nas" / "profiles"
+
+
+def saved_profile(name: str) -> Path:
+    return profiles_folder() / f"{name}.json"
 
 
 def _table(document: dict[str, Any]) -> DeploymentTable:

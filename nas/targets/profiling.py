@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,13 +15,13 @@ from numpy.typing import NDArray
 from nas.deployment import Deployment
 from nas.errors import UserError
 from nas.export.onnx import export_onnx
-from nas.measure.host import fingerprint
+from nas.measure.host import fingerprint, usable_threads
 from nas.measure.measurement import Measurement, MeasureRequest
 from nas.measure.protocol import measure
 from nas.progress import Progress
-from nas.runtimes import load_runtime
+from nas.runtimes import deployments_here, load_runtime
 from nas.targets.latency import held_out_error
-from nas.targets.profile import DeploymentTable, DeviceProfile
+from nas.targets.profile import DeploymentTable, DeviceProfile, saved_profile
 from predictors.block_latency import MIN_NETWORKS
 from search_spaces import Architecture, load_search_space
 
@@ -201,3 +202,68 @@ def _extended(
         sessions=profile.sessions,
         disturbed=profile.disturbed + sum(m.verdict == "disturbed" for row in results for m in row),
     )
+
+
+def profile_this_host(
+    name: str,
+    out: Path | None,
+    *,
+    progress: Progress,
+    budget_s: float,
+    networks: int,
+    threads: int | None = None,
+    runtimes: Sequence[str] = (),
+    precisions: Sequence[str] = (),
+    resolutions: Sequence[int] = (),
+) -> DeviceProfile:
+    """Measure this host as `name`, with every deployment that runs here and was not left out.
+
+    Raises `UserError` where the names leave no deployment.
+    """
+    here = deployments_here(threads or usable_threads(), runtimes or None)
+    wanted = [d for d in here if not precisions or d.precision in precisions]
+    if not wanted:
+        raise UserError(
+            f"no deployment of this host has precision {' or '.join(precisions)}",
+            f"it has: {', '.join(d.name for d in here)}",
+        )
+    return make_profile(
+        name,
+        wanted,
+        path=out or saved_profile(name),
+        progress=progress,
+        budget_s=budget_s,
+        networks=networks,
+        resolutions=resolutions or None,
+    )
+
+
+def profile_summary(profile: DeviceProfile) -> dict[str, Any]:
+    """The profile's quality as one document, a row per deployment."""
+    rows = []
+    for table in profile.tables:
+        error = table.held_out
+        rows.append(
+            {
+                "deployment": table.deployment.name,
+                "threads": table.deployment.threads,
+                "n_networks": sum(map(math.isfinite, table.latency_ms)),
+                "n_heldout": error.networks if error else 0,
+                "mape": error.mape if error else None,
+                "within_5pct": error.within_5pct if error else None,
+                "within_10pct": error.within_10pct if error else None,
+                "kendall_tau": error.kendall_tau if error else None,
+                "constant_within_10pct": error.constant_within_10pct if error else None,
+                "macs_within_10pct": error.macs_within_10pct if error else None,
+                "noise_floor_pct": float(np.nanmedian(table.spread_pct)),
+                "seconds": table.seconds,
+            }
+        )
+    return {
+        "profile": profile.name,
+        "device": profile.fingerprint.cpu_model,
+        "created": profile.created,
+        "sessions": profile.sessions,
+        "disturbed": profile.disturbed,
+        "deployments": rows,
+    }

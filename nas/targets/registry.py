@@ -1,6 +1,5 @@
 """Targets by name: this host, the bundled profiles, and the ones a user made."""
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
@@ -9,7 +8,7 @@ from pathlib import Path
 from nas.deployment import Deployment
 from nas.errors import UnknownNameError
 from nas.measure.host import HostFingerprint, differences, fingerprint
-from nas.targets.profile import DeviceProfile
+from nas.targets.profile import DeviceProfile, profiles_folder, saved_profile
 
 LOCAL = "local"
 """The name of this host; always a target."""
@@ -59,15 +58,6 @@ class TargetSummary:
     """The profile's own error on held-out networks, best to worst deployment."""
 
 
-def profiles_folder() -> Path:
-    """Where a user's own profiles lie: `$XDG_CACHE_HOME/nas/profiles`, else `~/.cache/nas/profiles`."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nas" / "profiles"
-
-
-def saved_profile(name: str) -> Path:
-    return profiles_folder() / f"{name}.json"
-
-
 def bundled_path(name: str) -> Path:
     return Path(str(files("nas.targets"))) / "profiles" / BUNDLED[name].file
 
@@ -115,7 +105,11 @@ def _comparable(here: HostFingerprint, there: HostFingerprint) -> bool:
 
 def known_names() -> list[str]:
     saved = [p.stem for p in sorted(profiles_folder().glob("*.json"))] if profiles_folder().is_dir() else []
-    return [LOCAL, *BUNDLED, *(n for n in saved if n not in BUNDLED and n != LOCAL)]
+    return [
+        LOCAL,
+        *(n for n in BUNDLED if bundled_path(n).exists()),
+        *(n for n in saved if n not in BUNDLED and n != LOCAL),
+    ]
 
 
 def list_targets() -> list[TargetSummary]:

@@ -1,0 +1,161 @@
+"""The controller's parts on a device with a known latency function."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import optuna
+import pytest
+
+from nas.controller.budget import Budget
+from nas.controller.config import SearchConfig
+from nas.controller.feasibility import latency_ranges, require_feasible
+from nas.controller.plan import final_recipe, schedule, short_training
+from nas.controller.run_folder import check_folder, open_folder
+from nas.controller.sampler import RandomFeasibleSampler, SurrogateSampler, architecture_of, random_feasible
+from nas.controller.scoring import LatencyScorer
+from nas.errors import InfeasibleError, UserError
+from nas.targets.latency import LatencyModel
+from nas.training.config import TrainConfig
+from search_spaces import StagedSpace, load_search_space
+from tests.nas.fake_device import fake_profile, true_latency_ms
+
+LIMIT_MS = 0.6
+
+
+@pytest.fixture(scope="module")
+def space() -> StagedSpace:
+    return load_search_space("mixed").restrict("resolution", [64, 128])
+
+
+@pytest.fixture(scope="module")
+def model() -> LatencyModel:
+    return LatencyModel(fake_profile())
+
+
+@pytest.fixture
+def scorer(space: StagedSpace, model: LatencyModel) -> LatencyScorer:
+    return LatencyScorer(space, model, LIMIT_MS, 10)
+
+
+def objective(space: StagedSpace, choices: np.ndarray) -> np.ndarray:
+    """A known accuracy: more capacity at high resolution is better."""
+    costs = space.costs(choices, 10)
+    return 0.05 * np.log(costs["params"]) + 0.02 * np.log(space.resolutions(choices))  # type: ignore[no-any-return]
+
+
+def run_study(
+    space: StagedSpace, sampler: optuna.samplers.BaseSampler, trials: int, storage: str | None = None
+) -> optuna.Study:
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    study = optuna.create_study(
+        direction="maximize", sampler=sampler, storage=storage, study_name="s", load_if_exists=True
+    )
+    for _ in range(trials):
+        trial = study.ask()
+        arch = space.suggest(trial)
+        study.tell(trial, float(objective(space, space.choices([arch]))[0]))
+    return study
+
+
+def test_proposals_keep_the_limit_and_do_not_repeat(space: StagedSpace, scorer: LatencyScorer) -> None:
+    study = run_study(space, SurrogateSampler(space, scorer.feasible, seed=1), 12)
+    archs = [architecture_of(t, space) for t in study.trials]
+    assert len({a.key for a in archs if a}) == 12
+    for arch in archs:
+        assert arch is not None
+        truth = true_latency_ms(space.costs(space.choices([arch]), 10), 2.0)[0]
+        assert truth <= 1.1 * LIMIT_MS
+    assert scorer.scored > 10_000
+
+
+def test_the_sampler_beats_random_with_the_same_evaluations(space: StagedSpace, scorer: LatencyScorer) -> None:
+    gains = []
+    for seed in range(3):
+        ours = run_study(space, SurrogateSampler(space, scorer.feasible, seed=seed), 14)
+        random = run_study(space, RandomFeasibleSampler(space, scorer.feasible, seed=seed), 14)
+        gains.append(ours.best_value - random.best_value)
+    assert np.mean(gains) > 0
+
+
+def test_the_state_is_the_storage(space: StagedSpace, scorer: LatencyScorer, tmp_path: Path) -> None:
+    whole = run_study(space, SurrogateSampler(space, scorer.feasible, seed=3), 9, f"sqlite:///{tmp_path}/a.db")
+    run_study(space, SurrogateSampler(space, scorer.feasible, seed=3), 5, f"sqlite:///{tmp_path}/b.db")
+    rest = run_study(space, SurrogateSampler(space, scorer.feasible, seed=3), 4, f"sqlite:///{tmp_path}/b.db")
+    assert [t.params for t in whole.trials] == [t.params for t in rest.trials]
+
+
+def test_random_candidates_are_found_under_a_tight_limit(space: StagedSpace, model: LatencyModel) -> None:
+    sampled = space.sample(4000, np.random.default_rng(0))
+    tight = float(np.quantile(model.fastest(space, sampled, 10)[1].mean, 0.002))
+    feasible = LatencyScorer(space, model, tight, 10).feasible
+    found = random_feasible(space, feasible, 16, np.random.default_rng(1))
+    assert len(found) == 16
+    assert feasible(found).all()
+
+
+def test_feasibility(space: StagedSpace, model: LatencyModel) -> None:
+    ranges = latency_ranges(space, model, LIMIT_MS, 10, np.random.default_rng(0))
+    assert all(r.min_ms < r.median_ms < r.max_ms for r in ranges)
+    assert all(r.satisfiable == (r.min_ms <= LIMIT_MS) for r in ranges)
+    require_feasible(ranges, LIMIT_MS, "mixed", "fake")
+    none = latency_ranges(space, model, 1e-3, 10, np.random.default_rng(0))
+    with pytest.raises(InfeasibleError) as error:
+        require_feasible(none, 1e-3, "mixed", "fake")
+    assert error.value.exit_code == 3
+    named = float(str(error.value).split("nearest feasible limit is ")[1].split(" ms")[0])
+    again = latency_ranges(space, model, named, 10, np.random.default_rng(0))
+    require_feasible(again, named, "mixed", "fake")
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), float("inf")])
+def test_limits_that_make_no_sense(value: float) -> None:
+    with pytest.raises(UserError, match="makes no sense"):
+        SearchConfig(latency_ms=value)
+    with pytest.raises(UserError, match="makes no sense"):
+        SearchConfig(latency_ms=1.0, budget_s=value)
+
+
+def test_budget_accounts_for_stages() -> None:
+    now = [0.0]
+    budget = Budget(10.0, clock=lambda: now[0])
+    with budget.stage("a"):
+        now[0] = 3.0
+    with budget.stage("b"), budget.stage("a"):
+        now[0] = 4.0
+    assert budget.account() == {"a": 4.0, "b": 1.0, "total": 4.0}
+    assert budget.left_s == 6.0
+
+
+def test_the_search_leaves_as_much_time_for_its_random_baseline() -> None:
+    marks = schedule(20.0, 120.0, baselines=True)
+    assert marks.search_until_s - 20 <= (120 - 20) / 2
+    assert 20 < marks.search_short_until_s < marks.search_until_s
+    assert schedule(20.0, 120.0, baselines=False).search_until_s > marks.search_until_s
+
+
+def test_recipes_follow_the_time() -> None:
+    recipe = TrainConfig()
+    rich, poor = (short_training(recipe, 10_000, 10.0, seconds) for seconds in (2000.0, 60.0))
+    assert rich.config.epochs > poor.config.epochs or poor.train_images is not None
+    assert rich.train_images is None
+    assert poor.train_images is not None
+    assert final_recipe(recipe, 10.0, 1000.0, 2).epochs > final_recipe(recipe, 10.0, 200.0, 2).epochs
+
+
+def test_run_folders(tmp_path: Path) -> None:
+    config = SearchConfig(latency_ms=4.0, out=tmp_path / "run")
+    folder = check_folder(config)
+    assert not folder.path.exists(), "checking writes nothing"
+    open_folder(config, folder)
+    assert json.loads(folder.config.read_text())["latency_ms"] == 4.0
+    check_folder(replace(config, budget_s=1.0))
+    with pytest.raises(UserError, match=r"another configuration \(latency_ms was 4.0, is 5.0\)"):
+        check_folder(replace(config, latency_ms=5.0))
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "file").write_text("x")
+    with pytest.raises(UserError, match="not empty"):
+        check_folder(replace(config, out=tmp_path / "other"))
+    with pytest.raises(UserError, match="is a file"):
+        check_folder(replace(config, out=tmp_path / "other" / "file"))

@@ -1,0 +1,163 @@
+"""Whole searches: with real trainings, files and measurements, small enough for a test."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import optuna
+import pandas as pd
+import pytest
+from PIL import Image
+
+from nas.controller.config import SearchConfig
+from nas.controller.search import default_resolutions, run_search
+from nas.data import load_dataset
+from search_spaces import load_search_space
+from tests.nas.fake_device import fake_profile, save_fake_profile
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user's cache with two profiles: `fake` says it was made on this host, `elsewhere` on another."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    save_fake_profile(tmp_path / "cache", fake_profile())
+    save_fake_profile(tmp_path / "cache", fake_profile("elsewhere", host=False))
+    return tmp_path / "cache"
+
+
+def nas(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "nas", *arguments], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.slow
+def test_search_from_data_to_files(cache: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    line = ["search", "--target", "fake", "--latency-ms", "200", "--budget", "75s", "--out", str(out), "--json"]
+    done = nas(*line)
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    check_document(document, out)
+    measured = document["best"][0]["measured_latency_ms"]
+    assert 0 < measured["p50"] <= measured["p90"] <= measured["p99"]
+    assert len(document["best"][0]["session_p50_ms"]) >= 3
+    assert document["best"][0]["accuracy"]["test"] > 0.5, "digits are easy"
+    assert document["seconds"]["total"] < 75 + 30
+    random = [b for b in document["baselines"] if b["kind"] == "random"]
+    assert len(random) == 1
+    assert random[0]["accuracy"]["deployed"] is not None
+
+    again = nas(*line)
+    assert json.loads(again.stdout) == document, "a finished run is read, not repeated"
+    other = nas(*[a if a != "200" else "100" for a in line])
+    assert other.returncode == 1
+    assert "another configuration" in other.stderr
+
+    first = keys(out)
+    repeated = nas(*[a if a != str(out) else str(tmp_path / "again") for a in line], "--no-baselines")
+    assert repeated.returncode == 0, repeated.stderr
+    second = keys(tmp_path / "again")
+    shared = min(len(first), len(second))
+    assert shared >= 3
+    assert first[:shared] == second[:shared], "the same seed proposes the same candidates"
+
+
+def keys(run: Path) -> list[str]:
+    study = optuna.load_study(study_name="search", storage=f"sqlite:///{run}/study.db")
+    return [t.user_attrs["key"] for t in study.trials if "key" in t.user_attrs]
+
+
+def check_document(document: dict[str, Any], out: Path) -> None:
+    """What issue and README promise of every result."""
+    for name in ("target", "limit_ms", "feasible", "space", "space_size", "candidates_scored", "candidates_evaluated"):
+        assert document[name] is not None
+    assert document["space_size"] == load_search_space("mixed").size
+    best = document["best"][0]
+    assert best["within_limit"]
+    assert load_search_space("mixed").from_json(best["architecture"]).key == best["key"]
+    for name in ("onnx", "model", "receipt"):
+        assert (out / best[name]).is_file()
+    assert best["parity"]["argmax_agreement"] == 1.0
+    assert [d for d in best["deployments"] if d["chosen"]][0]["accuracy"] == best["accuracy"]["deployed"]
+    table = pd.read_parquet(out / "candidates.parquet")
+    assert (table.state == "evaluated").sum() >= document["candidates_evaluated"]
+    assert table.pareto.any()
+    assert (out / "report.html").stat().st_size > 100_000
+    assert not (out / "work").exists()
+    assert not list(out.rglob("*.partial"))
+
+
+@pytest.mark.slow
+def test_another_device_is_predicted_not_measured(cache: Path, tmp_path: Path) -> None:
+    config = SearchConfig(target="elsewhere", latency_ms=2.0, budget_s=30.0, out=tmp_path / "run", baselines=False)
+    document = run_search(config).document
+    best = document["best"][0]
+    assert best["measured_latency_ms"] is None
+    assert not best["measured_here"]
+    assert best["predicted_latency_ms"] + 1.64 * best["predicted_std_ms"] <= 2.0
+    assert any("not measured here" in note for note in document["notes"])
+
+
+def test_an_infeasible_limit_names_the_nearest_and_writes_nothing(cache: Path, tmp_path: Path) -> None:
+    done = nas("search", "--target", "fake", "--latency-ms", "0.0001", "--out", str(tmp_path / "run"))
+    assert done.returncode == 3
+    assert "the nearest feasible limit is" in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def image_folder(root: Path, classes: dict[str, int]) -> Path:
+    rng = np.random.default_rng(0)
+    for name, count in classes.items():
+        (root / name).mkdir(parents=True)
+        for i in range(count):
+            Image.fromarray(rng.integers(0, 255, (32, 32, 3), dtype=np.uint8)).save(root / name / f"{i}.png")
+    return root
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--target", "locl"], ["unknown target 'locl'", "did you mean 'local'"]),
+        (["--space", "mixd"], ["unknown search space 'mixd'", "did you mean 'mixed'"]),
+        (["--data", "digts"], ["unknown data set 'digts'", "did you mean 'digits'"]),
+        (["--latency-ms", "0"], ["0"]),
+        (["--latency-ms", "-3"], ["-3"]),
+        (["--latency-ms", "fast"], ["fast"]),
+        (["--data", "{empty}"], ["empty"]),
+        (["--data", "{corrupt}"], ["broken.png"]),
+        (["--data", "{single}"], ["class"]),
+        (["--out", "{other}"], ["not empty"]),
+        (["--out", "/proc/nas-run"], ["cannot be written"]),
+        (["--resolution", "33"], ["33"]),
+        (["--runtime", "tensorrt"], ["tensorrt"]),
+    ],
+)
+def test_bad_input_is_one_sentence_and_a_hint(
+    cache: Path, tmp_path: Path, arguments: list[str], words: list[str]
+) -> None:
+    (tmp_path / "empty").mkdir()
+    image_folder(tmp_path / "corrupt", {"a": 4, "b": 4})
+    (tmp_path / "corrupt" / "a" / "broken.png").write_bytes(b"not an image")
+    image_folder(tmp_path / "single", {"a": 8})
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "notes.txt").write_text("mine")
+    places = {name: str(tmp_path / name) for name in ("empty", "corrupt", "single", "other")}
+    given = [a.format(**places) for a in arguments]
+    defaults = {"--target": "fake", "--latency-ms": "50", "--out": str(tmp_path / "run"), "--budget": "20s"}
+    line = [x for name, value in defaults.items() if name not in given for x in (name, value)]
+    done = nas("search", *line, *given)
+    assert done.returncode == 1, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "hint: " in done.stderr
+    for word in words:
+        assert word in done.stderr
+    assert not (tmp_path / "run").exists()
+    assert os.listdir(tmp_path / "other") == ["notes.txt"]
+
+
+def test_resolutions_follow_the_data() -> None:
+    space = load_search_space("mixed")
+    assert default_resolutions(space, load_dataset("digits")) == [32]

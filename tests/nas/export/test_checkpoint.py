@@ -1,0 +1,91 @@
+"""Networks on disk: round trips, and files that are not what they should be."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from nas.errors import UnknownNameError, UserError
+from nas.export.checkpoint import NetworkDescription, load_network, save_network, weights_path
+from nas.export.onnx import check_parity, export_onnx
+from search_spaces import load_search_space
+from search_spaces.modules import set_norm_statistics
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> tuple[torch.nn.Module, NetworkDescription, Path]:
+    torch.manual_seed(0)
+    space = load_search_space("mixed").restrict("resolution", [32])
+    arch = space.architecture(space.sample(1, np.random.default_rng(1))[0])
+    description = NetworkDescription(arch, 4, 32)
+    network = description.build()
+    set_norm_statistics(network, torch.randn(8, 3, 32, 32))
+    path = tmp_path / "model.network.json"
+    save_network(network, description, path)
+    return network.eval(), description, path
+
+
+def test_round_trip_keeps_the_outputs(saved: tuple[torch.nn.Module, NetworkDescription, Path]) -> None:
+    network, description, path = saved
+    images = torch.randn(3, 3, 32, 32)
+    with torch.no_grad():
+        expected = network(images)
+        assert torch.equal(load_network(path, fold=False)(images), expected)
+        assert torch.allclose(load_network(path)(images), expected, atol=1e-3)
+    assert NetworkDescription.from_json(json.loads(path.read_text())) == description
+    assert not list(path.parent.glob("*.partial"))
+
+
+def test_zoo_networks_are_described_by_name(tmp_path: Path) -> None:
+    description = NetworkDescription("resnet10_w50", 3, 32)
+    save_network(description.build(), description, tmp_path / "zoo.network.json")
+    with torch.no_grad():
+        assert load_network(tmp_path / "zoo.network.json")(torch.randn(2, 3, 32, 32)).shape == (2, 3)
+    with pytest.raises(UnknownNameError, match="resnet11"):
+        NetworkDescription("resnet11", 3, 32).build()
+
+
+def test_truncated_and_foreign_files_are_named(saved: tuple[torch.nn.Module, NetworkDescription, Path]) -> None:
+    _, _, path = saved
+    weights = weights_path(path)
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(UserError, match="not a whole safetensors file"):
+        load_network(path)
+    torch.save({"a": torch.zeros(1)}, weights)  # a pickle under a safetensors name
+    with pytest.raises(UserError, match="not a whole safetensors file"):
+        load_network(path)
+    weights.write_bytes(whole)
+    document = json.loads(path.read_text())
+    path.write_text(json.dumps({**document, "num_classes": 5}))
+    with pytest.raises(UserError, match="another network"):
+        load_network(path)
+    path.write_text("{")
+    with pytest.raises(UserError, match="not JSON"):
+        load_network(path)
+    weights.unlink()
+    with pytest.raises(UserError, match="does not exist"):
+        load_network(path)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [{}, [], {"zoo": "resnet18", "num_classes": 0, "resolution": 32}, {"zoo": "a", "architecture": {}}],
+)
+def test_other_documents_are_refused(document: object) -> None:
+    with pytest.raises(UserError):
+        NetworkDescription.from_json(document)
+
+
+def test_exported_network_computes_the_same(
+    saved: tuple[torch.nn.Module, NetworkDescription, Path], tmp_path: Path
+) -> None:
+    network, _, _ = saved
+    path = export_onnx(network, 32, tmp_path / "model.onnx")
+    parity = check_parity(network, path, np.random.default_rng(0).normal(size=(8, 3, 32, 32)).astype(np.float32))
+    assert parity.argmax_agreement == 1.0
+    assert parity.mean_abs_difference < 1e-4
+    other = load_search_space("mixed").build(load_search_space("mixed").anchors[0], 4)
+    assert check_parity(other, path, np.ones((2, 3, 32, 32), np.float32)).max_abs_difference > 1e-3

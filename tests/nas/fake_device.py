@@ -1,0 +1,48 @@
+"""A device with a known latency function, as a profile: for tests of everything that only predicts."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from nas.deployment import Deployment
+from nas.measure.host import fingerprint
+from nas.targets.profile import DeploymentTable, DeviceProfile
+from nas.targets.profiling import networks_to_measure
+from search_spaces import load_search_space
+
+FP32 = Deployment("onnxruntime", "fp32", 2)
+INT8 = Deployment("onnxruntime", "int8", 2)
+
+
+def true_latency_ms(costs: dict[str, np.ndarray], speed: float) -> np.ndarray:
+    """Additive and smooth, like a device without surprises."""
+    return (0.05 + 8e-9 * costs["macs"] + 2e-8 * costs["activations"] + 0.004 * costs["layers"]) / speed
+
+
+def fake_profile(name: str = "fake", networks: int = 40, *, host: bool = True) -> DeviceProfile:
+    """Latencies of random networks on the fake device; int8 is twice as fast as fp32."""
+    archs = networks_to_measure(("mixed", "mobile", "dense"), networks, 0, None)
+    tables = []
+    for deployment, speed in ((FP32, 1.0), (INT8, 2.0)):
+        latency = []
+        for arch in archs:
+            space = load_search_space(arch.space)
+            latency.append(float(true_latency_ms(space.costs(space.choices([arch]), 10), speed)[0]))
+        tables.append(DeploymentTable(deployment, tuple(latency), (1.0,) * networks, None, 1.0))
+    here = fingerprint()
+    return DeviceProfile(
+        name=name,
+        description="a device with a known latency function",
+        created="2026-01-01T00:00:00+00:00",
+        fingerprint=here if host else replace(here, cpu_model="another processor", isa=("avx2",)),
+        networks=tuple(archs),
+        num_classes=10,
+        tables=tuple(tables),
+        sessions=1,
+    )
+
+
+def save_fake_profile(cache: Path, profile: DeviceProfile) -> None:
+    """Where `load_target` finds it when `XDG_CACHE_HOME` is `cache`."""
+    profile.save(cache / "nas" / "profiles" / f"{profile.name}.json")

@@ -1,0 +1,131 @@
+"""Profiles as files, and the latency model made from one."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nas.deployment import Deployment
+from nas.errors import UnknownNameError, UserError
+from nas.targets.latency import Correction, LatencyModel, held_out_error
+from nas.targets.profile import DeviceProfile
+from nas.targets.registry import BUNDLED, LOCAL, bundled_path, list_targets, load_target, material_differences
+from search_spaces import load_search_space
+from tests.nas.fake_device import FP32, INT8, fake_profile, save_fake_profile, true_latency_ms
+
+
+@pytest.fixture(scope="module")
+def profile() -> DeviceProfile:
+    return fake_profile()
+
+
+@pytest.fixture(scope="module")
+def model(profile: DeviceProfile) -> LatencyModel:
+    return LatencyModel(profile)
+
+
+def test_round_trip(profile: DeviceProfile, tmp_path: Path) -> None:
+    failed = replace(profile.tables[0], latency_ms=(math.nan, *profile.tables[0].latency_ms[1:]))
+    path = tmp_path / "p.json"
+    profile.with_table(failed).save(path)
+    loaded = DeviceProfile.load(path)
+    assert loaded.networks == profile.networks
+    assert loaded.fingerprint == profile.fingerprint
+    table = loaded.table(FP32)
+    assert table is not None
+    assert math.isnan(table.latency_ms[0])
+    assert table.latency_ms[1:] == pytest.approx(profile.tables[0].latency_ms[1:], abs=1e-5)
+
+
+def test_an_altered_file_is_refused(profile: DeviceProfile, tmp_path: Path) -> None:
+    path = tmp_path / "p.json"
+    profile.save(path)
+    document = json.loads(path.read_text())
+    document["tables"][0]["latency_ms"][0] /= 2
+    path.write_text(json.dumps(document))
+    with pytest.raises(UserError, match="checksum"):
+        DeviceProfile.load(path)
+    path.write_text("{")
+    with pytest.raises(UserError, match="not a profile"):
+        DeviceProfile.load(path)
+    with pytest.raises(UserError, match="no profile"):
+        DeviceProfile.load(tmp_path / "absent.json")
+
+
+def test_the_known_device_is_predicted(model: LatencyModel) -> None:
+    space = load_search_space("mixed")
+    choices = space.sample(200, np.random.default_rng(9))
+    predicted = model.predict(space, choices, 10)
+    truth = true_latency_ms(space.costs(choices, 10), 1.0)
+    errors = np.abs(predicted[FP32].mean / truth - 1)
+    assert np.median(errors) < 0.05
+    assert (errors < 0.2).mean() > 0.9
+    position, fastest = model.fastest(space, choices, 10)
+    assert (position == 1).mean() > 0.9, "int8 is the fast deployment of this device"
+    assert (fastest.mean <= predicted[FP32].mean).all()
+
+
+def test_prediction_does_not_depend_on_its_batch(model: LatencyModel) -> None:
+    space = load_search_space("dense")
+    choices = space.sample(20, np.random.default_rng(3))
+    together = model.predict(space, choices, 10)[INT8].mean
+    alone = [model.predict(space, row[None], 10)[INT8].mean[0] for row in choices]
+    assert together == pytest.approx(np.array(alone), rel=1e-9)
+
+
+def test_corrections_scale_and_widen(profile: DeviceProfile, model: LatencyModel) -> None:
+    space = load_search_space("mixed")
+    choices = space.sample(5, np.random.default_rng(0))
+    corrected = LatencyModel(profile, [FP32], {FP32: Correction(2.0, 0.5, 8)}).predict(space, choices, 10)[FP32]
+    plain = model.predict(space, choices, 10)[FP32]
+    assert corrected.mean == pytest.approx(2 * plain.mean)
+    assert (corrected.std > 2 * plain.std).all()
+
+
+def test_held_out_error_beats_the_baselines(profile: DeviceProfile) -> None:
+    error = held_out_error(profile, FP32)
+    assert error is not None
+    assert error.within_10pct > max(error.constant_within_10pct, error.macs_within_10pct)
+
+
+def test_too_few_measurements_are_refused(profile: DeviceProfile) -> None:
+    with pytest.raises(UserError, match="too few"):
+        LatencyModel(profile, [Deployment("openvino", "fp32", 2)])
+
+
+def test_targets(profile: DeviceProfile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    save_fake_profile(tmp_path, profile)
+    save_fake_profile(tmp_path, fake_profile("elsewhere", host=False))
+    assert load_target("fake").is_host
+    other = load_target("elsewhere")
+    assert not other.is_host
+    assert any("another processor" in d for d in other.differences)
+    names = {summary.name: summary for summary in list_targets()}
+    assert names[LOCAL].matches_host
+    assert names["fake"].matches_host
+    assert not names["elsewhere"].matches_host
+    with pytest.raises(UnknownNameError, match="elsewere") as error:
+        load_target("elsewere")
+    assert error.value.hint is not None
+    assert "elsewhere" in error.value.hint
+
+
+def test_memory_and_kernel_do_not_make_another_device(profile: DeviceProfile) -> None:
+    here = profile.fingerprint
+    assert material_differences(here, replace(here, memory_bytes=1, os="other", python="3.99")) == []
+    assert material_differences(here, replace(here, isa=(*here.isa, "zzz"))) != []
+
+
+@pytest.mark.parametrize("name", sorted(BUNDLED))
+def test_bundled_profiles_are_whole_and_beat_their_baselines(name: str) -> None:
+    profile = DeviceProfile.load(bundled_path(name))
+    for table in profile.tables:
+        assert table.held_out is not None
+        assert table.held_out.within_10pct > table.held_out.constant_within_10pct
+        assert table.held_out.within_10pct > table.held_out.macs_within_10pct
+        assert all(value > 0 for value in table.latency_ms if math.isfinite(value))
+    LatencyModel(profile)
