@@ -43,6 +43,7 @@ MOBILE = SpaceTable(
 )
 
 _DENSE_ANCHORS = (
+    _uniform(16, "basic", (32, 64, 128, 256), (1, 1, 1, 1)),  # like ResNet-10, half as wide
     _uniform(32, "basic", (64, 96, 192, 384), (1, 1, 1, 1)),  # like ResNet-10, 3/4 wide
     _uniform(32, "basic", (64, 128, 256, 512), (1, 1, 1, 1)),  # like ResNet-10
     _uniform(32, "rep", (48, 96, 192, 384), (2, 3, 4, 1)),  # like a small RepVGG

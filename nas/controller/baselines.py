@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from nas.controller.budget import Budget
+from nas.controller.plan import DEPLOY_S
 from nas.data import ImageData
 from nas.deployment import Deployment
 from nas.evaluation.short_training import ShortTraining, trained
@@ -44,26 +45,32 @@ class ZooRound:
     data: ImageData
     resolution: int
     deployments: tuple[Deployment, ...]
+    """Tried for trained networks."""
+    quick: Deployment
+    """The one deployment in which untrained networks are timed: the winner's."""
     recipe: TrainConfig
     max_drop: float
     folder: Path
 
     def run(self, budget: Budget, until_s: float, bar: Stage) -> list[Baseline]:
-        """Latency of every network, then trainings in order of cost while they fit; untrained ones say so."""
+        """First the latency of every network, then trainings in order of cost, while they fit into the time."""
         names = sorted(ZOO, key=lambda n: CHEAPEST_FIRST.index(n) if n in CHEAPEST_FIRST else len(ZOO))
-        found = []
+        found: dict[str, Baseline] = {}
         longest = 0.0
         for name in names:
             began = budget.elapsed_s
             if began + longest > until_s:
                 break
-            if self._training_s(name) < until_s - began - longest:
-                found.append(self._train(name))
-            else:
-                found.append(self._latency_only(name))
-            longest = max(longest, 0.0 if found[-1].trained_accuracy is not None else budget.elapsed_s - began)
+            found[name] = self._latency_only(name)
+            longest = max(longest, budget.elapsed_s - began)
             bar.advance(1, note=name)
-        return found
+        for name in found:
+            # The deployments of a trained network take longer than its one measurement above did.
+            needed = self._training_s(name) + DEPLOY_S * len(self.deployments)
+            if budget.elapsed_s + needed <= until_s:
+                found[name] = self._train(name)
+                bar.advance(1, note=f"{name} trained")
+        return list(found.values())
 
     def _training_s(self, name: str) -> float:
         """What training would take, from a few steps."""
@@ -94,7 +101,7 @@ class ZooRound:
         images = self.data.at("train", self.resolution).images[:16]
         set_norm_statistics(network, torch.from_numpy(self.data.preprocess.array(images)))
         deployed = deploy(
-            network, self._description(name), self.data, self.deployments,
+            network, self._description(name), self.data, (self.quick,),
             folder=self.folder / name, limit_ms=None, max_drop=self.max_drop, trained=False,
         )  # fmt: skip
         return Baseline(

@@ -118,14 +118,21 @@ def ranked(finalists: Sequence[Finalist]) -> list[Finalist]:
 
 
 def move_files(finalist: Finalist, folder: Path) -> Finalist:
-    """Move a finalist's files to `folder` (replacing what is there) and return it with the new paths."""
+    """Move a finalist's files to `folder` (replacing what is there) and return it with the new paths.
+
+    Files of deployments that were not chosen stay behind: they are not delivered.
+    """
     source = finalist.deployed.onnx.parent
     folder.parent.mkdir(parents=True, exist_ok=True)
     if folder.exists():
         shutil.rmtree(folder)
     shutil.move(str(source), str(folder))
+    for t in finalist.deployed.tried:
+        if not t.chosen and t.path is not None and t.path.stem != finalist.deployed.onnx.stem:
+            for file in folder.glob(f"{t.path.stem}.*"):
+                file.unlink()
     tried = tuple(
-        replace(t, path=folder / t.path.relative_to(source)) if t.path is not None else t
+        replace(t, path=folder / t.path.name if t.chosen and t.path is not None else None)
         for t in finalist.deployed.tried
     )
     moved = replace(finalist.deployed, onnx=folder / finalist.deployed.onnx.name, tried=tried)

@@ -9,7 +9,7 @@ from nas.data import ImageData
 from nas.evaluation.zero_cost import zero_cost_scores
 from search_spaces import Architecture, StagedSpace
 
-BATCH = 32
+BATCH = 16
 
 
 def proxy_scores(space: StagedSpace, data: ImageData, seed: int) -> ProxyScores:

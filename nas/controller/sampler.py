@@ -30,13 +30,13 @@ ProxyScores = Callable[[Architecture], NDArray[np.float64]]
 class SurrogateSettings:
     """How hard the sampler thinks."""
 
-    startup: int = 6
+    startup: int = 5
     """Trials before the learned predictor decides; well-known designs come first among them."""
-    startup_pool: int = 16
+    startup_pool: int = 8
     """Random candidates among which zero-cost scores choose during start-up."""
     population: int = 1024
     generations: int = 8
-    shortlist: int = 8
+    shortlist: int = 6
     """Candidates whose zero-cost scores are computed before each proposal."""
     exploration: float = 0.5
     """Standard deviations added to the predicted accuracy: how much being unsure attracts."""
@@ -99,7 +99,7 @@ class SurrogateSampler(SpaceSampler):
         tried = keys_of(known, self.space)
         complete = [t for t in known if t.state == TrialState.COMPLETE]
         for anchor in self._usable_anchors():
-            if len(known) < self.settings.startup - 1 and anchor.key not in tried:
+            if len(known) < self.settings.startup and anchor.key not in tried:
                 return anchor
         if len(complete) < self.settings.startup:
             return self._best_by_proxies(

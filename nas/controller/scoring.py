@@ -1,5 +1,6 @@
 """The limits as a question to ask of many candidates at once, counting how often it was asked."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,13 +35,14 @@ class LatencyScorer:
         limit_ms: float,
         num_classes: int,
         *,
-        max_macs: float = float("inf"),
+        affordable: Callable[[Choices], NDArray[np.bool_]] | None = None,
     ) -> None:
+        """`affordable` tells which candidates can be trained within the budget; None: all."""
         self.space = space
         self.model = model
         self.limit_ms = limit_ms
         self.num_classes = num_classes
-        self.max_macs = max_macs
+        self.affordable = affordable
         self.scored = 0
 
     def feasible(self, choices: Choices) -> NDArray[np.bool_]:
@@ -48,9 +50,7 @@ class LatencyScorer:
         self.scored += len(choices)
         _, prediction = self.model.fastest(self.space, choices, self.num_classes)
         within: NDArray[np.bool_] = prediction.mean + Z_90 * prediction.std <= self.limit_ms
-        if np.isfinite(self.max_macs):
-            within &= self.space.costs(choices, self.num_classes)["macs"] <= self.max_macs
-        return within
+        return within if self.affordable is None else within & self.affordable(choices)
 
     def describe(self, arch: Architecture) -> PredictedLatency:
         """One candidate's prediction in its fastest deployment."""

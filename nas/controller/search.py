@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import optuna
+from numpy.typing import NDArray
 
 from nas.controller.arm import Arm, Evaluated, best_first
 from nas.controller.baselines import Baseline, ZooRound, names_not_reached
@@ -17,10 +19,10 @@ from nas.controller.feasibility import DeploymentRange, latency_ranges, require_
 from nas.controller.finalists import Finalist, FinalRound, move_files, ranked
 from nas.controller.plan import (
     FINALISTS,
-    MACS_HEADROOM,
     Schedule,
+    affordable_image_s,
     final_recipe,
-    nominal_epoch_s,
+    nominal_image_s,
     schedule,
     short_training,
 )
@@ -39,11 +41,11 @@ from nas.measure.host import usable_threads
 from nas.progress import Progress, SilentProgress
 from nas.targets.registry import load_target
 from nas.training.config import TrainConfig
-from search_spaces import StagedSpace, load_search_space
+from search_spaces import Choices, StagedSpace, load_search_space
 
 SEARCH_STUDY, RANDOM_STUDY = "search", "random"
-GENEROUS_S = 240.0
-"""With this much time left every deployment of the well-known networks is tried, else only the winner's."""
+CHEAPEST_SHARE = 0.05
+"""Of the space that is never left out for its training cost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,7 @@ def run_search(config: SearchConfig, progress: Progress | None = None) -> Search
     Raises `UserError` for wrong input before anything is written, `InfeasibleError` where the limit is out of reach,
     `LimitMissedError` where no finalist kept it.
     """
+    optuna.logging.set_verbosity(optuna.logging.WARNING)  # progress is told by `progress`
     progress = progress or SilentProgress()
     budget = Budget(config.budget_s)
     folder = check_folder(config)
@@ -116,31 +119,28 @@ class _Search:
         self.space = space
         self.target = target
         self.ranges = tuple(ranges)
-        self.scorer = LatencyScorer(
-            space, target.model, config.latency_ms, data.num_classes, max_macs=macs_limit(space, data.num_classes)
-        )
+        self.scorer = LatencyScorer(space, target.model, config.latency_ms, data.num_classes)
         self.proxies = proxy_scores(space, data, config.seed)
         self.notes: list[str] = []
         self.short_seconds = 0.0
+        self.finalists = FINALISTS
 
     def run(self) -> SearchResult:
         with self.budget.stage("prepare"):
             recipe = self._recipe()
             marks = schedule(self.budget.elapsed_s, self.budget.seconds, baselines=self.config.baselines)
             short = self._short_recipe(recipe)
+            self._limit_training_cost(recipe)
             arm = Arm(
                 space=self.space, data=self.data, scorer=self.scorer, short=short, proxies=self.proxies,
                 storage=self.folder.study,
             )  # fmt: skip
         evaluated = self._evaluate(arm, marks)
         final = self._final_round(recipe, evaluated, marks, short)
-        finalists = self._finals(final, best_first(evaluated, lambda e: e.accuracy), "finalists", FINALISTS)
+        finalists = self._finals(final, best_first(evaluated, lambda e: e.accuracy), "finalists")
         winners = ranked(finalists)[: self.config.top]
         if not winners:
-            raise LimitMissedError(
-                f"no trained finalist kept {self.config.latency_ms:g} ms when it was re-measured",
-                "ask for a higher --latency-ms, or make a finer profile with `nas profile`",
-            )
+            raise limit_missed(finalists, self.config.latency_ms)
         opponent = self._random_baseline(arm, final, len(evaluated)) if self.config.baselines else None
         zoo = self._zoo(final, winners[0]) if self.config.baselines else []
         winners = [move_files(w, self.folder.winner(rank)) for rank, w in enumerate(winners, start=1)]
@@ -164,11 +164,27 @@ class _Search:
     def _short_recipe(self, recipe: TrainConfig) -> ShortTraining:
         """From the budget and the data alone, so that it is the same in every repetition."""
         marks = schedule(0.0, self.budget.seconds, baselines=self.config.baselines)
-        macs = float(
-            np.median(self.space.costs(self.space.choices(list(self.space.anchors)), self.data.num_classes)["macs"])
-        )
-        epoch_s = nominal_epoch_s(macs, len(self.data.train), usable_threads(), bf16=recipe.precision == "bf16")
-        return short_training(recipe, len(self.data.train), epoch_s, marks.search_short_until_s)
+        typical = float(np.median(self._image_s(self.space.choices(list(self.space.anchors)), recipe)))
+        return short_training(recipe, len(self.data.train), typical, marks.search_short_until_s)
+
+    def _limit_training_cost(self, recipe: TrainConfig) -> None:
+        """Leave out candidates whose training would not fit the budget, but never the cheapest ones."""
+        marks = schedule(0.0, self.budget.seconds, baselines=self.config.baselines)
+        final_s = marks.search_until_s - marks.search_short_until_s
+        limit = affordable_image_s(final_s, len(self.data.train), len(self.target.model.deployments))
+        sampled = self._image_s(self.space.sample(2048, np.random.default_rng(self.config.seed)), recipe)
+        limit = max(limit, float(np.quantile(sampled, CHEAPEST_SHARE)))
+        self.scorer.affordable = lambda choices: self._image_s(choices, recipe) <= limit
+        left_out = float((sampled > limit).mean())
+        if left_out > 0.01:
+            self.notes.append(
+                f"{left_out:.0%} of the space was left out: training one such network would take more than "
+                f"{1000 * limit:.1f} ms per image, too long for a budget of {self.budget.seconds:g} s"
+            )
+
+    def _image_s(self, choices: Choices, recipe: TrainConfig) -> NDArray[np.float64]:
+        costs = self.space.costs(choices, self.data.num_classes)
+        return nominal_image_s(costs, usable_threads(), bf16=recipe.precision == "bf16")
 
     def _typical(self) -> NetworkDescription:
         """A well-known design at the largest resolution: what times are estimated with."""
@@ -191,22 +207,24 @@ class _Search:
         leaders = best_first(evaluated, lambda e: e.accuracy)[:FINALISTS]
         share = (short.train_images or len(self.data.train)) / len(self.data.train)
         epoch_s = float(np.mean([e.seconds_per_epoch for e in leaders])) / share
-        final = final_recipe(recipe, epoch_s, marks.search_until_s - self.budget.elapsed_s, len(leaders))
+        deployments = self.target.model.deployments
+        available = marks.search_until_s - self.budget.elapsed_s
+        final, self.finalists = final_recipe(recipe, epoch_s, available, len(deployments))
         return FinalRound(
             space=self.space,
             data=self.data,
             scorer=self.scorer,
-            deployments=self.target.model.deployments,
+            deployments=deployments,
             recipe=final,
             limit_ms=self.config.latency_ms,
             max_drop=self.config.max_drop,
             measured_here=self.target.is_host,
         )
 
-    def _finals(self, final: FinalRound, candidates: Sequence[Evaluated], name: str, count: int) -> list[Finalist]:
+    def _finals(self, final: FinalRound, candidates: Sequence[Evaluated], name: str) -> list[Finalist]:
         found: list[Finalist] = []
-        with self.budget.stage("final_training"), self.progress.stage(name, total=count) as bar:
-            for candidate in final.admissible(candidates, count):
+        with self.budget.stage("final_training"), self.progress.stage(name, total=self.finalists) as bar:
+            for candidate in final.admissible(candidates, self.finalists):
                 work = self.folder.work(f"{name}-{candidate.trial}")
                 found.append(final.train_and_deploy(candidate, work, bar))
         return found
@@ -222,7 +240,7 @@ class _Search:
                 until = self.budget.elapsed_s + self.short_seconds
                 evaluated = blind.run(study, self.budget, until, bar, at_most=search_evaluations)
             order = best_first(evaluated, lambda e: e.accuracy)
-            finalists = self._finals(final, order, "random finalists", FINALISTS)
+            finalists = self._finals(final, order, "random finalists")
         best = ranked(finalists)
         return RandomOpponent(evaluated=tuple(evaluated), finalist=best[0]) if best else None
 
@@ -232,11 +250,11 @@ class _Search:
         if not self.target.is_host:
             self.notes.append("well-known networks were not measured: the target is not this host")
             return []
-        generous = self.budget.left_s > GENEROUS_S
         round_ = ZooRound(
             data=self.data,
             resolution=winner.deployed.description.resolution,
-            deployments=final.deployments if generous else (chosen.deployment,),
+            deployments=final.deployments,
+            quick=chosen.deployment,
             recipe=final.recipe,
             max_drop=self.config.max_drop,
             folder=self.folder.work("zoo"),
@@ -291,7 +309,16 @@ class _Search:
         return SearchResult(document, self.folder.path, 0)
 
 
-def macs_limit(space: StagedSpace, num_classes: int) -> float:
-    """MACs beyond which training a candidate does not fit a short budget: a multiple of the well-known designs'."""
-    anchors = space.choices(list(space.anchors))
-    return MACS_HEADROOM * float(np.median(space.costs(anchors, num_classes)["macs"]))
+def limit_missed(finalists: Sequence[Finalist], limit_ms: float) -> LimitMissedError:
+    """What to say where no finalist kept the limit: how near they came."""
+    slowest = [
+        t.measurement.worst_session_p50_ms
+        for f in finalists
+        for t in f.deployed.tried
+        if t.measurement is not None and t.measurement.failed is None
+    ]
+    nearest = f"; the nearest took {min(slowest):.3g} ms in its slowest session" if slowest else ""
+    return LimitMissedError(
+        f"no candidate kept {limit_ms:g} ms when its exported file was measured{nearest}",
+        "ask for a higher --latency-ms, give a longer --budget, or make a finer profile with `nas profile`",
+    )

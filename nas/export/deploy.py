@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from torch import nn
 
 CALIBRATION_IMAGES = 128
+UNTRAINED_IMAGES = 8
+"""Calibration images where only the speed is wanted, which does not depend on the ranges."""
 PARITY_IMAGES = 64
 FP32 = "fp32"
 
@@ -102,7 +104,7 @@ def deploy(
     folder.mkdir(parents=True, exist_ok=True)
     save_network(network, description, folder / "model.network.json")
     onnx = export_onnx(network, description.resolution, folder / "model.onnx")
-    images = data.at("train", description.resolution).images[:CALIBRATION_IMAGES]
+    images = data.at("train", description.resolution).images[: CALIBRATION_IMAGES if trained else UNTRAINED_IMAGES]
     calibration = data.preprocess.array(images)
     parity = None
     if trained:

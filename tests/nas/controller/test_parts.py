@@ -11,7 +11,7 @@ import pytest
 from nas.controller.budget import Budget
 from nas.controller.config import SearchConfig
 from nas.controller.feasibility import latency_ranges, require_feasible
-from nas.controller.plan import final_recipe, schedule, short_training
+from nas.controller.plan import affordable_image_s, final_recipe, nominal_image_s, schedule, short_training
 from nas.controller.run_folder import check_folder, open_folder
 from nas.controller.sampler import RandomFeasibleSampler, SurrogateSampler, architecture_of, random_feasible
 from nas.controller.scoring import LatencyScorer
@@ -137,11 +137,21 @@ def test_the_search_leaves_as_much_time_for_its_random_baseline() -> None:
 
 def test_recipes_follow_the_time() -> None:
     recipe = TrainConfig()
-    rich, poor = (short_training(recipe, 10_000, 10.0, seconds) for seconds in (2000.0, 60.0))
-    assert rich.config.epochs > poor.config.epochs or poor.train_images is not None
-    assert rich.train_images is None
-    assert poor.train_images is not None
-    assert final_recipe(recipe, 10.0, 1000.0, 2).epochs > final_recipe(recipe, 10.0, 200.0, 2).epochs
+    rich, poor = (short_training(recipe, 10_000, 1e-3, seconds) for seconds in (2000.0, 60.0))
+    assert (rich.config.epochs, rich.train_images) == (4, None)
+    assert (poor.config.epochs, poor.train_images) == (2, 2500)
+    long, two = final_recipe(recipe, 10.0, 1000.0, 5)
+    short, one = final_recipe(recipe, 10.0, 100.0, 5)
+    assert (two, one) == (2, 1)
+    assert long.epochs > short.epochs >= 5
+    assert affordable_image_s(200.0, 1000, 5) > affordable_image_s(100.0, 1000, 5) > 0
+
+
+def test_nominal_training_time_grows_with_the_network(space: StagedSpace) -> None:
+    costs = space.costs(space.choices(list(space.anchors)), 10)
+    one, two = (nominal_image_s(costs, threads, bf16=True) for threads in (1, 2))
+    assert one == pytest.approx(2 * two)
+    assert (nominal_image_s(costs, 1, bf16=False) > one).all()
 
 
 def test_run_folders(tmp_path: Path) -> None:

@@ -81,12 +81,13 @@ def check_document(document: dict[str, Any], out: Path) -> None:
     for name in ("onnx", "model", "receipt"):
         assert (out / best[name]).is_file()
     assert best["parity"]["argmax_agreement"] == 1.0
-    assert [d for d in best["deployments"] if d["chosen"]][0]["accuracy"] == best["accuracy"]["deployed"]
+    assert next(d for d in best["deployments"] if d["chosen"])["accuracy"] == best["accuracy"]["deployed"]
     table = pd.read_parquet(out / "candidates.parquet")
     assert (table.state == "evaluated").sum() >= document["candidates_evaluated"]
     assert table.pareto.any()
     assert (out / "report.html").stat().st_size > 100_000
     assert not (out / "work").exists()
+    assert len(list((out / "winners" / "1").glob("model*int8*"))) <= 2, "only what is delivered is kept"
     assert not list(out.rglob("*.partial"))
 
 
