@@ -1,0 +1,250 @@
+"""Structural features: what a list of choices says about a network before anything is run.
+
+Every function maps integer choices (n, d) to float64 features (n, k), row by row: a candidate's features never depend
+on the other candidates of the call. Several functions form a tuple of *views*: the first is a short summary from
+which a predictor can learn with few labels, the others are longer descriptions for when there are many.
+"""
+
+from collections.abc import Callable
+from functools import cache
+from itertools import product
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Choices = NDArray[np.integer]
+FeatureView = Callable[[Choices], Floats]
+
+NB201_OPS = ("none", "skip", "conv1x1", "conv3x3", "avgpool3x3")
+NB201_EDGES = ((0, 1), (0, 2), (1, 2), (0, 3), (1, 3), (2, 3))
+NB201_PATHS = ((3,), (0, 4), (1, 5), (0, 2, 5))  # from the input (node 0) to the output (node 3), as edge numbers
+_NONE, _SKIP, _CONV1, _CONV3, _POOL = range(len(NB201_OPS))
+_POOL_KEEPS = 0.4  # share of a white signal's variance that a 3x3 average leaves, borders and correlation included
+
+
+def nb201_summary(choices: Choices) -> Floats:
+    """What a NAS-Bench-201 cell computes, in some thirty numbers; choices (n, 6) of operation ids on the six edges.
+
+    Edges that carry nothing from the input to the output are removed first. Then: how often each operation occurs,
+    the weights, the shape of the input-output paths (how many, longest and shortest in convolutions, the length of
+    the shortest shortcut), and the share of the output's variance that has passed each kind of operation.
+    In the spirit of "Surprisingly strong performance prediction with neural graph features" (Kadlecova et al., 2024).
+    """
+    return _nb201_table()[0][_nb201_index(choices)]
+
+
+def nb201_words(choices: Choices) -> Floats:
+    """The pruned cell's operation on every edge (one-hot), and its paths as words over conv1x1, conv3x3 and pool.
+
+    Skips are left out of the words: skip-conv-skip computes what conv computes. Choices (n, 6), features (n, 70).
+    """
+    return _nb201_table()[1][_nb201_index(choices)]
+
+
+NB201_VIEWS: tuple[FeatureView, ...] = (nb201_summary, nb201_words)
+
+
+def nb201_prune(ops: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The same cells (n, 6) with `none` on every edge that lies on no path from the input to the output."""
+    live = np.zeros(ops.shape, dtype=bool)
+    for path in map(list, NB201_PATHS):
+        live[:, path] |= (ops[:, path] != _NONE).all(1)[:, None]
+    return np.where(live, ops, _NONE)
+
+
+def nb201_params(choices: Choices) -> Floats:
+    """Weights of the cell's convolutions in units of channels squared: 1 per 1x1 and 9 per 3x3, dead edges included."""
+    return np.asarray((choices == _CONV1).sum(1) + 9.0 * (choices == _CONV3).sum(1), dtype=np.float64)
+
+
+def _nb201_index(choices: Choices) -> NDArray[np.int64]:
+    choices = np.asarray(choices)
+    if choices.ndim != 2 or choices.shape[1] != len(NB201_EDGES):
+        raise ValueError(f"a NAS-Bench-201 cell has {len(NB201_EDGES)} operations, got choices of shape {choices.shape}")
+    if choices.size and (choices.min() < 0 or choices.max() >= len(NB201_OPS)):
+        raise ValueError(f"operation ids are 0 to {len(NB201_OPS) - 1}, got {choices.min()} to {choices.max()}")
+    return choices.astype(np.int64) @ (len(NB201_OPS) ** np.arange(len(NB201_EDGES), dtype=np.int64)[::-1])
+
+
+@cache
+def _nb201_table() -> tuple[Floats, Floats]:
+    """Both views of all 15,625 cells: a look-up is what makes a million candidates a matter of a second."""
+    cells = np.array(list(product(range(len(NB201_OPS)), repeat=len(NB201_EDGES))), dtype=np.int64)
+    live = nb201_prune(cells)
+    return np.column_stack([_path_summary(cells, live), _signal_shares(live)]), _words(live)
+
+
+def _along_paths(marks: NDArray[np.generic]) -> NDArray[np.float64]:
+    """Sum of a per-edge quantity (n, 6) along each of the four paths, (n, 4)."""
+    return np.stack([marks[:, list(path)].astype(np.float64).sum(1) for path in NB201_PATHS], axis=1)
+
+
+def _path_summary(cells: NDArray[np.int64], live: NDArray[np.int64]) -> Floats:
+    alive = np.stack([(live[:, list(path)] != _NONE).all(1) for path in NB201_PATHS], axis=1)
+    is_conv = (live == _CONV1) | (live == _CONV3)
+    convs, convs3, pools = _along_paths(is_conv), _along_paths(live == _CONV3), _along_paths(live == _POOL)
+    count = {op: (live == op).sum(1) for op in range(len(NB201_OPS))}
+    params = nb201_params(live)
+    steps = convs + pools
+
+    def longest(values: Floats, where: NDArray[np.bool_] = alive) -> Floats:
+        return np.asarray(np.where(where, values, -1.0).max(1), dtype=np.float64)
+
+    def shortest(values: Floats) -> Floats:
+        return np.asarray(np.where(alive, values, 4.0).min(1), dtype=np.float64)
+
+    columns = {
+        "skips": count[_SKIP],
+        "conv1x1s": count[_CONV1],
+        "conv3x3s": count[_CONV3],
+        "pools": count[_POOL],
+        "convs": is_conv.sum(1),
+        "params": params,
+        "log_params": np.log1p(params),
+        "log_params_with_dead_edges": np.log1p(nb201_params(cells)),
+        "paths": alive.sum(1),
+        "most_convs": longest(convs),
+        "fewest_convs": shortest(convs),
+        "most_conv3x3s": longest(convs3),
+        "most_pools": longest(pools),
+        "fewest_pools": shortest(pools),
+        "most_conv3x3s_without_pool": longest(convs3, alive & (pools == 0)),
+        "identity_paths": (alive & (steps == 0)).sum(1),
+        "pool_only_paths": (alive & (convs == 0) & (pools > 0)).sum(1),
+        "convs_over_paths": (alive * convs).sum(1),
+        "conv3x3s_over_paths": (alive * convs3).sum(1),
+        "paths_with_conv": (alive & (convs > 0)).sum(1),
+        "paths_with_conv3x3": (alive & (convs3 > 0)).sum(1),
+        "disconnected": ~alive.any(1),
+        "without_conv": ~is_conv.any(1),
+        "shortest_shortcut": shortest(steps),
+        "shortest_shortcut_by_cost": shortest(steps + convs3),
+    }
+    return np.column_stack([np.asarray(column, dtype=np.float64) for column in columns.values()])
+
+
+def _signal_shares(live: NDArray[np.int64]) -> Floats:
+    """Log variance at the output, the mean numbers of conv1x1, conv3x3 and pool it passed, and the share without convs.
+
+    Batch-normalised convolutions give unit variance, skips keep it, pools shrink it, branches count as independent.
+    """
+    n = len(live)
+    variance = [np.ones(n)]
+    passed = [np.zeros((n, 3))]
+    untouched = [np.ones(n)]
+    for node in range(1, 4):
+        total, passed_total, untouched_total = np.zeros(n), np.zeros((n, 3)), np.zeros(n)
+        for edge, (source, target) in enumerate(NB201_EDGES):
+            if target != node:
+                continue
+            op = live[:, edge]
+            is_conv = (op == _CONV1) | (op == _CONV3)
+            arriving = variance[source]
+            leaving = np.select(
+                [op == _SKIP, is_conv, op == _POOL],
+                [arriving, (arriving > 0).astype(np.float64), _POOL_KEEPS * arriving],
+                0.0,
+            )
+            step = np.column_stack([op == _CONV1, op == _CONV3, op == _POOL])
+            total += leaving
+            passed_total += leaving[:, None] * (passed[source] + step)
+            untouched_total += leaving * np.where(is_conv, 0.0, untouched[source])
+        safe = np.where(total > 0, total, 1.0)
+        variance.append(total)
+        passed.append(passed_total / safe[:, None])
+        untouched.append(untouched_total / safe)
+    return np.column_stack([np.log(variance[3] + 0.1), passed[3], untouched[3]])
+
+
+def _words(live: NDArray[np.int64]) -> Floats:
+    letters = (_CONV1, _CONV3, _POOL)
+    words = [word for length in range(4) for word in product(letters, repeat=length)]
+    columns = [(live == op).astype(np.float64) for op in range(len(NB201_OPS))]
+    counts = np.zeros((len(live), len(words)))
+    number = {word: at for at, word in enumerate(words)}
+    for row, cell in enumerate(live.tolist()):
+        for path in NB201_PATHS:
+            ops = [cell[edge] for edge in path]
+            if _NONE not in ops:
+                counts[row, number[tuple(op for op in ops if op != _SKIP)]] += 1
+    return np.column_stack([*columns, counts])
+
+
+def generic_views(choices: Choices) -> tuple[FeatureView, ...]:
+    """Ordinal ranks, and one-hot codes, of the values seen in `choices` (n, d); for spaces nothing is known about."""
+    levels = [np.unique(column) for column in choices.T]
+
+    def ordinal(candidates: Choices) -> Floats:
+        return np.column_stack([np.searchsorted(seen, c) for seen, c in zip(levels, candidates.T, strict=True)]) * 1.0
+
+    def one_hot(candidates: Choices) -> Floats:
+        codes = [c[:, None] == seen for seen, c in zip(levels, candidates.T, strict=True)]
+        return np.concatenate(codes, axis=1).astype(np.float64)
+
+    return ordinal, one_hot
+
+
+def staged_views(fields: int, *, depth_field: int) -> tuple[FeatureView, ...]:
+    """Views for networks of stages that make the same `fields` decisions each; choices (n, stages * fields).
+
+    The summary holds the values, each decision's sum over the stages, each decision times the stage's depth (what a
+    decision weighs grows with the layers it applies to), the sums of these, and log depth. The second view is one-hot.
+    """
+
+    def split(choices: Choices) -> Floats:
+        choices = np.asarray(choices)
+        if choices.ndim != 2 or choices.shape[1] % fields:
+            raise ValueError(f"choices of shape {choices.shape} are not stages of {fields} decisions")
+        return choices.reshape(len(choices), -1, fields).astype(np.float64)
+
+    def summary(choices: Choices) -> Floats:
+        stages = split(choices)
+        depth = stages[:, :, depth_field : depth_field + 1]
+        others = np.delete(stages, depth_field, axis=2)
+        weighted = (others * depth).reshape(len(stages), -1)
+        totals = (others * depth).sum(1)
+        return np.column_stack([stages.reshape(len(stages), -1), stages.sum(1), weighted, totals])
+
+    return summary, _fixed_one_hot
+
+
+def _fixed_one_hot(choices: Choices) -> Floats:
+    """One column per decision and value 0 to 7; columns without variation are dropped by whoever standardises."""
+    codes = np.asarray(choices)[:, :, None] == np.arange(8)
+    return codes.reshape(len(choices), -1).astype(np.float64)
+
+
+def chain_views(lengths: tuple[int, ...], *, operations: int) -> tuple[FeatureView, ...]:
+    """Views for a chain of stages of single-layer choices where id 0 is the identity (a layer left out).
+
+    `lengths` are the layers per stage; the first layer of a stage changes the resolution. Within the rest of a stage
+    identities can move without changing the network, so the summary counts operations there and codes the first
+    layer; the second view spells the remaining operations of every stage in order, identities last.
+    """
+    starts = np.cumsum((0, *lengths))
+
+    def stages(choices: Choices) -> list[NDArray[np.integer]]:
+        choices = np.asarray(choices)
+        if choices.ndim != 2 or choices.shape[1] != starts[-1]:
+            raise ValueError(f"choices of shape {choices.shape} are not {starts[-1]} layers")
+        return [choices[:, a:b] for a, b in zip(starts[:-1], starts[1:], strict=True)]
+
+    def summary(choices: Choices) -> Floats:
+        columns = []
+        for stage in stages(choices):
+            for part in (stage, stage[:, 1:]):
+                columns += [(part == op).sum(1) for op in range(1, operations)] + [(part > 0).sum(1)]
+            columns += [stage[:, 0] == op for op in range(operations)]
+        columns += [(choices == op).sum(1) for op in range(1, operations)] + [(choices > 0).sum(1)]
+        return np.column_stack(columns).astype(np.float64)
+
+    def spelled(choices: Choices) -> Floats:
+        columns = []
+        for stage in stages(choices):
+            rest = stage[:, 1:]
+            ordered = np.take_along_axis(rest, np.argsort(rest == 0, axis=1, kind="stable"), axis=1)
+            columns += [ordered == op for op in range(operations)] + [stage[:, :1] == op for op in range(operations)]
+        return np.concatenate(columns, axis=1).astype(np.float64)
+
+    return summary, spelled
