@@ -12,7 +12,7 @@ from scipy.stats import t as student
 from predictors.accuracy_features import Choices, FeatureView, generic_views
 from predictors.additive_gp import AdditiveGP, Term
 from predictors.base import NotFittedError, Prediction
-from predictors.ensembles import Boosting, Ingredient, Ridge, Trees, mix, out_of_fold, stack_weights
+from predictors.ensembles import Boosting, Fold, Ingredient, Model, Ridge, Trees, mix, out_of_fold, stack_weights
 from predictors.target_scale import NormalScores
 from search_spaces.errors import UserError
 
@@ -20,6 +20,7 @@ Floats = NDArray[np.float64]
 Columns = NDArray[np.intp]
 
 _MIN_ROWS = 4
+_MIN_ROWS_BOOSTING = 80
 _CHUNK_ROWS = 65_536  # bounds the memory of scoring a million candidates
 _LEVEL = 0.90  # the interval that is calibrated: mean +- 1.645 std
 _Z = float(norm.ppf(0.5 + _LEVEL / 2))
@@ -70,19 +71,18 @@ class AccuracyPredictor:
         scale = NormalScores.fit(accuracy)
         scores = scale.to_scores(accuracy)
         ingredients = self._ingredients(len(accuracy))
-        held_out = out_of_fold([i for i, _ in ingredients], x, scores, seed=self._seed)
-        needs_extra = np.array([needs for _, needs in ingredients])
+        held_out = out_of_fold([one for one, _ in ingredients], x, accuracy, seed=self._seed)
+        order = np.concatenate([fold.test for fold in held_out])
+        predictions = np.concatenate([fold.mean for fold in held_out])
+        structural = np.array([not needs_extra for _, needs_extra in ingredients])
         self._scale = scale
-        self._models = [ingredient.make().fit(x, scores) for ingredient, _ in ingredients]
-        self._names = [ingredient.name for ingredient, _ in ingredients]
+        self._models = [one.make().fit(x, scores) for one, _ in ingredients]
+        self._names = [one.name for one, _ in ingredients]
         self._mixtures = []
-        for allowed in (np.ones(len(ingredients), dtype=bool), ~needs_extra):
+        for allowed in (np.ones(len(ingredients), dtype=bool), structural):
             weights = np.zeros(len(ingredients))
-            weights[allowed] = stack_weights(held_out.mean[:, allowed], scores)
-            weights[weights < 0.02] = 0.0  # not worth the time to predict
-            weights /= weights.sum()
-            mean, std = mix(held_out.mean, held_out.std, weights)
-            self._mixtures.append(_Mixture(weights, _calibrate(scale, mean, std, accuracy)))
+            weights[allowed] = stack_weights(predictions[:, allowed], scores[order])
+            self._mixtures.append(_Mixture(weights, _calibrate(held_out, weights, accuracy)))
         return self
 
     @property
@@ -134,31 +134,31 @@ class AccuracyPredictor:
             needs = any(np.isin(term.columns, extra).any() for term in terms)
             found.append((Ingredient(name, lambda: AdditiveGP(terms, seed=seed)), needs))
 
-        def add_structure() -> None:
-            gp("gp summary", _shared(summary))
+        def more(name: str, make: Callable[[], Model], *, needs_extra: bool) -> None:
+            if not fast:
+                found.append((Ingredient(name, make), needs_extra))
+
+        gp("gp summary", _shared(summary))
+        if len(words):
+            gp("gp words + summary", _shared(words), _shared(summary))
+        if not len(extra):
+            everything = np.r_[summary, words]
             if not fast:
                 gp("gp summary, own scales", _own(summary))
-            if len(words):
-                gp("gp words + summary", _shared(words), _shared(summary))
-                if not fast:
-                    found.append((Ingredient("ridge", lambda: Ridge(np.r_[summary, words])), False))
-            if not fast:
-                found.append((Ingredient("trees", lambda: Trees(np.r_[summary, words], seed=seed)), False))
-                if n >= 80:
-                    found.append((Ingredient("boosting", lambda: Boosting(np.r_[summary, words], seed=seed)), False))
-
-        add_structure()
-        if len(extra):
-            both = np.r_[summary, extra]
-            two = np.r_[np.zeros(len(summary), dtype=np.intp), np.ones(len(extra), dtype=np.intp)]
-            gp("gp extra", _shared(extra))
-            gp("gp summary & extra", Term(both, two))
+            more("ridge", lambda: Ridge(everything), needs_extra=False)
+        else:
+            both, everything = np.r_[summary, extra], np.r_[summary, extra, words]
+            two = Term(both, np.repeat(np.arange(2), [len(summary), len(extra)]))
+            gp("gp summary & extra", _shared(both))
+            gp("gp summary & extra, two scales", two)
             gp("gp summary + extra", _shared(summary), _shared(extra))
             if len(words):
-                gp("gp words + (summary & extra)", _shared(words), Term(both, two))
+                gp("gp words + (summary & extra)", _shared(words), two)
             if not fast:
                 gp("gp summary & extra, own scales", _own(both))
-                found.append((Ingredient("trees with extra", lambda: Trees(np.r_[both, words], seed=seed)), True))
+        more("trees", lambda: Trees(everything, seed=seed), needs_extra=bool(len(extra)))
+        if n >= _MIN_ROWS_BOOSTING:
+            more("boosting", lambda: Boosting(everything, seed=seed), needs_extra=bool(len(extra)))
         return found
 
     def _checked_width(self, extra: Floats) -> Floats:
@@ -254,9 +254,14 @@ def _half_width(scale: NormalScores, center: Floats, spread: Floats) -> Floats:
     return np.maximum(0.5 * width, floor)
 
 
-def _calibrate(scale: NormalScores, mean: Floats, std: Floats, accuracy: Floats) -> float:
+def _calibrate(held_out: Sequence[Fold], weights: Floats, accuracy: Floats) -> float:
     """Factor by which half widths must grow for the interval to cover 90 %: split-conformal on held-out rows."""
-    ratio = np.sort(np.abs(accuracy - scale.to_values(mean)) / _half_width(scale, mean, std))
+    ratios = []
+    for fold in held_out:
+        mean, std = mix(fold.mean, fold.std, weights)
+        error = np.abs(accuracy[fold.test] - fold.scale.to_values(mean))
+        ratios.append(error / _half_width(fold.scale, mean, std))
+    ratio = np.sort(np.concatenate(ratios))
     n = len(ratio)
     rank = _LEVEL * (n + 1) - 1.0
     factor = float(np.interp(rank, np.arange(n), ratio))

@@ -215,14 +215,17 @@ def _fixed_one_hot(choices: Choices) -> Floats:
     return codes.reshape(len(choices), -1).astype(np.float64)
 
 
-def chain_views(lengths: tuple[int, ...], *, operations: int) -> tuple[FeatureView, ...]:
-    """Views for a chain of stages of single-layer choices where id 0 is the identity (a layer left out).
+def chain_views(lengths: tuple[int, ...], *, widths: tuple[float, ...]) -> tuple[FeatureView, ...]:
+    """Views for a chain of single-layer choices in stages; id 0 is the identity (a layer left out).
 
-    `lengths` are the layers per stage; the first layer of a stage changes the resolution. Within the rest of a stage
-    identities can move without changing the network, so the summary counts operations there and codes the first
-    layer; the second view spells the remaining operations of every stage in order, identities last.
+    `lengths` are the layers per stage, whose first layer changes the resolution; `widths[op]` is the expansion of an
+    operation (0 for the identity). The summary holds every stage's depth and width and their logs and totals, and the
+    first layers one-hot. The second view spells the other layers of a stage in order with identities moved to the
+    end, which does not change the network.
     """
     starts = np.cumsum((0, *lengths))
+    width_of = np.asarray(widths, dtype=np.float64)
+    operations = range(len(widths))
 
     def stages(choices: Choices) -> list[NDArray[np.integer]]:
         choices = np.asarray(choices)
@@ -231,20 +234,21 @@ def chain_views(lengths: tuple[int, ...], *, operations: int) -> tuple[FeatureVi
         return [choices[:, a:b] for a, b in zip(starts[:-1], starts[1:], strict=True)]
 
     def summary(choices: Choices) -> Floats:
-        columns = []
-        for stage in stages(choices):
-            for part in (stage, stage[:, 1:]):
-                columns += [(part == op).sum(1) for op in range(1, operations)] + [(part > 0).sum(1)]
-            columns += [stage[:, 0] == op for op in range(operations)]
-        columns += [(choices == op).sum(1) for op in range(1, operations)] + [(choices > 0).sum(1)]
-        return np.column_stack(columns).astype(np.float64)
+        parts = stages(choices)
+        width = np.column_stack([width_of[part].sum(1) for part in parts])
+        depth = np.column_stack([(part > 0).sum(1) for part in parts])
+        total = width.sum(1, keepdims=True)
+        first = [part[:, 0] == op for part in parts for op in operations]
+        return np.column_stack(
+            [width, total, depth, depth.sum(1), np.log1p(width), np.log1p(total), *first]
+        ).astype(np.float64)
 
     def spelled(choices: Choices) -> Floats:
         columns = []
-        for stage in stages(choices):
-            rest = stage[:, 1:]
+        for part in stages(choices):
+            rest = part[:, 1:]
             ordered = np.take_along_axis(rest, np.argsort(rest == 0, axis=1, kind="stable"), axis=1)
-            columns += [ordered == op for op in range(operations)] + [stage[:, :1] == op for op in range(operations)]
+            columns += [ordered == op for op in operations] + [part[:, :1] == op for op in operations]
         return np.concatenate(columns, axis=1).astype(np.float64)
 
     return summary, spelled

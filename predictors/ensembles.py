@@ -8,8 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
+from predictors.target_scale import NormalScores
+
 Floats = NDArray[np.float64]
 Columns = NDArray[np.intp]
+
+_SCREEN = 3.0  # standard errors
+_NEGLIGIBLE = 0.02  # a smaller weight is not worth the time to predict
 
 
 class Model(Protocol):
@@ -28,11 +33,13 @@ class Ingredient:
 
 
 @dataclass(frozen=True, slots=True)
-class OutOfFold:
-    """Predictions of every ingredient (n, ingredients) for rows it was not fitted on."""
+class Fold:
+    """What models fitted without the rows `test` say about them, in the normal scores of the other rows' values."""
 
-    mean: Floats
-    std: Floats
+    test: NDArray[np.intp]
+    scale: NormalScores
+    mean: Floats  # (len(test), ingredients)
+    std: Floats  # (len(test), ingredients)
 
 
 class Ridge:
@@ -111,34 +118,40 @@ def folds(n: int, *, seed: int) -> list[NDArray[np.intp]]:
     return np.array_split(np.random.default_rng(seed).permutation(n), k)
 
 
-def out_of_fold(ingredients: Sequence[Ingredient], x: Floats, y: Floats, *, seed: int) -> OutOfFold:
-    """Predictions for every row by models that have not seen it."""
-    shape = (len(y), len(ingredients))
-    mean, std = np.empty(shape), np.full(shape, np.nan)
-    for test in folds(len(y), seed=seed):
-        train = np.setdiff1d(np.arange(len(y)), test)
-        for at, ingredient in enumerate(ingredients):
-            mean[test, at], std[test, at] = ingredient.make().fit(x[train], y[train]).predict(x[test])
-    return OutOfFold(mean, std)
+def out_of_fold(ingredients: Sequence[Ingredient], x: Floats, values: Floats, *, seed: int) -> list[Fold]:
+    """Predictions for every row by models, and on a scale, that have not seen its value."""
+    found = []
+    for test in folds(len(values), seed=seed):
+        train = np.setdiff1d(np.arange(len(values)), test)
+        scale = NormalScores.fit(values[train])
+        scores = scale.to_scores(values[train])
+        parts = [one.make().fit(x[train], scores).predict(x[test]) for one in ingredients]
+        mean, std = np.column_stack([m for m, _ in parts]), np.column_stack([s for _, s in parts])
+        found.append(Fold(test, scale, mean, std))
+    return found
 
 
 def stack_weights(predictions: Floats, y: Floats) -> Floats:
-    """Non-negative weights (k,) that sum to one: least squares, drawn towards equal weights where data are few.
+    """Non-negative weights (k,) that sum to one, from held-out predictions (n, k): least squares, drawn to equality.
 
-    The prior is weights ~ N(1/k, 1/k^2), the noise that of the best single ingredient. A useless ingredient makes
-    large errors, so that even few rows outweigh the prior.
+    An ingredient whose squared errors exceed the best one's by more than their standard error gets none. The prior of
+    the others is weights ~ N(1/k, 1/k^2), the noise that of the best single ingredient, so that few rows give nearly
+    equal weights.
     """
-    n, k = predictions.shape
-    if k == 1:
-        return np.ones(1)
-    errors = ((predictions - y[:, None]) ** 2).mean(0)
-    penalty = float(errors.min()) * k * k + 1e-12
-    # a heavily weighted last row makes the weights sum to one
-    big = 1e3 * np.sqrt(n)
-    left = np.vstack([predictions, np.sqrt(penalty) * np.eye(k), np.full((1, k), big)])
-    right = np.concatenate([y, np.full(k, np.sqrt(penalty) / k), [big]])
-    weights, _ = nnls(left, right)
-    return np.asarray(weights / weights.sum(), dtype=np.float64)
+    squares = (predictions - y[:, None]) ** 2
+    best = squares[:, [int(squares.mean(0).argmin())]]
+    excess = squares - best
+    kept = excess.mean(0) <= _SCREEN * excess.std(0) / np.sqrt(len(y))
+    members = predictions[:, kept]
+    k = members.shape[1]
+    penalty = np.sqrt(float(best.mean()) * k * k + 1e-12)
+    sum_to_one = 1e3 * np.sqrt(len(y))  # the weight of a row that asks for it
+    left = np.vstack([members, penalty * np.eye(k), np.full((1, k), sum_to_one)])
+    right = np.concatenate([y, np.full(k, penalty / k), [sum_to_one]])
+    weights = np.zeros(len(kept))
+    weights[kept] = nnls(left, right)[0]
+    weights[weights < _NEGLIGIBLE * weights.sum()] = 0.0
+    return weights / weights.sum()
 
 
 def mix(mean: Floats, std: Floats, weights: Floats) -> tuple[Floats, Floats]:
