@@ -146,10 +146,11 @@ class AccuracyPredictor:
             both, everything = np.r_[summary, extra], np.r_[summary, extra, words]
             two = Term(both, np.repeat(np.arange(2), [len(summary), len(extra)]))
             gp("gp summary & extra", _shared(both))
-            gp("gp summary & extra, two scales", two)
             gp("gp summary + extra", _shared(summary), _shared(extra))
             if len(words):
-                gp("gp words + (summary & extra)", _shared(words), two)
+                gp("gp words + (summary & extra, two scales)", _shared(words), two)
+            else:
+                gp("gp summary & extra, two scales", two)
             if not fast:
                 gp("gp summary & extra, own scales", _own(both))
         if n >= _MIN_ROWS_TREES and not fast:

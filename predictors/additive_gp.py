@@ -17,8 +17,8 @@ from scipy.optimize import minimize
 Floats = NDArray[np.float64]
 
 _JITTER = 1e-6
-_MAX_ROWS_TUNING = 300  # marginal likelihood costs n^3 per step; more rows hardly move its maximum
-_MAX_ROWS_VARIANCE = 128  # the variance of a candidate costs m^2, its mean only n
+_MAX_ROWS_TUNING = 250  # marginal likelihood costs n^3 per step; more rows hardly move its maximum
+_MAX_ROWS_VARIANCE = 96  # the variance of a candidate costs m^2, its mean only n
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ Floats = NDArray[np.float64]
 Columns = NDArray[np.intp]
 
 _SCREEN = 3.0  # standard errors
-_NEGLIGIBLE = 0.02  # a smaller weight is not worth the time to predict
+_NEGLIGIBLE = 0.05  # a smaller weight is not worth the time to predict
 
 
 class Model(Protocol):
