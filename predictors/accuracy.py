@@ -12,7 +12,7 @@ from scipy.stats import t as student
 from predictors.accuracy_features import Choices, FeatureView, generic_views
 from predictors.additive_gp import AdditiveGP, Term
 from predictors.base import NotFittedError, Prediction
-from predictors.ensembles import Boosting, Fold, Ingredient, Model, Ridge, Trees, mix, out_of_fold, stack_weights
+from predictors.ensembles import Fold, Ingredient, Trees, mix, out_of_fold, stack_weights
 from predictors.target_scale import NormalScores
 from search_spaces.errors import UserError
 
@@ -20,8 +20,9 @@ Floats = NDArray[np.float64]
 Columns = NDArray[np.intp]
 
 _MIN_ROWS = 4
-_MIN_ROWS_BOOSTING = 80
-_CHUNK_ROWS = 65_536  # bounds the memory of scoring a million candidates
+_MIN_ROWS_TREES = 60
+_CALIBRATION_PRIOR_ROWS = 40
+_CHUNK_ROWS = 1024  # keeps the temporaries of scoring a million candidates in cache
 _LEVEL = 0.90  # the interval that is calibrated: mean +- 1.645 std
 _Z = float(norm.ppf(0.5 + _LEVEL / 2))
 
@@ -33,7 +34,7 @@ class AccuracyPredictor:
     (`predictors.accuracy_features`); without it the choices' ordinal ranks and one-hot codes are used.
     `extra` columns (n, e) are proxies or results of short training; NaN marks a missing value.
 
-    Gaussian processes on several column sets, ridge regression and trees are fitted to the normal scores of the
+    Gaussian processes on several column sets, and trees from sixty rows on, are fitted to the normal scores of the
     accuracies' ranks and mixed with weights from cross-validation: an extra column that does not help on this data
     loses its weight. Candidates without any extra value are predicted by the ingredients that need none.
     The standard deviation is scaled so that mean +- 1.645 std covers 90 % of the cross-validation rows.
@@ -46,7 +47,7 @@ class AccuracyPredictor:
         seed: int = 0,
         fast: bool = False,
     ) -> None:
-        """`fast` leaves out the tree ingredients and the individual length scales: about five times quicker to fit."""
+        """`fast` leaves out the trees and the Gaussian processes with a length scale per column: quicker to fit and predict."""
         self._features = features
         self._seed = seed
         self._fast = fast
@@ -96,9 +97,7 @@ class AccuracyPredictor:
         self._require_fit()
         choices = _checked(choices)
         if choices.shape[1] != self._n_choices:
-            raise UserError(
-                f"candidates have {choices.shape[1]} choices, the predictor was fitted on {self._n_choices}"
-            )
+            raise UserError(f"candidates have {choices.shape[1]} choices, the predictor was fitted on {self._n_choices}")
         given = self._checked_width(_checked_extra(extra, len(choices)))
         mean, std = np.empty(len(choices)), np.empty(len(choices))
         for start in range(0, len(choices), _CHUNK_ROWS):
@@ -136,10 +135,6 @@ class AccuracyPredictor:
             needs = any(np.isin(term.columns, extra).any() for term in terms)
             found.append((Ingredient(name, lambda: AdditiveGP(terms, seed=seed)), needs))
 
-        def more(name: str, make: Callable[[], Model], *, needs_extra: bool) -> None:
-            if not fast:
-                found.append((Ingredient(name, make), needs_extra))
-
         gp("gp summary", _shared(summary))
         if len(words):
             gp("gp words + summary", _shared(words), _shared(summary))
@@ -147,20 +142,19 @@ class AccuracyPredictor:
             everything = np.r_[summary, words]
             if not fast:
                 gp("gp summary, own scales", _own(summary))
-            more("ridge", lambda: Ridge(everything), needs_extra=False)
         else:
             both, everything = np.r_[summary, extra], np.r_[summary, extra, words]
             two = Term(both, np.repeat(np.arange(2), [len(summary), len(extra)]))
             gp("gp summary & extra", _shared(both))
-            gp("gp summary & extra, two scales", two)
             gp("gp summary + extra", _shared(summary), _shared(extra))
             if len(words):
-                gp("gp words + (summary & extra)", _shared(words), two)
+                gp("gp words + (summary & extra, two scales)", _shared(words), two)
+            else:
+                gp("gp summary & extra, two scales", two)
             if not fast:
                 gp("gp summary & extra, own scales", _own(both))
-        more("trees", lambda: Trees(everything, seed=seed), needs_extra=bool(len(extra)))
-        if n >= _MIN_ROWS_BOOSTING:
-            more("boosting", lambda: Boosting(everything, seed=seed), needs_extra=bool(len(extra)))
+        if n >= _MIN_ROWS_TREES and not fast:
+            found.append((Ingredient("trees", lambda: Trees(everything, seed=seed)), bool(len(extra))))
         return found
 
     def _checked_width(self, extra: Floats) -> Floats:
@@ -204,12 +198,7 @@ class _ColumnSet:
             scales.append(NormalScores.fit(seen) if len(seen) else None)
             missing.append(0 < len(seen) < len(column))
         blank = cls(
-            np.zeros(0),
-            np.ones(0),
-            np.zeros(0, bool),
-            *[np.zeros(0, np.intp)] * 3,
-            extra.shape[1],
-            tuple(scales),
+            np.zeros(0), np.ones(0), np.zeros(0, bool), *[np.zeros(0, np.intp)] * 3, extra.shape[1], tuple(scales),
             tuple(missing),
         )
         groups = [views[0], np.column_stack(views[1:]) if len(views) > 1 else np.zeros((len(views[0]), 0))]
@@ -271,10 +260,12 @@ def _calibrate(held_out: Sequence[Fold], weights: Floats, accuracy: Floats) -> f
     ratio = np.sort(np.concatenate(ratios))
     n = len(ratio)
     rank = _LEVEL * (n + 1) - 1.0
-    factor = float(np.interp(rank, np.arange(n), ratio))
-    if rank > n - 1:  # too few rows to see the 90 % quantile: widen like a Student interval
-        factor *= float(student.ppf(0.5 + _LEVEL / 2, max(n - 1, 1))) / _Z
-    return max(factor, 1e-3)
+    seen = max(float(np.interp(rank, np.arange(n), ratio)), 1e-3)
+    # an empirical quantile of few rows is noisy, and the ingredients' own std is near the truth: draw it to one
+    factor = seen ** (n / (n + _CALIBRATION_PRIOR_ROWS))
+    if rank > n - 1:  # too few rows to see the quantile at all: widen like a Student interval
+        factor *= float(student.ppf(0.5 + _LEVEL / 2, n - 1)) / _Z
+    return factor
 
 
 def _checked(choices: Choices) -> Choices:

@@ -61,9 +61,7 @@ def nb201_params(choices: Choices) -> Floats:
 def _nb201_index(choices: Choices) -> NDArray[np.int64]:
     choices = np.asarray(choices)
     if choices.ndim != 2 or choices.shape[1] != len(NB201_EDGES):
-        raise ValueError(
-            f"a NAS-Bench-201 cell has {len(NB201_EDGES)} operations, got choices of shape {choices.shape}"
-        )
+        raise ValueError(f"a NAS-Bench-201 cell has {len(NB201_EDGES)} operations, got choices of shape {choices.shape}")
     if choices.size and (choices.min() < 0 or choices.max() >= len(NB201_OPS)):
         raise ValueError(f"operation ids are 0 to {len(NB201_OPS) - 1}, got {choices.min()} to {choices.max()}")
     return choices.astype(np.int64) @ (len(NB201_OPS) ** np.arange(len(NB201_EDGES), dtype=np.int64)[::-1])
@@ -241,9 +239,9 @@ def chain_views(lengths: tuple[int, ...], *, widths: tuple[float, ...]) -> tuple
         depth = np.column_stack([(part > 0).sum(1) for part in parts])
         total = width.sum(1, keepdims=True)
         first = [part[:, 0] == op for part in parts for op in operations]
-        return np.column_stack([width, total, depth, depth.sum(1), np.log1p(width), np.log1p(total), *first]).astype(
-            np.float64
-        )
+        return np.column_stack(
+            [width, total, depth, depth.sum(1), np.log1p(width), np.log1p(total), *first]
+        ).astype(np.float64)
 
     def spelled(choices: Choices) -> Floats:
         columns = []

@@ -7,7 +7,7 @@ the square root of the number of columns, which keeps the model sane when there 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +17,8 @@ from scipy.optimize import minimize
 Floats = NDArray[np.float64]
 
 _JITTER = 1e-6
-_CHUNK_ROWS = 2048  # keeps the temporaries of one prediction in cache
-_MAX_ROWS_TUNING = 300  # marginal likelihood costs n^3 per step; more rows hardly move its maximum
-_MAX_ROWS_VARIANCE = 128  # the variance of a candidate costs m^2, its mean only n
+_MAX_ROWS_TUNING = 250  # marginal likelihood costs n^3 per step; more rows hardly move its maximum
+_MAX_ROWS_VARIANCE = 96  # the variance of a candidate costs m^2, its mean only n
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,22 +42,35 @@ class _Kernel:
         return x * self.inverse_scale
 
 
-def _sq_distances(a: Floats, b: Floats) -> Floats:
-    squares = a @ b.T
-    squares *= -2.0
+Real = TypeVar("Real", np.float32, np.float64)
+
+
+def _sq_distances(a: NDArray[Real], b: NDArray[Real]) -> NDArray[Real]:
+    squares = (-2.0 * a) @ b.T
     squares += np.einsum("id,id->i", a, a)[:, None]
     squares += np.einsum("id,id->i", b, b)
     return np.maximum(squares, 0.0, out=squares)
 
 
-def _matern52(squares: Floats, variance: float) -> tuple[Floats, Floats]:
+def _matern52(squares: NDArray[Real], variance: Real) -> tuple[NDArray[Real], NDArray[Real]]:
     """The kernel and sqrt(5) times its distance, both (n, m); overwrites `squares`."""
     squares *= 5.0
     squares += 1e-12
-    r = np.sqrt(squares, out=squares)
+    r = np.sqrt(squares)
+    squares *= 1.0 / 3.0
+    squares += r
+    squares += 1.0
     k = np.exp(-r)
+    k *= squares
     k *= variance
-    return k * (1.0 + r + r * r / 3.0), r
+    return k, r
+
+
+def _take(x: NDArray[np.float32], columns: NDArray[np.intp]) -> NDArray[np.float32]:
+    """The columns, without a copy where they are neighbours."""
+    if len(columns) == columns[-1] - columns[0] + 1:
+        return x[:, columns[0] : columns[-1] + 1]
+    return x[:, columns]
 
 
 class AdditiveGP:
@@ -88,20 +100,13 @@ class AdditiveGP:
         self._prepare(x, alpha)
         return self
 
-    def predict(self, x: Floats, *, with_std: bool = True) -> tuple[Floats, Floats]:
+    def predict(self, x: Floats) -> tuple[Floats, Floats]:
         """Mean and standard deviation (n,) of a new observation, noise included."""
-        mean = np.empty(len(x))
-        std = np.full(len(x), self._unit * np.sqrt(self._noise + self._prior_variance))
-        for start in range(0, len(x), _CHUNK_ROWS):
-            part = slice(start, start + _CHUNK_ROWS)
-            cross = self._cross(x[part])
-            mean[part] = self._center + self._unit * (cross @ self._alpha)
-            if with_std:
-                seen = cross[:, : len(self._whiten)] @ self._whiten
-                explained = np.einsum("ij,ij->i", seen, seen)
-                left = np.maximum(self._prior_variance - explained, 0.0)
-                std[part] = self._unit * np.sqrt(self._noise + left)
-        return mean, std
+        cross = self._cross(x)
+        mean = self._center + self._unit * (cross @ self._alpha).astype(np.float64)
+        seen = cross[:, : len(self._whiten)] @ self._whiten
+        left = np.maximum(self._prior_variance - np.einsum("ij,ij->i", seen, seen), 0.0)
+        return mean, self._unit * np.sqrt(self._noise + left.astype(np.float64))
 
     def _prepare(self, x: Floats, alpha: Floats) -> None:
         order = np.random.default_rng(self._seed).permutation(len(x))  # the first rows carry the variance
@@ -117,19 +122,19 @@ class AdditiveGP:
         self._whiten = solve_triangular(lower, np.eye(len(keep)), lower=True).T.astype(np.float32)
 
     def _cross(self, x: Floats) -> NDArray[np.float32]:
-        total: NDArray[np.float32] | None = None
+        """Covariances (n, training rows) of candidates and training rows, in single precision for speed."""
+        total = np.zeros((len(x), len(self._alpha)), dtype=np.float32)
+        narrow = x.astype(np.float32)
         for kernel, term, known in zip(self._kernels, self._terms, self._x, strict=True):
-            scaled = kernel.scaled(x[:, term.columns]).astype(np.float32)
-            k, _ = _matern52(_sq_distances(scaled, known), np.float32(np.exp(kernel.log_variance)))  # type: ignore[arg-type]
-            total = k if total is None else total + k  # type: ignore[assignment]
-        assert total is not None
+            scaled = _take(narrow, term.columns) * kernel.inverse_scale.astype(np.float32)
+            total += _matern52(_sq_distances(scaled, known), np.float32(np.exp(kernel.log_variance)))[0]
         return total
 
     def _covariance(self, x: Floats) -> Floats:
         total = np.zeros((len(x), len(x)))
         for kernel, term in zip(self._kernels, self._terms, strict=True):
             a = kernel.scaled(x[:, term.columns])
-            total += _matern52(_sq_distances(a, a), float(np.exp(kernel.log_variance)))[0]
+            total += _matern52(_sq_distances(a, a), np.float64(np.exp(kernel.log_variance)))[0]
         return total
 
     def _unpack(self, theta: Floats) -> tuple[float, list[_Kernel]]:
@@ -162,7 +167,7 @@ class AdditiveGP:
         covariance = (noise + _JITTER) * np.eye(len(y))
         for kernel, view in zip(kernels, views, strict=True):
             scaled = kernel.scaled(view)
-            variance = float(np.exp(kernel.log_variance))
+            variance = np.float64(np.exp(kernel.log_variance))
             k, r = _matern52(_sq_distances(scaled, scaled), variance)
             parts.append((scaled, k, variance * (5.0 / 3.0) * (1.0 + r) * np.exp(-r)))
             covariance += k
@@ -178,6 +183,8 @@ class AdditiveGP:
         for term, (scaled, k, slope) in zip(self._terms, parts, strict=True):
             gradient.append(float((outer * k).sum()))
             weight = outer * slope
-            per_column = 2.0 * (weight.sum(1) @ (scaled * scaled) - np.einsum("id,id->d", scaled, weight @ scaled))
+            per_column = 2.0 * (
+                weight.sum(1) @ (scaled * scaled) - np.einsum("id,id->d", scaled, weight @ scaled)
+            )
             gradient += np.bincount(term.scales, per_column, term.n_scales).tolist()
         return value, np.array(gradient)
