@@ -1,0 +1,99 @@
+"""What every latency predictor promises, and the record it answers with.
+
+Predictors follow scikit-learn's contract: the constructor only stores hyper-parameters, `fit` forgets an earlier fit and
+keeps no reference to the caller's arrays, learned state ends in an underscore, and `predict` takes a batch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from search_spaces.errors import UserError
+
+Matrix = NDArray[np.float64]
+Vector = NDArray[np.float64]
+
+
+class NotFittedError(RuntimeError):
+    """`predict` was called before `fit`: a mistake of the calling code, not of its user."""
+
+    def __init__(self, predictor: object) -> None:
+        super().__init__(f"{type(predictor).__name__} has not been fitted: call fit(choices, latency_ms) first")
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """Predicted latencies.
+
+    Attributes:
+        mean: (n,) float64, milliseconds.
+        std: (n,) float64, milliseconds; mean ± 1.645 std is meant to hold 90 % of fresh measurements.
+
+    Raises:
+        ValueError: the two are not finite vectors of one length, or a standard deviation is negative.
+    """
+
+    mean: Vector
+    std: Vector
+
+    def __post_init__(self) -> None:
+        if self.mean.ndim != 1 or self.mean.shape != self.std.shape:
+            raise ValueError(f"mean and std must be vectors of one length, got {self.mean.shape} and {self.std.shape}")
+        if not (np.isfinite(self.mean).all() and np.isfinite(self.std).all()):
+            raise ValueError("a prediction must be finite")
+        if (self.std < 0).any():
+            raise ValueError("a standard deviation must not be negative")
+
+    def __len__(self) -> int:
+        return len(self.mean)
+
+
+class LatencyPredictor(Protocol):
+    """Predicts the latency of table rows on the one device it was fitted for."""
+
+    def fit(self, choices: NDArray[Any], latency_ms: ArrayLike) -> Self:
+        """Learns from `choices` (n, decisions) and `latency_ms` (n,), positive milliseconds."""
+        ...
+
+    def predict(self, choices: NDArray[Any]) -> Prediction:
+        """Mean and standard deviation in milliseconds for each row of `choices` (n, decisions)."""
+        ...
+
+
+def check_choices(choices: NDArray[Any]) -> Matrix:
+    """A float64 copy of a (n, decisions) matrix.
+
+    Raises:
+        UserError: not a matrix, or not finite numbers.
+    """
+    matrix = np.array(choices, dtype=np.float64)
+    if matrix.ndim != 2:
+        raise UserError(f"choices must be a matrix (rows, decisions), got shape {matrix.shape}")
+    if not np.isfinite(matrix).all():
+        raise UserError("choices contain NaN or infinite values", "drop those rows first")
+    return matrix
+
+
+def check_training(choices: NDArray[Any], latency_ms: ArrayLike) -> tuple[Matrix, Vector]:
+    """Float64 copies of the training rows.
+
+    Raises:
+        UserError: nothing to learn from, lengths differ, or a latency is not a positive number.
+    """
+    matrix = check_choices(choices)
+    y = np.array(latency_ms, dtype=np.float64)
+    if y.ndim != 1 or len(y) != len(matrix):
+        raise UserError(f"{len(matrix)} rows of choices need as many latencies, got shape {y.shape}")
+    if len(y) == 0:
+        raise UserError("no training rows", "measure at least one network")
+    bad = ~(np.isfinite(y) & (y > 0))
+    if bad.any():
+        raise UserError(
+            f"latency {y[bad][0]} ms in row {int(np.flatnonzero(bad)[0])} is not positive",
+            "drop failed measurements before fitting",
+        )
+    return matrix, y
