@@ -18,38 +18,28 @@ Matrix = NDArray[np.float64]
 Vector = NDArray[np.float64]
 
 
-class NotFittedError(RuntimeError):
+class NotFittedError(ValueError, AttributeError):
     """`predict` was called before `fit`: a mistake of the calling code, not of its user."""
-
-    def __init__(self, predictor: object) -> None:
-        super().__init__(f"{type(predictor).__name__} has not been fitted: call fit(choices, latency_ms) first")
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """Predicted latencies.
-
-    Attributes:
-        mean: (n,) float64, milliseconds.
-        std: (n,) float64, milliseconds; mean ± 1.645 std is meant to hold 90 % of fresh measurements.
+    """Mean and standard deviation per candidate, both of shape (n,), in the unit of the fitted target.
 
     Raises:
         ValueError: the two are not finite vectors of one length, or a standard deviation is negative.
     """
 
-    mean: Vector
-    std: Vector
+    mean: NDArray[np.float64]
+    std: NDArray[np.float64]
 
     def __post_init__(self) -> None:
         if self.mean.ndim != 1 or self.mean.shape != self.std.shape:
-            raise ValueError(f"mean and std must be vectors of one length, got {self.mean.shape} and {self.std.shape}")
+            raise ValueError(f"mean {self.mean.shape} and std {self.std.shape} must both be (n,)")
         if not (np.isfinite(self.mean).all() and np.isfinite(self.std).all()):
             raise ValueError("a prediction must be finite")
         if (self.std < 0).any():
             raise ValueError("a standard deviation must not be negative")
-
-    def __len__(self) -> int:
-        return len(self.mean)
 
 
 class LatencyPredictor(Protocol):

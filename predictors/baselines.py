@@ -31,7 +31,7 @@ class ConstantLatency:
     def predict(self, choices: NDArray[Any]) -> Prediction:
         """(n,) milliseconds. Raises NotFittedError before `fit`."""
         if self.median_ms_ is None:
-            raise NotFittedError(self)
+            raise NotFittedError("call fit(choices, latency_ms) first")
         matrix = check_choices(choices)
         check_levels(matrix, self.encoding.levels)
         return Prediction(np.full(len(matrix), self.median_ms_), np.full(len(matrix), self.std_ms_))
@@ -72,7 +72,7 @@ class OneHotRidge:
     def predict(self, choices: NDArray[Any]) -> Prediction:
         """(n,) milliseconds. Raises NotFittedError before `fit`."""
         if self.model_ is None:
-            raise NotFittedError(self)
+            raise NotFittedError("call fit(choices, latency_ms) first")
         log_mean = self.model_.predict(self.rows_.encode(check_choices(choices)))
         return from_log(log_mean, np.full(len(log_mean), self.log_std_))
 
@@ -107,7 +107,7 @@ class OneHotGP:
     def predict(self, choices: NDArray[Any]) -> Prediction:
         """(n,) milliseconds. Raises NotFittedError before `fit`."""
         if self.model_ is None:
-            raise NotFittedError(self)
+            raise NotFittedError("call fit(choices, latency_ms) first")
         mean, std = self.model_.predict(self.rows_.encode(check_choices(choices)), return_std=True)
         return from_log(self.center_ + self.scale_ * mean, self.scale_ * std)
 

@@ -7,14 +7,14 @@ from typing import Any, Self
 
 from numpy.typing import ArrayLike, NDArray
 
-from predictors.additive_gp import AdditiveGP
+from predictors.group_gp import GroupGP
 from predictors.base import LatencyPredictor, NotFittedError, Prediction, check_choices, check_training
 from predictors.baselines import ConstantLatency, OneHotGP, OneHotRidge
 from predictors.features import TableEncoding
 
 
 class TableLatencyPredictor:
-    """Additive Gaussian process over the feature groups of a table's layout (see `predictors.additive_gp`).
+    """Additive Gaussian process over the feature groups of a table's layout (see `predictors.group_gp`).
 
     Args:
         encoding: from `predictors.table_spaces.table_encoding`; it knows the legal values of each decision.
@@ -26,7 +26,7 @@ class TableLatencyPredictor:
         self.encoding = encoding
         self.noise = noise
         self.nu = nu
-        self.gp_: AdditiveGP | None = None
+        self.gp_: GroupGP | None = None
 
     def fit(self, choices: NDArray[Any], latency_ms: ArrayLike) -> Self:
         """choices (n, decisions), latency_ms (n,) positive.
@@ -35,7 +35,7 @@ class TableLatencyPredictor:
             UserError: bad latencies, or a value that the space does not have.
         """
         matrix, y = check_training(choices, latency_ms)
-        gp = AdditiveGP(self.encoding.blocks, noise=self.noise, nu=self.nu)
+        gp = GroupGP(self.encoding.blocks, noise=self.noise, nu=self.nu)
         self.gp_ = gp.fit(self.encoding.encode(matrix), y)
         return self
 
@@ -47,7 +47,7 @@ class TableLatencyPredictor:
             UserError: a value that the space does not have.
         """
         if self.gp_ is None:
-            raise NotFittedError(self)
+            raise NotFittedError("call fit(choices, latency_ms) first")
         return Prediction(*self.gp_.predict(self.encoding.encode(check_choices(choices))))
 
 
