@@ -1,7 +1,7 @@
 """What every latency predictor promises, and the record it answers with.
 
-Predictors follow scikit-learn's contract: the constructor only stores hyper-parameters, `fit` forgets an earlier fit and
-keeps no reference to the caller's arrays, learned state ends in an underscore, and `predict` takes a batch.
+Predictors follow scikit-learn's contract: `fit` forgets an earlier fit and keeps no reference to the caller's arrays,
+learned state ends in an underscore, `predict` takes a batch and comes after `fit`.
 """
 
 from __future__ import annotations

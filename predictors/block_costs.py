@@ -1,7 +1,7 @@
 """Analytic costs of the two layered spaces that public latency tables use: FBNet and OFA-MobileNetV3.
 
-The costs are the physical quantities that any device pays for (multiply-adds, bytes moved, weights, kernel launches), not
-latencies; what each is worth is learned from the device's own measurements.
+The costs are the physical quantities that any device pays for (multiply-adds, bytes moved, weights, kernel launches),
+not latencies; what each is worth is learned from the device's own measurements.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _FBNET_COSTS = fbnet_cost_table()
 
 
 def fbnet_groups() -> tuple[FeatureGroup, ...]:
-    """Total physical costs, totals of the operations' attributes, the same per stage, and a cost per layer and operation."""
+    """Physical costs in total, attributes of the operations in total and per stage, a cost per layer and operation."""
     layers = np.arange(_FBNET_LAYERS)
 
     def totals(x: Matrix) -> Matrix:
@@ -93,7 +93,13 @@ def is_fbnet_table(choices: Matrix) -> bool:
 
 
 # OFA-MobileNetV3 (Cai et al. 2020), width 1.0: five units of up to four layers.
-OFA_UNITS = ((24, 2, False, False), (40, 2, True, False), (80, 2, False, True), (112, 1, True, True), (160, 2, True, True))
+OFA_UNITS = (
+    (24, 2, False, False),
+    (40, 2, True, False),
+    (80, 2, False, True),
+    (112, 1, True, True),
+    (160, 2, True, True),
+)
 """(channels, stride, squeeze-excitation, hard swish)."""
 
 OFA_MAX_DEPTH = 4

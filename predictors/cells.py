@@ -2,8 +2,8 @@
 
 Edges are in the order 0>1, 0>2, 1>2, 0>3, 1>3, 2>3; operations are 0 none, 1 skip, 2 conv 1x1, 3 conv 3x3, 4 average
 pooling. An edge whose operation is "none" is absent; an edge that does not lie on a path from the input to the output
-computes nothing that is used. Compilers drop such edges and eager frameworks do not, so both the cell as written and the
-pruned cell are encoded, and the data of a device decide.
+computes nothing that is used. Compilers drop such edges and eager frameworks do not, so both the cell as written and
+the pruned cell are encoded, and the data of a device decide.
 """
 
 from __future__ import annotations
@@ -45,9 +45,11 @@ def longest_path(ops: NDArray[np.int64], op_cost: tuple[float, ...]) -> Vector:
 
 
 def structure(pruned: NDArray[np.int64]) -> Matrix:
-    """(n, 7) of a pruned cell: connected or not, sums of tensors, live nodes, paths, and three critical path lengths."""
+    """(n, 7) of a pruned cell: connected or not, sums of tensors, live nodes, paths, three critical path lengths."""
     live = pruned != NONE
-    in_degree = np.stack([live[:, [e for e, (_, head) in enumerate(EDGES) if head == node]].sum(1) for node in (1, 2, 3)])
+    in_degree = np.stack(
+        [live[:, [e for e, (_, head) in enumerate(EDGES) if head == node]].sum(1) for node in (1, 2, 3)]
+    )
     paths = np.zeros((len(pruned), 4))
     paths[:, 0] = 1.0
     for edge, (tail, head) in enumerate(EDGES):

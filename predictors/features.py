@@ -1,7 +1,7 @@
 """Encodings of table rows: integer decisions or numeric features to real columns, grouped by what they mean.
 
-A group is the unit of shrinkage: the additive predictor learns one variance per group, so that a group that says nothing
-about a device fades out, however many columns it has.
+A group is the unit of shrinkage: the additive predictor learns one variance per group, so that a group that says
+nothing about a device fades out, however many columns it has.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class FeatureGroup:
         name: shown in diagnostics.
         encode: (n, decisions) float64 -> (n, columns) float64.
         variance: prior variance of the group's part of the latency, relative to the squared mean latency.
-        kernel: "linear" (a cost per column), "columns" (linear, but a variance for each column: sparse), or "rbf" (smooth).
+        kernel: "linear" (a cost per column), "columns" (linear, a variance for each column: sparse), or "rbf" (smooth).
         standardise: divide each column by its standard deviation, for columns of unlike units.
     """
 
@@ -186,7 +186,9 @@ def generic_groups(reference: Matrix) -> tuple[FeatureGroup, ...]:
     ]
     alphabet = np.unique(np.concatenate([legal for legal in levels if legal is not None]))
     if len(alphabet) <= MAX_LEVELS and len(levels) > 2:
-        groups.insert(
-            0, FeatureGroup("counts", lambda x: np.stack([(x == a).sum(1) for a in alphabet], 1).astype(np.float64), 0.1)
-        )
+
+        def value_counts(x: Matrix) -> Matrix:
+            return np.stack([(x == value).sum(1) for value in alphabet], axis=1).astype(np.float64)
+
+        groups.insert(0, FeatureGroup("counts", value_counts, 0.1))
     return tuple(groups)

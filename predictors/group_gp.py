@@ -1,12 +1,13 @@
 """A Gaussian process over groups of features, for latencies from a handful of measurements.
 
-Latency is additive in milliseconds, and measurement noise is proportional to the latency with outliers to one side. So the
-model is, relative to the mean latency of the training rows,
+Latency is additive in milliseconds, and measurement noise is proportional to the latency, with outliers. So the model
+is, relative to the mean latency of the training rows,
 
     y_i / mean = 1 + b + sum_g f_g(x_i) + e_i,     f_g ~ GP(0, v_g k_g),     e_i ~ Student-t(nu) * sigma * f(x_i)
 
-with one learned variance v_g per group (log-normal prior: multiple kernel learning by marginal likelihood, Gönen & Alpaydın
-2011, in its MAP form), and the t noise handled by expectation maximisation over per-row precisions (Lange et al. 1989).
+with one learned variance v_g per group (log-normal prior; multiple kernel learning, Gönen & Alpaydın 2011, by maximum
+a posteriori of the marginal likelihood), and the t noise handled by expectation maximisation over per-row precisions
+(Lange et al. 1989).
 """
 
 from __future__ import annotations

@@ -7,10 +7,10 @@ from typing import Any, Self
 
 from numpy.typing import ArrayLike, NDArray
 
-from predictors.group_gp import GroupGP
 from predictors.base import LatencyPredictor, NotFittedError, Prediction, check_choices, check_training
 from predictors.baselines import ConstantLatency, OneHotGP, OneHotRidge
 from predictors.features import TableEncoding
+from predictors.group_gp import GroupGP
 
 
 class TableLatencyPredictor:

@@ -1,9 +1,9 @@
 """Latency on a new device from few samples, with the tables of other devices as prior.
 
-Other devices' tables are noisy too, and their noise does not transfer. So each source device is first turned into a model of
-its own (robust ridge on the structure of the space); the models' predictions, which exist for every network and not only for
-those in the tables, are then features of the new device, one variance each, so that the few samples pick the
-devices that resemble it. The structure itself stays in the model for what no other device shows.
+Other devices' tables are noisy too, and their noise does not transfer. So each source device is first turned into a
+model of its own (robust ridge on the structure of the space); the models' predictions, which exist for every network
+and not only for those in the tables, are then features of the new device, one variance each, so that the few samples
+pick the devices that resemble it. The structure itself stays in the model for what no other device shows.
 """
 
 from __future__ import annotations
