@@ -1,9 +1,10 @@
 """Latency on a new device from few samples, with the tables of other devices as prior.
 
 Other devices' tables are noisy too, and their noise does not transfer. So each source device is first turned into a
-model of its own (robust ridge on the structure of the space); the models' predictions, which exist for every network
-and not only for those in the tables, are then features of the new device, one variance each, so that the few samples
-pick the devices that resemble it. The structure itself stays in the model for what no other device shows.
+model of its own (robust ridge on the structure of the space), which answers for every network and not only for those
+in its table. The new device is a non-negative mix of these models (a device is a bit like this one and a bit like that
+one, never the opposite of one; this needs very few samples), plus a Gaussian process over the structure of the space,
+tightly shrunk, for what no other device shows.
 """
 
 from __future__ import annotations
@@ -20,12 +21,13 @@ from predictors.group_gp import GroupGP
 from predictors.transfer_baselines import NonNegativeMix, PrincipalComponentRidge
 from search_spaces.errors import UserError
 
-_SOURCE_VARIANCE = 1e-3
+_MIX_VARIANCE = 0.1
 _STRUCTURE_SHRINKAGE = 0.03
 """Prior variance of the structure beside the sources, as a part of its variance without them."""
 
 _MAX_SOURCE_ROWS = 5000
 _MAX_PAIR_COLUMNS = 40
+_MAX_FOLDS = 20
 
 
 class SourceModels:
@@ -71,7 +73,7 @@ class SourceModels:
 
 
 class TransferLatencyPredictor:
-    """Additive Gaussian process over models of other devices and, more tightly shrunk, the structure of the space.
+    """Non-negative mix of models of other devices, and a Gaussian process on it and on the structure of the space.
 
     Args:
         encoding: of the space that source and target rows share.
@@ -87,24 +89,27 @@ class TransferLatencyPredictor:
     def fit(self, choices: NDArray[Any], latency_ms: ArrayLike) -> Self:
         """choices (n, decisions), latency_ms (n,) positive, of the new device."""
         matrix, y = check_training(choices, latency_ms)
-        k = self.sources.n_sources
-        blocks = [KernelBlock(f"source {i}", i, i + 1, _SOURCE_VARIANCE, False) for i in range(k)]
+        encoded = self.encoding.encode(matrix)
+        sources = self.sources.relative_latency(encoded)
+        relative = y / y.mean()
+        self.mix_ = _robust_mix(sources, relative)
+        blocks = [KernelBlock("mix", 0, 1, _MIX_VARIANCE, False)]
         blocks += [
-            KernelBlock(b.name, b.start + k, b.stop + k, b.variance * _STRUCTURE_SHRINKAGE, b.rbf)
+            KernelBlock(b.name, b.start + 1, b.stop + 1, b.variance * _STRUCTURE_SHRINKAGE, b.rbf)
             for b in self.encoding.blocks
         ]
-        self.gp_ = GroupGP(blocks).fit(self._features(matrix), y)
+        # The mix has seen these rows; what it says of each without having seen it tells how far it can be trusted.
+        unseen = _left_out_mix(sources, relative)
+        self.gp_ = GroupGP(blocks).fit(np.column_stack([unseen, encoded]), y)
         return self
 
     def predict(self, choices: NDArray[Any]) -> Prediction:
         """(n,) milliseconds on the new device. Raises NotFittedError before `fit`."""
         if self.gp_ is None:
             raise NotFittedError("call fit(choices, latency_ms) first")
-        return Prediction(*self.gp_.predict(self._features(check_choices(choices))))
-
-    def _features(self, choices: Matrix) -> Matrix:
-        encoded = self.encoding.encode(choices)
-        return np.concatenate([self.sources.relative_latency(encoded), encoded], axis=1)
+        encoded = self.encoding.encode(check_choices(choices))
+        mix = _mix_of(self.sources.relative_latency(encoded), self.mix_)
+        return Prediction(*self.gp_.predict(np.column_stack([mix, encoded])))
 
 
 TransferFactory = Callable[[TableEncoding, NDArray[Any], NDArray[np.float64]], LatencyPredictor]
@@ -135,3 +140,36 @@ def _robust_ridge(design: Matrix, latency_ms: Vector) -> Vector:
         spread = max(1.4826 * float(np.median(np.abs(error))), 1e-6)
         row_weight = np.sqrt(5 / (4 + (error / spread) ** 2)) / fitted
     return weights
+
+
+def _mix_of(sources: Matrix, weights: Vector) -> Vector:
+    return np.asarray(np.maximum(np.column_stack([sources, np.ones(len(sources))]) @ weights, 0.02))
+
+
+def _robust_mix(sources: Matrix, relative: Vector) -> Vector:
+    """Non-negative weights (devices + 1,), the last for a constant, by re-weighted least squares on relative errors."""
+    from scipy.optimize import nnls
+
+    design = np.column_stack([sources, np.ones(len(sources))])
+    row_weight = 1 / relative
+    weights = np.zeros(design.shape[1])
+    for _ in range(6):
+        weights, _ = nnls(design * row_weight[:, None], relative * row_weight)
+        fitted = np.maximum(design @ weights, 0.1)
+        error = relative / fitted - 1
+        spread = max(1.4826 * float(np.median(np.abs(error))), 0.01)
+        row_weight = np.sqrt(4 / (3 + (error / spread) ** 2)) / fitted
+    return weights
+
+
+def _left_out_mix(sources: Matrix, relative: Vector) -> Vector:
+    """(n,) what a mix of all the other training rows says of each."""
+    rows = np.arange(len(relative))
+    if len(rows) < 3:
+        return _mix_of(sources, _robust_mix(sources, relative))
+    folds = rows % min(len(rows), _MAX_FOLDS)
+    out = np.zeros(len(rows))
+    for fold in range(folds.max() + 1):
+        held = folds == fold
+        out[held] = _mix_of(sources[held], _robust_mix(sources[~held], relative[~held]))
+    return out
