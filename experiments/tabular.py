@@ -13,6 +13,7 @@ from search_spaces.errors import UserError
 COMMANDS: Mapping[str, str] = {
     "latency": "experiments.tabular_latency",
     "transfer": "experiments.tabular_transfer",
+    "accuracy": "experiments.tabular_accuracy",
 }
 """Command to the module whose `command` it is; a module is imported when its command is asked for."""
 
@@ -40,14 +41,14 @@ def cli() -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 0, 1 for a wrong input, 2 for wrong usage."""
     try:
-        cli.main(args=arguments, prog_name="python -m experiments.tabular", standalone_mode=False)
+        code = cli.main(args=arguments, prog_name="python -m experiments.tabular", standalone_mode=False)
     except UserError as error:
         click.echo(f"Error: {error}" + (f"\nhint: {error.hint}" if error.hint else ""), err=True)
         return error.exit_code
     except click.ClickException as error:
         error.show()
         return error.exit_code
-    return 0
+    return code if isinstance(code, int) else 0
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
+import click
 import numpy as np
 from numpy.typing import NDArray
 
@@ -183,8 +184,10 @@ def _baselines(table: Table, space: str, train: Ints, test: Ints, seed: int) -> 
         extra = table.extra
         filled = np.column_stack([_imputed_scores(column, train) for column in extra.T])
         codes, plain = np.column_stack([codes, filled]), np.column_stack([plain, extra])
-        fits = [abs(float(np.corrcoef(column[train], target)[0, 1])) if np.ptp(column[train]) else 0.0
-                for column in filled.T]
+        fits = [
+            abs(float(np.corrcoef(column[train], target)[0, 1])) if np.ptp(column[train]) else 0.0
+            for column in filled.T
+        ]
         best = int(np.argmax(fits))
         sign = np.sign(np.corrcoef(filled[train, best], target)[0, 1]) if fits[best] else 1.0
         found["best extra column alone"] = sign * filled[test, best]
@@ -304,6 +307,19 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--fast", action="store_true", help="the predictor's quick mode")
     parser.add_argument("--json", action="store_true", help="one JSON document instead of a table")
     return parser
+
+
+@click.command(
+    "accuracy",
+    short_help="Predict accuracies from choices and cheap evidence.",
+    add_help_option=False,
+    context_settings={"ignore_unknown_options": True},
+)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@click.pass_context
+def command(context: click.Context, /, arguments: tuple[str, ...]) -> None:
+    """The same as `python -m experiments.tabular_accuracy`."""
+    context.exit(main(arguments))
 
 
 if __name__ == "__main__":

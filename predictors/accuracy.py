@@ -47,7 +47,7 @@ class AccuracyPredictor:
         seed: int = 0,
         fast: bool = False,
     ) -> None:
-        """`fast` leaves out the trees and the Gaussian processes with a length scale per column: quicker to fit and predict."""
+        """`fast` leaves out the trees and the Gaussian processes with many length scales: quicker to fit and predict."""
         self._features = features
         self._seed = seed
         self._fast = fast
@@ -97,7 +97,9 @@ class AccuracyPredictor:
         self._require_fit()
         choices = _checked(choices)
         if choices.shape[1] != self._n_choices:
-            raise UserError(f"candidates have {choices.shape[1]} choices, the predictor was fitted on {self._n_choices}")
+            raise UserError(
+                f"candidates have {choices.shape[1]} choices, the predictor was fitted on {self._n_choices}"
+            )
         given = self._checked_width(_checked_extra(extra, len(choices)))
         mean, std = np.empty(len(choices)), np.empty(len(choices))
         for start in range(0, len(choices), _CHUNK_ROWS):
@@ -198,7 +200,12 @@ class _ColumnSet:
             scales.append(NormalScores.fit(seen) if len(seen) else None)
             missing.append(0 < len(seen) < len(column))
         blank = cls(
-            np.zeros(0), np.ones(0), np.zeros(0, bool), *[np.zeros(0, np.intp)] * 3, extra.shape[1], tuple(scales),
+            np.zeros(0),
+            np.ones(0),
+            np.zeros(0, bool),
+            *[np.zeros(0, np.intp)] * 3,
+            extra.shape[1],
+            tuple(scales),
             tuple(missing),
         )
         groups = [views[0], np.column_stack(views[1:]) if len(views) > 1 else np.zeros((len(views[0]), 0))]

@@ -7,14 +7,15 @@ which a predictor can learn with few labels, the others are longer descriptions 
 
 from collections.abc import Callable
 from functools import cache
-from itertools import product
+from itertools import product, pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Choices = NDArray[np.integer]
-FeatureView = Callable[[Choices], Floats]
+FeatureView = Callable[[NDArray[Any]], Floats]
 
 NB201_OPS = ("none", "skip", "conv1x1", "conv3x3", "avgpool3x3")
 NB201_EDGES = ((0, 1), (0, 2), (1, 2), (0, 3), (1, 3), (2, 3))
@@ -61,7 +62,9 @@ def nb201_params(choices: Choices) -> Floats:
 def _nb201_index(choices: Choices) -> NDArray[np.int64]:
     choices = np.asarray(choices)
     if choices.ndim != 2 or choices.shape[1] != len(NB201_EDGES):
-        raise ValueError(f"a NAS-Bench-201 cell has {len(NB201_EDGES)} operations, got choices of shape {choices.shape}")
+        raise ValueError(
+            f"a NAS-Bench-201 cell has {len(NB201_EDGES)} operations, got choices of shape {choices.shape}"
+        )
     if choices.size and (choices.min() < 0 or choices.max() >= len(NB201_OPS)):
         raise ValueError(f"operation ids are 0 to {len(NB201_OPS) - 1}, got {choices.min()} to {choices.max()}")
     return choices.astype(np.int64) @ (len(NB201_OPS) ** np.arange(len(NB201_EDGES), dtype=np.int64)[::-1])
@@ -231,7 +234,7 @@ def chain_views(lengths: tuple[int, ...], *, widths: tuple[float, ...]) -> tuple
         choices = np.asarray(choices)
         if choices.ndim != 2 or choices.shape[1] != starts[-1]:
             raise ValueError(f"choices of shape {choices.shape} are not {starts[-1]} layers")
-        return [choices[:, a:b] for a, b in zip(starts[:-1], starts[1:], strict=True)]
+        return [choices[:, a:b] for a, b in pairwise(starts)]
 
     def summary(choices: Choices) -> Floats:
         parts = stages(choices)
@@ -239,9 +242,9 @@ def chain_views(lengths: tuple[int, ...], *, widths: tuple[float, ...]) -> tuple
         depth = np.column_stack([(part > 0).sum(1) for part in parts])
         total = width.sum(1, keepdims=True)
         first = [part[:, 0] == op for part in parts for op in operations]
-        return np.column_stack(
-            [width, total, depth, depth.sum(1), np.log1p(width), np.log1p(total), *first]
-        ).astype(np.float64)
+        return np.column_stack([width, total, depth, depth.sum(1), np.log1p(width), np.log1p(total), *first]).astype(
+            np.float64
+        )
 
     def spelled(choices: Choices) -> Floats:
         columns = []

@@ -183,8 +183,6 @@ class AdditiveGP:
         for term, (scaled, k, slope) in zip(self._terms, parts, strict=True):
             gradient.append(float((outer * k).sum()))
             weight = outer * slope
-            per_column = 2.0 * (
-                weight.sum(1) @ (scaled * scaled) - np.einsum("id,id->d", scaled, weight @ scaled)
-            )
+            per_column = 2.0 * (weight.sum(1) @ (scaled * scaled) - np.einsum("id,id->d", scaled, weight @ scaled))
             gradient += np.bincount(term.scales, per_column, term.n_scales).tolist()
         return value, np.array(gradient)

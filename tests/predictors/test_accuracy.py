@@ -21,7 +21,7 @@ _NOISE = 0.3
 
 
 def _networks(n: int, seed: int) -> tuple[Ints, Floats]:
-    """Eight decisions of four values; diminishing returns, one interaction, noise, and one failed training in thirty."""
+    """Eight decisions of four values; diminishing returns, an interaction, noise, one failed training in thirty."""
     rng = np.random.default_rng(seed)
     choices = rng.integers(0, 4, (n, 8))
     accuracy = 80.0 + 4.0 * np.log1p(choices.sum(1)) + 0.7 * choices[:, 0] * choices[:, 1] + choices[:, 2]

@@ -11,6 +11,7 @@ from predictors.cells import CONV1, CONV3, NONE, POOL, SKIP, longest_path, prune
 from predictors.features import counts, one_hot
 from predictors.table_spaces import table_encoding
 from search_spaces.errors import UnknownNameError, UserError
+import itertools
 
 
 def test_prune_drops_edges_off_every_path() -> None:
@@ -113,7 +114,7 @@ def test_blocks_tile_the_encoded_columns() -> None:
     encoding = table_encoding(cells)
     edges = [(block.start, block.stop) for block in encoding.blocks]
     assert edges[0][0] == 0
-    assert all(left[1] == right[0] for left, right in zip(edges, edges[1:], strict=False))
+    assert all(left[1] == right[0] for left, right in itertools.pairwise(edges))
     assert edges[-1][1] == encoding.encode(cells).shape[1]
 
 
