@@ -47,7 +47,7 @@ class AccuracyPredictor:
         seed: int = 0,
         fast: bool = False,
     ) -> None:
-        """`fast` leaves out the trees and the Gaussian processes with many length scales: quicker to fit and predict."""
+        """`fast` leaves out the trees and the Gaussian processes with many length scales: faster."""
         self._features = features
         self._seed = seed
         self._fast = fast

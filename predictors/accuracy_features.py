@@ -7,7 +7,7 @@ which a predictor can learn with few labels, the others are longer descriptions 
 
 from collections.abc import Callable
 from functools import cache
-from itertools import product, pairwise
+from itertools import pairwise, product
 from typing import Any
 
 import numpy as np

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -11,7 +13,6 @@ from predictors.cells import CONV1, CONV3, NONE, POOL, SKIP, longest_path, prune
 from predictors.features import counts, one_hot
 from predictors.table_spaces import table_encoding
 from search_spaces.errors import UnknownNameError, UserError
-import itertools
 
 
 def test_prune_drops_edges_off_every_path() -> None:
