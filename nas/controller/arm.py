@@ -34,6 +34,15 @@ class Evaluated:
     seconds_per_epoch: float
 
 
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A candidate that could not be trained."""
+
+    arch: Architecture
+    trial: int
+    reason: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arm:
     """What both arms share: the study's storage, the data, the recipe, the limits."""
@@ -60,14 +69,16 @@ class Arm:
     ) -> list[Evaluated]:
         """Evaluate proposals until `budget.elapsed_s` reaches `until_s`, or `at_most` trials are done.
 
-        A trial is begun only if the longest one so far would end in time. Raises `UserError` where ten candidates in a
+        A trial is begun only if a usual one would end in time. Raises `UserError` where ten candidates in a
         row fail.
         """
-        longest, failures = 0.0, 0
+        durations: list[float] = []
+        failures = 0
         bar.advance(len(finished(study)))
         while at_most is None or len(finished(study)) < at_most:
             began = budget.elapsed_s
-            if began + longest > until_s and self.evaluated(study):
+            usual = float(np.median(durations)) if durations else 0.0
+            if began + usual > until_s and self.evaluated(study):
                 break
             trial = study.ask()
             arch = self.space.suggest(trial)
@@ -78,7 +89,7 @@ class Arm:
                     f"{failures} candidates in a row failed, the last one with: {reason}",
                     "see the trials of study.db; a smaller batch size or resolution often helps",
                 )
-            longest = max(longest, budget.elapsed_s - began)
+            durations.append(budget.elapsed_s - began)
             done = self.evaluated(study)
             best = max((e.accuracy for e in done), default=0.0)
             bar.advance(1, note=f"best {best:.1%}")
@@ -97,6 +108,12 @@ class Arm:
                     )
                 )
         return found
+
+    def failed(self, study: optuna.Study) -> list[Failed]:
+        """Candidates that failed, with the reason recorded."""
+        trials = study.get_trials(deepcopy=False, states=(TrialState.FAIL,))
+        found = [(architecture_of(trial, self.space), trial) for trial in trials]
+        return [Failed(arch, t.number, t.user_attrs.get("reason", "interrupted")) for arch, t in found if arch]
 
     def _evaluate(self, study: optuna.Study, trial: Trial, arch: Architecture) -> str | None:
         """Train one candidate and tell the study; returns the reason where it failed."""

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nas import __version__
-from nas.controller.arm import Evaluated
+from nas.controller.arm import Evaluated, Failed
 from nas.controller.baselines import Baseline
 from nas.controller.config import SearchConfig
 from nas.controller.feasibility import DeploymentRange
@@ -53,6 +53,7 @@ class Outcome:
     short: ShortTraining
     recipe: TrainConfig
     evaluated: tuple[Evaluated, ...]
+    failed: tuple[Failed, ...]
     finalists: tuple[Finalist, ...]
     winners: tuple[Finalist, ...]
     opponent: RandomOpponent | None
@@ -136,6 +137,8 @@ def candidate_rows(o: Outcome) -> list[dict[str, Any]]:
             "state": "evaluated",
         }
         rows.append(row)
+    for f in o.failed:
+        rows.append({**_row(o, f.arch, "search", estimates), "trial": f.trial, "state": "failed", "reason": f.reason})
     for choices in sampled:
         rows.append(_row(o, o.space.architecture(choices), "search", estimates))
     _mark_pareto([r for r in rows if r["state"] == "evaluated" and r["origin"] != "random"])

@@ -11,7 +11,7 @@ import numpy as np
 import optuna
 from numpy.typing import NDArray
 
-from nas.controller.arm import Arm, Evaluated, best_first
+from nas.controller.arm import Arm, Evaluated, Failed, best_first
 from nas.controller.baselines import Baseline, ZooRound, names_not_reached
 from nas.controller.budget import Budget
 from nas.controller.config import SearchConfig
@@ -122,6 +122,7 @@ class _Search:
         self.scorer = LatencyScorer(space, target.model, config.latency_ms, data.num_classes)
         self.proxies = proxy_scores(space, data, config.seed)
         self.notes: list[str] = []
+        self.failed: list[Failed] = []
         self.short_seconds = 0.0
         self.finalists = FINALISTS
 
@@ -197,6 +198,7 @@ class _Search:
         began = self.budget.elapsed_s
         with self.budget.stage("short_training"), self.progress.stage("short trainings") as bar:
             evaluated = arm.run(study, self.budget, marks.search_short_until_s, bar)
+        self.failed = arm.failed(study)
         self.short_seconds = self.budget.elapsed_s - began
         return evaluated
 
@@ -289,6 +291,7 @@ class _Search:
             short=arm.short,
             recipe=recipe,
             evaluated=tuple(evaluated),
+            failed=tuple(self.failed),
             finalists=tuple(finalists),
             winners=tuple(winners),
             opponent=opponent,

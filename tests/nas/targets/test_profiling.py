@@ -1,0 +1,46 @@
+"""Profiling this host, small: real networks, real measurements."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from nas.targets.profile import DeviceProfile
+from nas.targets.profiling import networks_to_measure
+
+
+def test_planned_networks_are_distinct_and_reproducible() -> None:
+    planned = networks_to_measure(("mixed", "mobile", "dense"), 12, 0, [32])
+    assert len({a.key for a in planned}) == 12
+    assert [a.space for a in planned[:3]] == ["mixed", "mobile", "dense"]
+    assert planned == networks_to_measure(("mixed", "mobile", "dense"), 12, 0, [32])
+    assert planned[:6] == networks_to_measure(("mixed", "mobile", "dense"), 6, 0, [32]), "a longer plan only adds"
+
+
+@pytest.mark.slow
+def test_profile_command_measures_and_continues(tmp_path: Path) -> None:
+    out = tmp_path / "p.json"
+    line = [sys.executable, "-m", "nas", "profile", "tiny", "--budget", "1s", "--networks", "12", "--json"]
+    line += ["--runtime", "onnxruntime", "--precision", "fp32", "--resolution", "32", "--out", str(out)]
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    (row,) = json.loads(done.stdout)["deployments"]
+    assert row["n_networks"] == 12
+    assert row["n_heldout"] == 3
+    profile = DeviceProfile.load(out)
+    began = time.monotonic()
+    again = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert again.returncode == 0, again.stderr
+    assert DeviceProfile.load(out).tables[0].latency_ms == profile.tables[0].latency_ms, "nothing is measured again"
+    assert time.monotonic() - began < 60
+
+
+def test_unknown_names_are_refused(tmp_path: Path) -> None:
+    line = [sys.executable, "-m", "nas", "profile", "x", "--precision", "int3", "--out", str(tmp_path / "p.json")]
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "int3" in done.stderr
+    assert "hint: it has:" in done.stderr
