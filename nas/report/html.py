@@ -113,10 +113,20 @@ def _plot(document: Document, candidates: "pd.DataFrame") -> str:
     return f"""<h2>Accuracy against latency</h2>
 <figure role="img" aria-label="Accuracy against latency of all candidates; the tables below hold the figures">
 <div class="plot">{figure}</div>
-<figcaption>Dots are predictions: estimated accuracy at predicted latency, large where the candidate was trained
-briefly. Stars and diamonds are trained networks: the accuracy of the deployed file on the validation images at its
-{latency}. The tinted side keeps the limit.{thinned}</figcaption>
+<figcaption>Large dots are candidates after a short training{_short(document)}, small ones what the learned predictor
+expects of one; all at their predicted latency. Stars and diamonds are trained networks: the accuracy of
+the deployed file on the validation images at its {latency}{_full(document)}. The tinted side keeps the limit.{thinned}
+</figcaption>
 </figure>"""
+
+
+def _short(document: Document) -> str:
+    recipe = document["recipe"]
+    return f" ({recipe['short_epochs']} epochs on {recipe['short_images']:,} images)"
+
+
+def _full(document: Document) -> str:
+    return f", after {document['recipe']['final_epochs']} epochs on {document['data']['train']:,} images"
 
 
 _NUMBERS = ("p50 ms", "p99 ms", "limit", "estimate %", "trained %", "deployed %", "test %", "MACs", "params")
