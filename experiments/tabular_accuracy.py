@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from zipfile import BadZipFile
 
 import click
 import numpy as np
@@ -245,7 +246,7 @@ def _columns(spec: str) -> list[tuple[str, NDArray[np.generic]]]:
                 if name not in archive.files:
                     raise UnknownNameError(f"column of {file}", name, archive.files)
                 found.append((name, np.asarray(archive[name])))
-        except (ValueError, OSError, AttributeError) as error:
+        except (ValueError, OSError, TypeError, BadZipFile) as error:
             raise UserError(f"{file!r} cannot be read as a numpy archive", "write it with np.savez") from error
         if found[-1][1].ndim not in (1, 2):
             raise UserError(f"{item!r} has shape {found[-1][1].shape}", "expected one or two dimensions")
