@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import click
 
@@ -43,14 +44,24 @@ def command(
 
     Example: latency --choices fbnet.npz:ops --y fbnet.npz:pixel3 --n 20 --seeds 5 --json
     """
+    print_result(judge_latency(choices, target, Protocol(n, seeds, drop_below, max_test), space, groups), as_json)
+
+
+def judge_latency(
+    choices: str, target: str, protocol: Protocol, space: str = AUTO, groups: str | None = None
+) -> dict[str, Any]:
+    """The command's document; arguments as on the command line.
+
+    Raises:
+        UserError: a column or a file that is not there or does not fit.
+    """
     reader = TableReader()
     matrix = reader.matrix(parse_specs(choices))
     identity = reader.array(parse_specs(groups)[0].path, parse_specs(groups)[0].label) if groups else None
     encoding = table_encoding(matrix, space)
-    protocol = Protocol(n, seeds, drop_below, max_test)
     factories = {name: partial(factory, encoding) for name, factory in LATENCY_PREDICTORS.items()}
     devices = [
         judge_device(DeviceTable(spec, matrix, latency_ms, factories, identity), protocol)
         for spec, latency_ms in read_devices(reader, parse_specs(target), matrix)
     ]
-    print_result(summarise("latency", devices, protocol, space=encoding.name), as_json)
+    return summarise("latency", devices, protocol, space=encoding.name)

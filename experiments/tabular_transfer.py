@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import click
 import numpy as np
@@ -56,6 +57,18 @@ def command(
 
     Example: transfer --choices a.npz:ops --sources a.npz:gpu,cpu --choices-target b.npz:ops --y b.npz:phone --n 10
     """
+    protocol = Protocol(n, seeds, drop_below, max_test)
+    print_result(judge_transfer(choices, sources, target, protocol, choices_target, space), as_json)
+
+
+def judge_transfer(
+    choices: str, sources: str, target: str, protocol: Protocol, choices_target: str | None = None, space: str = AUTO
+) -> dict[str, Any]:
+    """The command's document; arguments as on the command line.
+
+    Raises:
+        UserError: a column or a file that is not there or does not fit.
+    """
     reader = TableReader()
     source_rows = reader.matrix(parse_specs(choices))
     target_rows = reader.matrix(parse_specs(choices_target)) if choices_target else source_rows
@@ -63,13 +76,12 @@ def command(
         raise UserError(f"sources have {source_rows.shape[1]} decisions, the target has {target_rows.shape[1]}")
     source_columns = dict(read_devices(reader, parse_specs(sources), source_rows))
     encoding = table_encoding(np.concatenate([source_rows, target_rows]), space)
-    protocol = Protocol(n, seeds, drop_below, max_test)
     devices = []
     for spec, latency_ms in read_devices(reader, parse_specs(target), target_rows):
         others = {other: column for other, column in source_columns.items() if other != spec}
         table = _table(encoding, source_rows, others, DeviceTable(spec, target_rows, latency_ms, {}))
         devices.append({**judge_device(table, protocol), "sources": len(others)})
-    print_result(summarise("transfer", devices, protocol, space=encoding.name), as_json)
+    return summarise("transfer", devices, protocol, space=encoding.name)
 
 
 def _table(

@@ -1,0 +1,215 @@
+"""Writes the page of figures on public latency tables, each with the command that gives it.
+
+`python -m experiments.latency_tables --data DIR --out docs/latency-tables.md`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from experiments.tables import TableReader, average, judge, parse_specs
+from experiments.tabular_latency import judge_latency
+from experiments.tabular_runs import Protocol
+from experiments.tabular_transfer import judge_transfer
+from predictors.table_spaces import table_encoding
+from predictors.transfer import SourceModels
+
+TRANSFER_ROWS = 10
+_FOLDS = 4
+_COLUMNS = ("mape", "within_5pct", "within_10pct", "spearman", "kendall", "coverage_90pct")
+_HEADER = "| predictor | MAPE % | within 5 % | within 10 % | Spearman | Kendall | 90 % interval holds |"
+
+
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """One family of devices and the bars it is held against.
+
+    Attributes:
+        name: heading.
+        choices, latency: `FILE:COL`; "{device}" stands for the device's name.
+        figure: what the bars are about; larger is better, except for "mape".
+        bars: training rows -> bar, or None where there is none.
+        transfer_bar: Spearman with 10 rows and all the other devices as sources, or None for no transfer.
+        groups: `FILE:COL`, as on the command line.
+        drop_below: as on the command line.
+    """
+
+    name: str
+    choices: str
+    latency: str
+    figure: str
+    bars: Mapping[int, float | None]
+    transfer_bar: float | None = None
+    groups: str | None = None
+    drop_below: float = 0.0
+
+    @property
+    def latency_file(self) -> str:
+        """The file that lists its devices."""
+        return self.latency.partition(":")[0]
+
+
+BENCHMARKS = (
+    Benchmark(
+        "NB201, devices of HELP",
+        "nb201_archs.npz:ops",
+        "nb201_latency.npz:{device}",
+        "within_10pct",
+        {20: 80.0, 50: 84.0},
+        0.960,
+    ),
+    Benchmark(
+        "NB201, 1999 rows",
+        "nb201_latency_1999.npz:ops",
+        "nb201_latency_1999.npz:{device}",
+        "within_10pct",
+        {20: 82.0, 50: 88.0},
+    ),
+    Benchmark(
+        "NB201, Raspberry Pi 5, split by isomorphism class",
+        "nb201_pi5_pixel.npz:ops",
+        "nb201_pi5_pixel.npz:lat_{device}",
+        "within_10pct",
+        {20: None, 50: None},
+        groups="nb201_pi5_pixel.npz:iso",
+        drop_below=0.02,
+    ),
+    Benchmark(
+        "FBNet", "fbnet_latency.npz:ops", "fbnet_latency.npz:{device}", "spearman", {20: 0.87, 50: 0.92}, 0.955
+    ),
+    Benchmark("OFA", "ofa_latency.npz:ks,e,d,r", "ofa_latency.npz:{device}", "spearman", {20: 0.88, 50: 0.90}, 0.935),
+    Benchmark(
+        "HAT, encoder + decoder",
+        "hat_latency.npz:X_{device}",
+        "hat_latency.npz:enc_{device}+dec_{device}",
+        "mape",
+        {20: 8.5, 50: 5.5},
+    ),
+)
+
+
+@click.command()
+@click.option("--data", type=click.Path(exists=True, file_okay=False, path_type=Path), required=True)
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), required=True)
+@click.option("--seeds", default=5, show_default=True, help="Random splits per device.")
+@click.option("--max-test", type=click.IntRange(min=1), help="Judge at most so many test rows (a quick look).")
+def main(data: Path, out: Path, seeds: int, max_test: int | None) -> None:
+    """Judge every predictor on every table of DATA and write the page."""
+    sections = [_preamble(seeds, max_test)]
+    for benchmark in BENCHMARKS:
+        click.echo(benchmark.name, err=True)
+        sections.append(section(benchmark, data, seeds, max_test))
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text("\n\n".join(sections) + "\n", encoding="utf-8")
+
+
+def section(benchmark: Benchmark, data: Path, seeds: int, max_test: int | None) -> str:
+    """The page's part about one family: commands, tables, bars."""
+    devices = [str(name) for name in TableReader().array(data / benchmark.latency_file, "devices")]
+    lines = [f"## {benchmark.name}", "", f"{len(devices)} devices: {', '.join(devices)}."]
+    for n, bar in benchmark.bars.items():
+        protocol = Protocol(n, seeds, benchmark.drop_below, max_test)
+        methods = _mean_of_results([_latency(benchmark, data, device, protocol) for device in devices])
+        lines += ["", f"### {n} training rows", "", *_shell("latency", benchmark, n, seeds), "", *_table(methods)]
+        lines += ["", _verdict(benchmark.figure, methods["additive"][benchmark.figure], bar)]
+    if benchmark.transfer_bar is not None:
+        protocol = Protocol(TRANSFER_ROWS, seeds, benchmark.drop_below, max_test)
+        columns = ",".join(_at(data, benchmark.latency, device) for device in devices)
+        result = judge_transfer(_at(data, benchmark.choices, ""), columns, columns, protocol)
+        lines += ["", f"### Transfer, {TRANSFER_ROWS} rows of the new device, all other devices as sources", ""]
+        lines += [*_shell("transfer", benchmark, TRANSFER_ROWS, seeds), "", *_table(result["methods"])]
+        lines += ["", _verdict("spearman", result["methods"]["transfer"]["spearman"], benchmark.transfer_bar)]
+        ceiling = _all_rows(benchmark, data, devices)
+        lines += [
+            "",
+            f"What three quarters of *all* rows of the very device allow (robust ridge on the same features, {_FOLDS} "
+            f"folds): Spearman {ceiling['spearman']:.3f}, within 10 % {ceiling['within_10pct']:.1f} %. The rest is mostly "
+            "noise of the measurements.",
+        ]
+    return "\n".join(lines)
+
+
+def _latency(benchmark: Benchmark, data: Path, device: str, protocol: Protocol) -> dict[str, Any]:
+    return judge_latency(
+        _at(data, benchmark.choices, device),
+        _at(data, benchmark.latency, device),
+        protocol,
+        groups=_at(data, benchmark.groups, device) if benchmark.groups else None,
+    )
+
+
+def _all_rows(benchmark: Benchmark, data: Path, devices: Sequence[str]) -> dict[str, float]:
+    """Figures of a model that learns from all rows but those it is judged on: how far noise lets anything come."""
+    reader = TableReader()
+    choices = reader.matrix(parse_specs(_at(data, benchmark.choices, "")))
+    latency = np.column_stack([reader.vector(parse_specs(_at(data, benchmark.latency, d))[0]) for d in devices])
+    encoding = table_encoding(choices)
+    predicted = np.zeros_like(latency)
+    fold = np.random.default_rng(0).permutation(len(choices)) % _FOLDS
+    for k in range(_FOLDS):
+        seen = fold != k
+        models = SourceModels(encoding, choices[seen], latency[seen])
+        predicted[~seen] = models.relative_latency(encoding.encode(choices[~seen])) * latency[seen].mean(0)
+    return average([judge(p, np.zeros(len(p)), y) for p, y in zip(predicted.T, latency.T, strict=True)])
+
+
+def _mean_of_results(results: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    names = results[0]["methods"]
+    return {name: average([result["methods"][name] for result in results]) for name in names}
+
+
+def _at(data: Path, spec: str, device: str) -> str:
+    return f"{data}/{spec.replace('{device}', device)}"
+
+
+def _shell(command: str, benchmark: Benchmark, n: int, seeds: int) -> list[str]:
+    parts = [f"python -m experiments.tabular {command} --choices {benchmark.choices}"]
+    if command == "transfer":
+        parts.append(f"--sources {benchmark.latency_file}:DEVICE,DEVICE,...")
+    parts.append(f"--y {benchmark.latency.replace('{device}', 'DEVICE')} --n {n} --seeds {seeds} --json")
+    if benchmark.groups:
+        parts.append(f"--groups {benchmark.groups} --drop-below {benchmark.drop_below}")
+    return ["```", " ".join(parts).replace("{device}", "DEVICE"), "```"]
+
+
+def _table(methods: Mapping[str, Mapping[str, float]]) -> list[str]:
+    lines = [_HEADER, "|---" * (len(_COLUMNS) + 1) + "|"]
+    for name, row in methods.items():
+        cells = [f"{row[c]:.3f}" if c in ("spearman", "kendall") else f"{row[c]:.1f}" for c in _COLUMNS]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return lines
+
+
+def _verdict(figure: str, value: float, bar: float | None) -> str:
+    if bar is None:
+        return "No bar is set for this family."
+    met = value <= bar if figure == "mape" else value >= bar
+    digits = 3 if figure == "spearman" else 1
+    return f"Bar: {figure} {bar:.{digits}f}. Reached: {value:.{digits}f}, **{'met' if met else 'missed'}**."
+
+
+def _preamble(seeds: int, max_test: int | None) -> str:
+    tested = "all the other rows" if max_test is None else f"{max_test} of the other rows"
+    return f"""# Latency predictors on public tables
+
+Made by `python -m experiments.latency_tables`. For each device, N random rows are the training set and {tested} the
+test; figures are means over {seeds} seeds and then over devices. `additive` and `transfer` are the product's predictors
+(`predictors/latency.py`, `predictors/transfer.py`), the others are the baselines they are printed beside: the median,
+ridge and a Gaussian process on one-hot choices; ridge on the principal components of the log latencies of the source
+devices, a non-negative mix of the source devices, and the product's predictor without any source (`no_transfer`).
+
+The layout of a table (NB201 cell, FBNet, OFA) is recognised by the shape and the values of its choices; the analytic
+costs of the layout's layers are then features. `--space generic` turns that off, and tables of any other layout, such as
+HAT's numeric features, get it always. No test latency is seen in fitting. The designs (feature groups, their prior
+variances, the degrees of freedom of the noise) were chosen by hand while looking at these same tables, so expect a
+little less on others."""
+
+
+if __name__ == "__main__":
+    main()
