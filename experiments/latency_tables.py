@@ -80,9 +80,7 @@ BENCHMARKS = (
         groups="nb201_pi5_pixel.npz:iso",
         drop_below=0.02,
     ),
-    Benchmark(
-        "FBNet", "fbnet_latency.npz:ops", "fbnet_latency.npz:{device}", "spearman", {20: 0.87, 50: 0.92}, 0.955
-    ),
+    Benchmark("FBNet", "fbnet_latency.npz:ops", "fbnet_latency.npz:{device}", "spearman", {20: 0.87, 50: 0.92}, 0.955),
     Benchmark("OFA", "ofa_latency.npz:ks,e,d,r", "ofa_latency.npz:{device}", "spearman", {20: 0.88, 50: 0.90}, 0.935),
     Benchmark(
         "HAT, encoder + decoder",
