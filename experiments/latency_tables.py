@@ -127,8 +127,8 @@ def section(benchmark: Benchmark, data: Path, seeds: int, max_test: int | None) 
         lines += [
             "",
             f"What three quarters of *all* rows of the very device allow (robust ridge on the same features, {_FOLDS} "
-            f"folds): Spearman {ceiling['spearman']:.3f}, within 10 % {ceiling['within_10pct']:.1f} %. The rest is mostly "
-            "noise of the measurements.",
+            f"folds): Spearman {ceiling['spearman']:.3f}, within 10 % {ceiling['within_10pct']:.1f} %. The rest is "
+            "mostly noise of the measurements.",
         ]
     return "\n".join(lines)
 
@@ -203,8 +203,8 @@ ridge and a Gaussian process on one-hot choices; ridge on the principal componen
 devices, a non-negative mix of the source devices, and the product's predictor without any source (`no_transfer`).
 
 The layout of a table (NB201 cell, FBNet, OFA) is recognised by the shape and the values of its choices; the analytic
-costs of the layout's layers are then features. `--space generic` turns that off, and tables of any other layout, such as
-HAT's numeric features, get it always. No test latency is seen in fitting. The designs (feature groups, their prior
+costs of the layout's layers are then features. `--space generic` turns that off, and tables of any other layout, such
+as HAT's numeric features, get it always. No test latency is seen in fitting. The designs (feature groups, their prior
 variances, the degrees of freedom of the noise) were chosen by hand while looking at these same tables, so expect a
 little less on others."""
 
