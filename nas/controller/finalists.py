@@ -29,6 +29,8 @@ class Finalist:
     trained_accuracy: float
     """Fraction of the validation split, in torch."""
     deployed: Deployed
+    epochs: int
+    """Finished epochs: fewer than the recipe's where the time limit ended the training."""
     test_accuracy: float | None
     """Of the deployed file on the test split; None where no deployment was accepted."""
 
@@ -87,7 +89,13 @@ class FinalRound:
         )
         chosen = deployed.chosen
         test = None if chosen is None else deployed_accuracy(chosen, self.data, "test", description.resolution)
-        return Finalist(evaluated=candidate, trained_accuracy=result.accuracy, deployed=deployed, test_accuracy=test)
+        return Finalist(
+            evaluated=candidate,
+            trained_accuracy=result.accuracy,
+            deployed=deployed,
+            epochs=len(result.curve),
+            test_accuracy=test,
+        )
 
     def _upper_bound(self, candidate: Evaluated) -> UpperBound:
         return lambda deployment: self.scorer.predicted(candidate.arch, deployment).upper_ms

@@ -23,7 +23,8 @@ MIN_SHORT_IMAGES = 512
 FINAL_EPOCHS = (5, 40)
 FINALISTS = 2
 STRETCH = 1.5
-"""A candidate may take this much longer than its share; the opponents' share gives way."""
+"""A finalist may take this much longer to train than the best candidates are expected to; then its learning rate has
+come down to zero and it ends, whatever the number of epochs. Otherwise one slow network would eat the budget."""
 DEPLOY_S = 3.5
 """Exporting, quantising, checking and measuring one deployment of one small network."""
 
@@ -64,7 +65,8 @@ def nominal_image_s(costs: Mapping[str, NDArray[np.float64]], threads: int, *, b
 
 def affordable_image_s(available_s: float, train_images: int, deployments: int) -> float:
     """Seconds per image beyond which a finalist cannot be trained for the fewest epochs in `available_s`."""
-    training = max(0.3 * available_s, available_s - DEPLOY_S * deployments)
+    share = max(available_s / FINALISTS, min(available_s, 2 * DEPLOY_S * deployments))
+    training = max(0.4 * share, share - DEPLOY_S * deployments)
     return STRETCH * training / (FINAL_EPOCHS[0] * train_images)
 
 
@@ -91,5 +93,6 @@ def final_recipe(recipe: TrainConfig, epoch_s: float, available_s: float, deploy
     for count in range(FINALISTS, 0, -1):
         epochs = int((available_s / count - DEPLOY_S * deployments) / max(epoch_s, 1e-9))
         if epochs >= 2 * lowest or count == 1:
-            return replace(recipe, epochs=min(highest, max(lowest, epochs))), count
+            epochs = min(highest, max(lowest, epochs))
+            return replace(recipe, epochs=epochs, time_limit_s=STRETCH * epochs * epoch_s), count
     raise AssertionError("unreachable")

@@ -191,6 +191,7 @@ def _winner(o: Outcome, f: Finalist, rank: int, estimates: _Estimates) -> dict[s
         "precision": chosen.deployment.precision,
         "threads": chosen.deployment.threads,
         "resolution": f.deployed.description.resolution,
+        "epochs": f.epochs,
         "predicted_latency_ms": predicted.mean_ms,
         "predicted_std_ms": predicted.std_ms,
         "measured_latency_ms": latencies(measured),
@@ -226,7 +227,7 @@ def _baselines(o: Outcome) -> list[dict[str, Any]]:
             {
                 **_opponent(o, name, "random", f.deployed, f.trained_accuracy, f.test_accuracy),
                 **_costs(o.space, f.evaluated.arch, o.data.num_classes),
-                "note": f"same limit, time, recipe and {o.recipe.epochs} epochs",
+                "note": f"same limit, recipe and time for short trainings; {f.epochs} of {o.recipe.epochs} epochs",
             }
         )
     for b in o.zoo:
