@@ -203,7 +203,9 @@ class _ColumnSet:
             np.zeros(0),
             np.ones(0),
             np.zeros(0, bool),
-            *[np.zeros(0, np.intp)] * 3,
+            np.zeros(0, np.intp),
+            np.zeros(0, np.intp),
+            np.zeros(0, np.intp),
             extra.shape[1],
             tuple(scales),
             tuple(missing),
@@ -269,7 +271,7 @@ def _calibrate(held_out: Sequence[Fold], weights: Floats, accuracy: Floats) -> f
     rank = _LEVEL * (n + 1) - 1.0
     seen = max(float(np.interp(rank, np.arange(n), ratio)), 1e-3)
     # an empirical quantile of few rows is noisy, and the ingredients' own std is near the truth: draw it to one
-    factor = seen ** (n / (n + _CALIBRATION_PRIOR_ROWS))
+    factor = float(seen ** (n / (n + _CALIBRATION_PRIOR_ROWS)))
     if rank > n - 1:  # too few rows to see the quantile at all: widen like a Student interval
         factor *= float(student.ppf(0.5 + _LEVEL / 2, n - 1)) / _Z
     return factor

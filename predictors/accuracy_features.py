@@ -215,7 +215,8 @@ def staged_views(fields: int, *, depth_field: int) -> tuple[FeatureView, ...]:
 def _fixed_one_hot(choices: Choices) -> Floats:
     """One column per decision and value 0 to 7; columns without variation are dropped by whoever standardises."""
     codes = np.asarray(choices)[:, :, None] == np.arange(8)
-    return codes.reshape(len(choices), -1).astype(np.float64)
+    one_hot: Floats = codes.reshape(len(choices), -1).astype(np.float64)
+    return one_hot
 
 
 def chain_views(lengths: tuple[int, ...], *, widths: tuple[float, ...]) -> tuple[FeatureView, ...]:

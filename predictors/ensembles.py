@@ -104,7 +104,8 @@ def stack_weights(predictions: Floats, y: Floats) -> Floats:
     weights = np.zeros(len(kept))
     weights[kept] = nnls(left, right)[0]
     weights[weights < _NEGLIGIBLE * weights.sum()] = 0.0
-    return weights / weights.sum()
+    normalised: Floats = weights / weights.sum()
+    return normalised
 
 
 def mix(mean: Floats, std: Floats, weights: Floats) -> tuple[Floats, Floats]:

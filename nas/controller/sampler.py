@@ -11,12 +11,15 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, TrialState
 
+from nas.errors import UserError
 from predictors.accuracy import AccuracyPredictor
 from search_spaces import Architecture, Choices, StagedSpace
 
 if TYPE_CHECKING:
     from optuna.study import Study
 
+MAX_DRAWS = 40
+"""Rounds of random candidates before giving up on finding feasible ones."""
 PROXIES_ATTR = "proxies"
 """Trial attribute with the zero-cost scores of its network."""
 
@@ -181,21 +184,24 @@ class RandomFeasibleSampler(SpaceSampler):
 
 
 def random_feasible(space: StagedSpace, feasible: Feasible, count: int, rng: np.random.Generator) -> Choices:
-    """`count` random candidates that keep the limits; where hardly any does, the nearest moves from those that do."""
-    found: list[Choices] = []
-    total = 0
-    for _ in range(40):
+    """`count` distinct random candidates that keep the limits, with moves from those found where hardly any does.
+
+    Fewer where no more are found; raises `UserError` where there is none at all.
+    """
+    found = np.zeros((0, len(space.decisions)), dtype=np.int64)
+    for _ in range(MAX_DRAWS):
         batch = space.sample(1024, rng)
-        if total:
-            batch = np.concatenate([batch, space.mutate(np.concatenate(found), rng, 0.1)])
-        kept = batch[feasible(batch)]
-        found.append(kept)
-        total += len(kept)
-        if total >= count:
-            break
-    if not total:
-        raise LookupError("no random candidate keeps the limits")
-    return rng.permutation(np.unique(np.concatenate(found), axis=0))[:count]
+        if len(found):
+            batch = np.concatenate([batch, space.mutate(found, rng, 0.1)])
+        found = np.unique(np.concatenate([found, batch[feasible(batch)]]), axis=0)
+        if len(found) >= count:
+            return rng.permutation(found)[:count]
+    if not len(found):
+        raise UserError(
+            f"none of {1024 * MAX_DRAWS:,} random networks keeps the limits",
+            "loosen the limit or give a longer --budget",
+        )
+    return rng.permutation(found)
 
 
 def untried(space: StagedSpace, choices: Choices, tried: set[str]) -> Choices:

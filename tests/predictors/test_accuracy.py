@@ -87,7 +87,7 @@ def test_a_candidate_does_not_depend_on_its_company() -> None:
 def test_useful_extra_helps_and_useless_extra_does_not_hurt() -> None:
     choices, accuracy = _networks(1060, seed=8)
     rng = np.random.default_rng(8)
-    useful = (accuracy + rng.standard_normal(len(accuracy)))[:, None]
+    useful = (accuracy + 0.3 * rng.standard_normal(len(accuracy)))[:, None]  # tells more than structure can
     useless = rng.standard_normal((len(accuracy), 6))
     train, test = slice(0, 60), slice(60, None)
     tau = {}

@@ -22,7 +22,8 @@ Table = tuple[NDArray[np.float64], NDArray[np.float64]]
 def _table() -> Table:
     """150 cells and their latencies on three made-up devices: costs of operations, 2 % noise."""
     rng = np.random.default_rng(7)
-    cells = np.unique(rng.integers(0, 5, (150, 6)), axis=0).astype(np.float64)
+    # Shuffled: the first rows of a sorted table would not be a random sample of it.
+    cells = rng.permutation(np.unique(rng.integers(0, 5, (150, 6)), axis=0)).astype(np.float64)
     cells[0] = 4.0  # all five operations occur, so that the layout is recognised
     op_costs = np.array([[0.1, 0.2, 1.0, 3.0, 0.5], [0.0, 0.1, 2.0, 2.5, 1.5], [0.3, 0.3, 0.6, 4.0, 0.2]])
     clean = np.stack([3 + costs[cells.astype(int)].sum(1) for costs in op_costs], axis=1)
