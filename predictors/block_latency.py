@@ -4,11 +4,13 @@ An additive model (a non-negative cost for each physical quantity of each layer)
 networks; a Gaussian process on the composition of that sum corrects what is not additive (fusion, caches, padding).
 """
 
+import warnings
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import nnls
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from sklearn.model_selection import KFold
@@ -80,7 +82,10 @@ class _Composite:
         residual = np.log(latency_ms / additive)
         kernel = ConstantKernel(0.01, (1e-5, 1.0)) * RBF(3.0, (0.5, 30.0)) + WhiteKernel(1e-3, (1e-6, 1e-1))
         self._gp = GaussianProcessRegressor(kernel, normalize_y=False, random_state=self.seed)
-        self._gp.fit((features - self._mean) / self._spread, residual)
+        with warnings.catch_warnings():
+            # A length scale or noise at its bound means "no such effect" or "exact": both are fine.
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            self._gp.fit((features - self._mean) / self._spread, residual)
         # Predictive spread at the training points, to tell how much farther away a candidate is.
         self._near = float(np.median(self._gp.predict((features - self._mean) / self._spread, return_std=True)[1]))
         return self

@@ -41,7 +41,7 @@ def synflow(network: nn.Module, images: Tensor, labels: Tensor) -> float:
         for parameter in network.parameters():
             parameter.abs_()
     network(torch.ones_like(images[:1], dtype=torch.float64)).sum().backward()
-    return _log(sum(float((p * p.grad).sum()) for p in network.parameters() if p.grad is not None))
+    return _log(sum(float((p * p.grad).detach().sum()) for p in network.parameters() if p.grad is not None))
 
 
 def naswot(network: nn.Module, images: Tensor, labels: Tensor) -> float:
