@@ -31,7 +31,8 @@ class Evaluated:
     accuracy: float
     """Fraction of the validation split after the short training."""
     seconds: float
-    seconds_per_epoch: float
+    seconds_per_image: float
+    """Of training, validation included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,8 @@ class Arm:
     space: StagedSpace
     data: ImageData
     scorer: LatencyScorer
-    short: ShortTraining
+    short: Callable[[Architecture], ShortTraining]
+    """The short training that a candidate gets."""
     proxies: ProxyScores | None
     storage: Path
 
@@ -104,7 +106,11 @@ class Arm:
                 attributes = trial.user_attrs
                 found.append(
                     Evaluated(
-                        arch, trial.number, trial.values[0], attributes["seconds"], attributes["seconds_per_epoch"]
+                        arch,
+                        trial.number,
+                        trial.values[0],
+                        attributes["seconds"],
+                        attributes["seconds"] / attributes["images"],
                     )
                 )
         return found
@@ -125,15 +131,17 @@ class Arm:
         trial.set_constraint("latency_ms", latency.mean_ms - self.scorer.limit_ms)
         if self.proxies is not None:
             trial.set_user_attr(PROXIES_ATTR, [None if math.isnan(v) else float(v) for v in self.proxies(arch)])
+        short = self.short(arch)
+        images = short.train_images or len(self.data.train)
+        trial.set_user_attr("images", images * short.config.epochs)
         description = NetworkDescription(arch, self.data.num_classes, self.space.resolution(arch))
         try:
-            _, result = trained(description, self.data, self.short)
+            _, result = trained(description, self.data, short)
         except (RuntimeError, MemoryError) as error:  # out of memory, or an operator that torch refuses
             return self._fail(study, trial, f"{type(error).__name__}: {error}")
         if result.stopped == "diverged":
             return self._fail(study, trial, "training diverged")
         trial.set_user_attr("seconds", result.seconds)
-        trial.set_user_attr("seconds_per_epoch", result.seconds / max(1, len(result.curve)))
         trial.set_user_attr("curve", [log.val_accuracy for log in result.curve])
         study.tell(trial, result.accuracy)
         return None

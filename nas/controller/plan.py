@@ -17,7 +17,7 @@ SHORT_SHARE = 0.5
 """Of the search's time: short trainings; the rest trains and deploys the finalists."""
 
 SHORT_TRAININGS = 12
-"""What the short phase should afford, at the cost of a well-known design."""
+"""What the short phase should afford."""
 SHORT_EPOCHS = (2, 4)
 MIN_SHORT_IMAGES = 512
 FINAL_EPOCHS = (5, 40)
@@ -70,14 +70,13 @@ def affordable_image_s(available_s: float, train_images: int, deployments: int) 
     return STRETCH * training / (FINAL_EPOCHS[0] * train_images)
 
 
-def short_training(
-    recipe: TrainConfig, train_images: int, image_s: float, available_s: float, wanted: int = SHORT_TRAININGS
-) -> ShortTraining:
-    """The recipe for comparing candidates: as many epochs and images as `wanted` trainings leave time for.
+def short_training(recipe: TrainConfig, train_images: int, image_s: float, seconds: float) -> ShortTraining:
+    """The recipe for comparing candidates: as many epochs and images as fit into `seconds`.
 
-    `image_s` is the training time per image of a typical candidate.
+    `image_s` is the candidate's nominal training time per image, so that all candidates get the same time: what counts
+    in the end is the accuracy a network reaches within the budget, and a slow one reaches it later.
     """
-    passes = available_s / wanted / image_s
+    passes = seconds / image_s
     lowest, highest = SHORT_EPOCHS
     epochs = int(min(highest, max(lowest, passes // train_images)))
     images = min(train_images, max(MIN_SHORT_IMAGES, int(passes / epochs)))

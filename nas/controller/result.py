@@ -19,7 +19,6 @@ from nas.controller.run_folder import RunFolder
 from nas.controller.scoring import LatencyScorer
 from nas.controller.target_model import TargetModel
 from nas.data import ImageData
-from nas.evaluation.short_training import ShortTraining
 from nas.export.deploy import Deployed
 from nas.measure.measurement import Measurement
 from nas.training.config import TrainConfig
@@ -50,7 +49,8 @@ class Outcome:
     target: TargetModel
     ranges: tuple[DeploymentRange, ...]
     scorer: LatencyScorer
-    short: ShortTraining
+    short_s: float
+    """Nominal seconds of a short training."""
     recipe: TrainConfig
     evaluated: tuple[Evaluated, ...]
     failed: tuple[Failed, ...]
@@ -88,8 +88,7 @@ def result_document(o: Outcome) -> dict[str, Any]:
             "test": len(o.data.test),
         },
         "recipe": {
-            "short_epochs": o.short.config.epochs,
-            "short_images": o.short.train_images or len(o.data.train),
+            "short_s": o.short_s,
             "final_epochs": o.recipe.epochs,
             "precision": o.recipe.precision,
         },

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from nas.controller.feasibility import DeploymentRange, latency_ranges, require_
 from nas.controller.finalists import Finalist, FinalRound, move_files, ranked
 from nas.controller.plan import (
     FINALISTS,
+    SHORT_TRAININGS,
     Schedule,
     affordable_image_s,
     final_recipe,
@@ -41,7 +42,7 @@ from nas.measure.host import usable_threads
 from nas.progress import Progress, SilentProgress
 from nas.targets.registry import load_target
 from nas.training.config import TrainConfig
-from search_spaces import Choices, StagedSpace, load_search_space
+from search_spaces import Architecture, Choices, StagedSpace, load_search_space
 
 SEARCH_STUDY, RANDOM_STUDY = "search", "random"
 CHEAPEST_SHARE = 0.05
@@ -124,6 +125,7 @@ class _Search:
         self.notes: list[str] = []
         self.failed: list[Failed] = []
         self.short_seconds = 0.0
+        self.short_limit_s = 0.0
         self.finalists = FINALISTS
 
     def run(self) -> SearchResult:
@@ -137,7 +139,7 @@ class _Search:
                 storage=self.folder.study,
             )  # fmt: skip
         evaluated = self._evaluate(arm, marks)
-        final = self._final_round(recipe, evaluated, marks, short)
+        final = self._final_round(recipe, evaluated, marks)
         finalists = self._finals(final, best_first(evaluated, lambda e: e.accuracy), "finalists")
         winners = ranked(finalists)[: self.config.top]
         if not winners:
@@ -162,11 +164,17 @@ class _Search:
         precision = choose_precision(typical.build(), typical.resolution, recipe.batch_size)
         return replace(recipe, precision=precision)
 
-    def _short_recipe(self, recipe: TrainConfig) -> ShortTraining:
-        """From the budget and the data alone, so that it is the same in every repetition."""
+    def _short_recipe(self, recipe: TrainConfig) -> Callable[[Architecture], ShortTraining]:
+        """From the budget, the data and the candidate alone, so that it is the same in every repetition."""
         marks = schedule(0.0, self.budget.seconds, baselines=self.config.baselines)
-        typical = float(np.median(self._image_s(self.space.choices(list(self.space.anchors)), recipe)))
-        return short_training(recipe, len(self.data.train), typical, marks.search_short_until_s)
+        seconds = marks.search_short_until_s / SHORT_TRAININGS
+
+        def short(arch: Architecture) -> ShortTraining:
+            image_s = float(self._image_s(self.space.choices([arch]), recipe)[0])
+            return short_training(recipe, len(self.data.train), image_s, seconds)
+
+        self.short_limit_s = seconds
+        return short
 
     def _limit_training_cost(self, recipe: TrainConfig) -> None:
         """Leave out candidates whose training would not fit the budget, but never the cheapest ones."""
@@ -202,13 +210,10 @@ class _Search:
         self.short_seconds = self.budget.elapsed_s - began
         return evaluated
 
-    def _final_round(
-        self, recipe: TrainConfig, evaluated: Sequence[Evaluated], marks: Schedule, short: ShortTraining
-    ) -> FinalRound:
+    def _final_round(self, recipe: TrainConfig, evaluated: Sequence[Evaluated], marks: Schedule) -> FinalRound:
         """Fix the full recipe by what training the leaders really took."""
         leaders = best_first(evaluated, lambda e: e.accuracy)[:FINALISTS]
-        share = (short.train_images or len(self.data.train)) / len(self.data.train)
-        epoch_s = float(np.mean([e.seconds_per_epoch for e in leaders])) / share
+        epoch_s = float(np.mean([e.seconds_per_image for e in leaders])) * len(self.data.train)
         deployments = self.target.model.deployments
         available = marks.search_until_s - self.budget.elapsed_s
         final, self.finalists = final_recipe(recipe, epoch_s, available, len(deployments))
@@ -288,7 +293,7 @@ class _Search:
             target=self.target,
             ranges=self.ranges,
             scorer=self.scorer,
-            short=arm.short,
+            short_s=self.short_limit_s,
             recipe=recipe,
             evaluated=tuple(evaluated),
             failed=tuple(self.failed),

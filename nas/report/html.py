@@ -121,8 +121,7 @@ the deployed file on the validation images at its {latency}{_full(document)}. Th
 
 
 def _short(document: Document) -> str:
-    recipe = document["recipe"]
-    return f" ({recipe['short_epochs']} epochs on {recipe['short_images']:,} images)"
+    return f" of about {document['recipe']['short_s']:.0f} s"
 
 
 def _full(document: Document) -> str:

@@ -137,9 +137,11 @@ def test_the_search_leaves_as_much_time_for_its_random_baseline() -> None:
 
 def test_recipes_follow_the_time() -> None:
     recipe = TrainConfig()
-    rich, poor = (short_training(recipe, 10_000, 1e-3, seconds) for seconds in (2000.0, 60.0))
+    rich, poor = (short_training(recipe, 10_000, 1e-3, seconds) for seconds in (160.0, 5.0))
     assert (rich.config.epochs, rich.train_images) == (4, None)
     assert (poor.config.epochs, poor.train_images) == (2, 2500)
+    slow = short_training(recipe, 10_000, 2e-3, 5.0)
+    assert slow.train_images == 1250, "a network that trains half as fast sees half as much in the same time"
     long, two = final_recipe(recipe, 10.0, 1000.0, 5)
     short, one = final_recipe(recipe, 10.0, 100.0, 5)
     assert (two, one) == (2, 1)
