@@ -131,6 +131,8 @@ def candidate_rows(o: Outcome) -> list[dict[str, Any]]:
         finalist_accuracy = trained.get(e.arch.key, math.nan)
         row |= {
             "trial": e.trial,
+            "accuracy_estimate": e.accuracy,  # what was seen is the best estimate of itself
+            "accuracy_std": 0.0,
             "accuracy_short": e.accuracy,
             "accuracy_trained": finalist_accuracy,
             "state": "evaluated",

@@ -225,14 +225,14 @@ def _agreement(document: Document) -> str:
     rows = [
         (
             row["deployment"],
-            str(row["n_networks"]),
+            f"{row['n_networks']} / {row['n_heldout']}",
             percent(row["mape"]),
             percent(row["within_10pct"]),
             _signed_percent(row["corrected_by"]),
         )
         for row in document["predictor"]
     ]
-    headings = ("deployment", "networks held out", "mean error", "within 10 %", "corrected for today by")
+    headings = ("deployment", "measured / held out", "mean error", "within 10 %", "corrected for today by")
     parts = ["<h2>How far to trust the predictions</h2>"]
     if rows:
         parts.append(_table(headings, rows, numeric=(1, 2, 3, 4)))
