@@ -62,7 +62,8 @@ def document(**changes: Any) -> dict[str, Any]:
             {"deployment": "openvino-int8", "min_ms": 0.31, "median_ms": 2.5, "max_ms": 31.0, "satisfiable": True},
             {"deployment": "onnxruntime-fp32", "min_ms": 0.8, "median_ms": 9.1, "max_ms": 122.0, "satisfiable": True},
         ],
-        "predictor": [{"deployment": "openvino-int8", "mape": 0.04, "within_10pct": 0.93, "n_networks": 60, "n_heldout": 15,
+        "predictor": [{"deployment": "openvino-int8", "mape": 0.04, "within_10pct": 0.93, "n_networks": 60,
+                       "n_heldout": 15,
                        "corrected_by": 1.02}],
         "best": [winner()],
         "baselines": [
