@@ -56,13 +56,18 @@ def test_search_from_data_to_files(cache: Path, tmp_path: Path) -> None:
     assert other.returncode == 1
     assert "another configuration" in other.stderr
 
-    first = keys(out)
-    repeated = nas(*[a if a != str(out) else str(tmp_path / "again") for a in line], "--no-baselines")
-    assert repeated.returncode == 0, repeated.stderr
-    second = keys(tmp_path / "again")
-    shared = min(len(first), len(second))
-    assert shared >= 3
-    assert first[:shared] == second[:shared], "the same seed proposes the same candidates"
+
+@pytest.mark.slow
+def test_the_same_seed_proposes_the_same_candidates_in_fresh_processes(cache: Path, tmp_path: Path) -> None:
+    line = ["search", "--target", "fake", "--latency-ms", "200", "--budget", "40s", "--no-baselines", "--seed", "3"]
+    proposed = []
+    for name in ("first", "second"):
+        done = nas(*line, "--out", str(tmp_path / name))
+        assert done.returncode == 0, done.stderr
+        proposed.append(keys(tmp_path / name))
+    shared = min(map(len, proposed))
+    assert shared >= 2
+    assert proposed[0][:shared] == proposed[1][:shared]
 
 
 def keys(run: Path) -> list[str]:
