@@ -140,7 +140,8 @@ class _Search:
             )  # fmt: skip
         evaluated = self._evaluate(arm, marks)
         final = self._final_round(recipe, evaluated, marks)
-        finalists = self._finals(final, best_first(evaluated, lambda e: e.accuracy), "finalists")
+        with self.budget.stage("final_training"):
+            finalists = self._finals(final, best_first(evaluated, lambda e: e.accuracy), "finalists")
         winners = ranked(finalists)[: self.config.top]
         if not winners:
             raise limit_missed(finalists, self.config.latency_ms)
@@ -230,7 +231,7 @@ class _Search:
 
     def _finals(self, final: FinalRound, candidates: Sequence[Evaluated], name: str) -> list[Finalist]:
         found: list[Finalist] = []
-        with self.budget.stage("final_training"), self.progress.stage(name, total=self.finalists) as bar:
+        with self.progress.stage(name, total=self.finalists) as bar:
             for candidate in final.admissible(candidates, self.finalists):
                 work = self.folder.work(f"{name}-{candidate.trial}")
                 found.append(final.train_and_deploy(candidate, work, bar))
