@@ -79,7 +79,8 @@ def check_document(document: dict[str, Any], out: Path) -> None:
     """What issue and README promise of every result."""
     for name in ("target", "limit_ms", "feasible", "space", "space_size", "candidates_scored", "candidates_evaluated"):
         assert document[name] is not None
-    assert document["space_size"] == load_search_space("mixed").size
+    searched = load_search_space("mixed").restrict("resolution", document["resolutions"])
+    assert document["space_size"] == searched.size
     best = document["best"][0]
     assert best["within_limit"]
     assert load_search_space("mixed").from_json(best["architecture"]).key == best["key"]
