@@ -14,6 +14,7 @@ COMMANDS: Mapping[str, str] = {
     "latency": "experiments.tabular_latency",
     "transfer": "experiments.tabular_transfer",
     "accuracy": "experiments.tabular_accuracy",
+    "search": "experiments.tabular_search",
 }
 """Command to the module whose `command` it is; a module is imported when its command is asked for."""
 

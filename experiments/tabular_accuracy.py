@@ -8,6 +8,7 @@ import argparse
 import json
 import sys
 import time
+import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -18,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from predictors.accuracy import AccuracyPredictor
-from predictors.accuracy_features import NB201_VIEWS, FeatureView, chain_views, nb201_params, staged_views
+from predictors.accuracy_features import NB201_VIEWS, FeatureView, chain_views, staged_views
+from predictors.cells import conv_weights
 from predictors.target_scale import NormalScores
 from search_spaces.errors import UnknownNameError, UserError
 
@@ -56,6 +58,19 @@ class Scores:
     top1pct_overlap: float  # share of the true best 1 % that is in the predicted best 1 %
     regret_of_best: float  # best accuracy among the test rows minus that of the network predicted best
     coverage_90: float  # share of test rows inside mean +- 1.645 std
+
+
+@dataclass(frozen=True, slots=True)
+class SplitResult:
+    """One random split: the product's predictor, the baselines from the same rows, and the predictor's price."""
+
+    seed: int
+    test_rows: int
+    predictor: Scores
+    baselines: dict[str, Scores]
+    weights: dict[str, float]
+    fit_cpu_s: float
+    candidates_per_cpu_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,53 +139,71 @@ def score(mean: Floats, std: Floats | None, accuracy: Floats) -> Scores:
     )
 
 
+def judge_split(table: Table, space: str, n: int, seed: int, *, fast: bool = False) -> SplitResult:
+    """Fit on `n` rows drawn with `seed` and score on the others (at most 5,000 of them)."""
+    if n >= len(table.accuracy):
+        raise UserError(f"--n {n} leaves no test rows of {len(table.accuracy)}", "choose a smaller --n")
+    order = np.random.default_rng(seed).permutation(len(table.accuracy))
+    train, test = order[:n], order[n:][:_MAX_TEST_ROWS]
+    start = time.process_time()
+    predictor = AccuracyPredictor(features=SPACES[space].views if space in SPACES else None, seed=seed, fast=fast)
+    predictor.fit(table.choices[train], table.accuracy[train], _rows(table.extra, train))
+    fit_cpu_s = time.process_time() - start
+    predicted = predictor.predict(table.choices[test], _rows(table.extra, test))
+    guesses = _baselines(table, space, train, test, seed)
+    return SplitResult(
+        seed=seed,
+        test_rows=len(test),
+        predictor=score(predicted.mean, predicted.std, table.accuracy[test]),
+        baselines={name: score(guess, None, table.accuracy[test]) for name, guess in guesses.items()},
+        weights=predictor.weights,
+        fit_cpu_s=fit_cpu_s,
+        candidates_per_cpu_s=_candidates_per_s(predictor, table, seed),
+    )
+
+
 def _report(args: argparse.Namespace) -> dict[str, object]:
     table = load_table(args.choices, args.y, args.extra, args.rows)
-    if args.n >= len(table.accuracy):
-        raise UserError(f"--n {args.n} leaves no test rows of {len(table.accuracy)}", "choose a smaller --n")
     if args.seeds < 1:
         raise UserError(f"--seeds {args.seeds} is no positive number", "give at least 1")
-    space = _space_name(args.space, table.choices)
-    views = SPACES[space].views if space in SPACES else None
-    results: dict[str, list[Scores]] = {}
-    fit_s, rates, weights, test_rows = [], [], [], 0
-    for seed in range(args.first_seed, args.first_seed + args.seeds):
-        order = np.random.default_rng(seed).permutation(len(table.accuracy))
-        train, test = order[: args.n], order[args.n :][:_MAX_TEST_ROWS]
-        test_rows = len(test)
-        start = time.process_time()
-        predictor = AccuracyPredictor(features=views, seed=seed, fast=args.fast)
-        predictor.fit(table.choices[train], table.accuracy[train], _rows(table.extra, train))
-        fit_s.append(time.process_time() - start)
-        predicted = predictor.predict(table.choices[test], _rows(table.extra, test))
-        results.setdefault("predictor", []).append(score(predicted.mean, predicted.std, table.accuracy[test]))
-        for name, guess in _baselines(table, space, train, test, seed).items():
-            results.setdefault(name, []).append(score(guess, None, table.accuracy[test]))
-        rates.append(_candidates_per_s(predictor, table, seed))
-        weights.append(predictor.weights)
-    own = [asdict(one) for one in results.pop("predictor")]
+    space = space_name(args.space, table.choices)
+    seeds = list(range(args.first_seed, args.first_seed + args.seeds))
+    splits = [judge_split(table, space, args.n, seed, fast=args.fast) for seed in seeds]
+    own = [asdict(split.predictor) for split in splits]
     return {
         "space": space,
         "rows": len(table.accuracy),
         "n": args.n,
-        "seeds": list(range(args.first_seed, args.first_seed + args.seeds)),
-        "test_rows": test_rows,
-        **{f.name: float(np.mean([one[f.name] for one in own])) for f in fields(Scores)},
+        "seeds": seeds,
+        "test_rows": splits[0].test_rows,
+        **_means([split.predictor for split in splits]),
         "kendall_std": float(np.std([one["kendall"] for one in own])),
         "baselines": {
-            name: {f.name: float(np.mean([getattr(one, f.name) for one in many])) for f in fields(Scores)[:-1]}
-            for name, many in results.items()
+            name: {
+                f.name: float(np.mean([getattr(s.baselines[name], f.name) for s in splits]))
+                for f in fields(Scores)[:-1]
+            }
+            for name in splits[0].baselines
         },
         "per_seed": own,
-        "weights": {name: float(np.mean([one.get(name, 0.0) for one in weights])) for name in weights[0]},
-        "fit_cpu_s": float(np.mean(fit_s)),
-        "candidates_per_cpu_s": float(np.median(rates)),
+        "weights": {
+            name: float(np.mean([split.weights.get(name, 0.0) for split in splits])) for name in splits[0].weights
+        },
+        "fit_cpu_s": float(np.mean([split.fit_cpu_s for split in splits])),
+        "candidates_per_cpu_s": float(np.median([split.candidates_per_cpu_s for split in splits])),
     }
+
+
+def _means(scores: Sequence[Scores]) -> dict[str, float]:
+    """Mean of each figure that the scores have."""
+    named = {f.name: float(np.mean([getattr(one, f.name) for one in scores])) for f in fields(Scores)}
+    return {name: value for name, value in named.items() if np.isfinite(value)}
 
 
 def _baselines(table: Table, space: str, train: Ints, test: Ints, seed: int) -> dict[str, Floats]:
     """Predictions (m,) of what any predictor must beat, from the same rows and columns."""
     from sklearn.ensemble import HistGradientBoostingRegressor
+    from sklearn.exceptions import ConvergenceWarning
     from sklearn.gaussian_process import GaussianProcessRegressor
     from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
@@ -178,7 +211,7 @@ def _baselines(table: Table, space: str, train: Ints, test: Ints, seed: int) -> 
     found = {name: cost[test] for name, cost in table.costs.items()}
     if space == "nb201" and "params" not in found:
         # channels double where the side halves: in this skeleton MACs rank cells as parameters do
-        found["params (= macs)"] = nb201_params(table.choices[test])
+        found["params (= macs)"] = conv_weights(table.choices[test])
     codes = np.column_stack([c[:, None] == np.unique(c) for c in table.choices.T]).astype(np.float64)
     plain = table.choices.astype(np.float64)
     if table.extra is not None:
@@ -193,7 +226,9 @@ def _baselines(table: Table, space: str, train: Ints, test: Ints, seed: int) -> 
         sign = np.sign(np.corrcoef(filled[train, best], target)[0, 1]) if fits[best] else 1.0
         found["best extra column alone"] = sign * filled[test, best]
     kernel = ConstantKernel() * RBF(np.sqrt(codes.shape[1])) + WhiteKernel(0.1)
-    gp = GaussianProcessRegressor(kernel, random_state=seed).fit(codes[train], target)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # a bound reached is an answer for a baseline
+        gp = GaussianProcessRegressor(kernel, random_state=seed).fit(codes[train], target)
     found["gp on one-hot ranks"] = gp.predict(codes[test])
     boosting = HistGradientBoostingRegressor(min_samples_leaf=min(20, max(2, len(train) // 10)), random_state=seed)
     found["histogram boosting"] = boosting.fit(plain[train], target).predict(plain[test])
@@ -216,7 +251,7 @@ def _candidates_per_s(predictor: AccuracyPredictor, table: Table, seed: int) -> 
     return _SPEED_CANDIDATES / (time.process_time() - start)
 
 
-def _space_name(asked: str, choices: Ints) -> str:
+def space_name(asked: str, choices: Ints) -> str:
     """The named space, or the known one whose number of decisions and largest id agree."""
     if asked in SPACES:
         if choices.shape[1] != SPACES[asked].decisions or choices.min() < 0 or choices.max() > SPACES[asked].largest_id:

@@ -13,14 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from predictors.cells import PATHS, along_paths, conv_weights, live_paths, prune
+from search_spaces.nb201 import CONV1, CONV3, EDGES, NONE, OPERATIONS, POOL, SKIP
+
 Floats = NDArray[np.float64]
 Choices = NDArray[np.integer]
 FeatureView = Callable[[NDArray[Any]], Floats]
 
-NB201_OPS = ("none", "skip", "conv1x1", "conv3x3", "avgpool3x3")
-NB201_EDGES = ((0, 1), (0, 2), (1, 2), (0, 3), (1, 3), (2, 3))
-NB201_PATHS = ((3,), (0, 4), (1, 5), (0, 2, 5))  # from the input (node 0) to the output (node 3), as edge numbers
-_NONE, _SKIP, _CONV1, _CONV3, _POOL = range(len(NB201_OPS))
 _POOL_KEEPS = 0.4  # share of a white signal's variance that a 3x3 average leaves, borders and correlation included
 
 
@@ -46,49 +45,29 @@ def nb201_words(choices: Choices) -> Floats:
 NB201_VIEWS: tuple[FeatureView, ...] = (nb201_summary, nb201_words)
 
 
-def nb201_prune(ops: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The same cells (n, 6) with `none` on every edge that lies on no path from the input to the output."""
-    live = np.zeros(ops.shape, dtype=bool)
-    for path in map(list, NB201_PATHS):
-        live[:, path] |= (ops[:, path] != _NONE).all(1)[:, None]
-    return np.where(live, ops, _NONE)
-
-
-def nb201_params(choices: Choices) -> Floats:
-    """Weights of the cell's convolutions in units of channels squared: 1 per 1x1 and 9 per 3x3, dead edges included."""
-    return np.asarray((choices == _CONV1).sum(1) + 9.0 * (choices == _CONV3).sum(1), dtype=np.float64)
-
-
 def _nb201_index(choices: Choices) -> NDArray[np.int64]:
     choices = np.asarray(choices)
-    if choices.ndim != 2 or choices.shape[1] != len(NB201_EDGES):
-        raise ValueError(
-            f"a NAS-Bench-201 cell has {len(NB201_EDGES)} operations, got choices of shape {choices.shape}"
-        )
-    if choices.size and (choices.min() < 0 or choices.max() >= len(NB201_OPS)):
-        raise ValueError(f"operation ids are 0 to {len(NB201_OPS) - 1}, got {choices.min()} to {choices.max()}")
-    return choices.astype(np.int64) @ (len(NB201_OPS) ** np.arange(len(NB201_EDGES), dtype=np.int64)[::-1])
+    if choices.ndim != 2 or choices.shape[1] != len(EDGES):
+        raise ValueError(f"a NAS-Bench-201 cell has {len(EDGES)} operations, got choices of shape {choices.shape}")
+    if choices.size and (choices.min() < 0 or choices.max() >= len(OPERATIONS)):
+        raise ValueError(f"operation ids are 0 to {len(OPERATIONS) - 1}, got {choices.min()} to {choices.max()}")
+    return choices.astype(np.int64) @ (len(OPERATIONS) ** np.arange(len(EDGES), dtype=np.int64)[::-1])
 
 
 @cache
 def _nb201_table() -> tuple[Floats, Floats]:
     """Both views of all 15,625 cells: a look-up is what makes a million candidates a matter of a second."""
-    cells = np.array(list(product(range(len(NB201_OPS)), repeat=len(NB201_EDGES))), dtype=np.int64)
-    live = nb201_prune(cells)
+    cells = np.array(list(product(range(len(OPERATIONS)), repeat=len(EDGES))), dtype=np.int64)
+    live = prune(cells)
     return np.column_stack([_path_summary(cells, live), _signal_shares(live)]), _words(live)
 
 
-def _along_paths(marks: NDArray[np.generic]) -> NDArray[np.float64]:
-    """Sum of a per-edge quantity (n, 6) along each of the four paths, (n, 4)."""
-    return np.stack([marks[:, list(path)].astype(np.float64).sum(1) for path in NB201_PATHS], axis=1)
-
-
 def _path_summary(cells: NDArray[np.int64], live: NDArray[np.int64]) -> Floats:
-    alive = np.stack([(live[:, list(path)] != _NONE).all(1) for path in NB201_PATHS], axis=1)
-    is_conv = (live == _CONV1) | (live == _CONV3)
-    convs, convs3, pools = _along_paths(is_conv), _along_paths(live == _CONV3), _along_paths(live == _POOL)
-    count = {op: (live == op).sum(1) for op in range(len(NB201_OPS))}
-    params = nb201_params(live)
+    alive = live_paths(live)
+    is_conv = (live == CONV1) | (live == CONV3)
+    convs, convs3, pools = along_paths(is_conv), along_paths(live == CONV3), along_paths(live == POOL)
+    count = {op: (live == op).sum(1) for op in range(len(OPERATIONS))}
+    params = conv_weights(live)
     steps = convs + pools
 
     def longest(values: Floats, where: NDArray[np.bool_] = alive) -> Floats:
@@ -98,14 +77,14 @@ def _path_summary(cells: NDArray[np.int64], live: NDArray[np.int64]) -> Floats:
         return np.asarray(np.where(alive, values, 4.0).min(1), dtype=np.float64)
 
     columns = {
-        "skips": count[_SKIP],
-        "conv1x1s": count[_CONV1],
-        "conv3x3s": count[_CONV3],
-        "pools": count[_POOL],
+        "skips": count[SKIP],
+        "conv1x1s": count[CONV1],
+        "conv3x3s": count[CONV3],
+        "pools": count[POOL],
         "convs": is_conv.sum(1),
         "params": params,
         "log_params": np.log1p(params),
-        "log_params_with_dead_edges": np.log1p(nb201_params(cells)),
+        "log_params_with_dead_edges": np.log1p(conv_weights(cells)),
         "paths": alive.sum(1),
         "most_convs": longest(convs),
         "fewest_convs": shortest(convs),
@@ -138,18 +117,18 @@ def _signal_shares(live: NDArray[np.int64]) -> Floats:
     untouched = [np.ones(n)]
     for node in range(1, 4):
         total, passed_total, untouched_total = np.zeros(n), np.zeros((n, 3)), np.zeros(n)
-        for edge, (source, target) in enumerate(NB201_EDGES):
+        for edge, (source, target) in enumerate(EDGES):
             if target != node:
                 continue
             op = live[:, edge]
-            is_conv = (op == _CONV1) | (op == _CONV3)
+            is_conv = (op == CONV1) | (op == CONV3)
             arriving = variance[source]
             leaving = np.select(
-                [op == _SKIP, is_conv, op == _POOL],
+                [op == SKIP, is_conv, op == POOL],
                 [arriving, (arriving > 0).astype(np.float64), _POOL_KEEPS * arriving],
                 0.0,
             )
-            step = np.column_stack([op == _CONV1, op == _CONV3, op == _POOL])
+            step = np.column_stack([op == CONV1, op == CONV3, op == POOL])
             total += leaving
             passed_total += leaving[:, None] * (passed[source] + step)
             untouched_total += leaving * np.where(is_conv, 0.0, untouched[source])
@@ -161,16 +140,16 @@ def _signal_shares(live: NDArray[np.int64]) -> Floats:
 
 
 def _words(live: NDArray[np.int64]) -> Floats:
-    letters = (_CONV1, _CONV3, _POOL)
+    letters = (CONV1, CONV3, POOL)
     words = [word for length in range(4) for word in product(letters, repeat=length)]
-    columns = [(live == op).astype(np.float64) for op in range(len(NB201_OPS))]
+    columns = [(live == op).astype(np.float64) for op in range(len(OPERATIONS))]
     counts = np.zeros((len(live), len(words)))
     number = {word: at for at, word in enumerate(words)}
     for row, cell in enumerate(live.tolist()):
-        for path in NB201_PATHS:
+        for path in PATHS:
             ops = [cell[edge] for edge in path]
-            if _NONE not in ops:
-                counts[row, number[tuple(op for op in ops if op != _SKIP)]] += 1
+            if NONE not in ops:
+                counts[row, number[tuple(op for op in ops if op != SKIP)]] += 1
     return np.column_stack([*columns, counts])
 
 

@@ -7,7 +7,7 @@ the square root of the number of columns, which keeps the model sane when there 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self, TypeVar
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ Floats = NDArray[np.float64]
 
 _JITTER = 1e-6
 _MAX_ROWS_TUNING = 250  # marginal likelihood costs n^3 per step; more rows hardly move its maximum
+_CACHED_ENTRIES = 1 << 16  # of a kernel matrix worked on at once: three such arrays of float32 stay in a core's cache
 _MAX_ROWS_VARIANCE = 96  # the variance of a candidate costs m^2, its mean only n
 
 
@@ -42,17 +43,14 @@ class _Kernel:
         return x * self.inverse_scale
 
 
-Real = TypeVar("Real", np.float32, np.float64)
-
-
-def _sq_distances(a: NDArray[Real], b: NDArray[Real]) -> NDArray[Real]:
+def _sq_distances(a: Floats, b: Floats) -> Floats:
     squares = (-2.0 * a) @ b.T
     squares += np.einsum("id,id->i", a, a)[:, None]
     squares += np.einsum("id,id->i", b, b)
     return np.maximum(squares, 0.0, out=squares)
 
 
-def _matern52(squares: NDArray[Real], variance: Real) -> tuple[NDArray[Real], NDArray[Real]]:
+def _matern52(squares: Floats, variance: float) -> tuple[Floats, Floats]:
     """The kernel and sqrt(5) times its distance, both (n, m); overwrites `squares`."""
     squares *= 5.0
     squares += 1e-12
@@ -64,6 +62,31 @@ def _matern52(squares: NDArray[Real], variance: Real) -> tuple[NDArray[Real], ND
     k *= squares
     k *= variance
     return k, r
+
+
+def _lifted(a: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Rows (n, d + 2) whose product with `_lifted_known` of others is five times their squared distance."""
+    ones = np.ones((len(a), 1), dtype=np.float32)
+    return np.concatenate([a, np.einsum("id,id->i", a, a)[:, None], ones], axis=1)
+
+
+def _lifted_known(b: Floats) -> NDArray[np.float32]:
+    """Columns (d + 2, m): the other half of `_lifted`."""
+    squares = np.einsum("id,id->i", b, b)
+    return np.vstack([-10.0 * b.T, np.full(len(b), 5.0), 5.0 * squares]).astype(np.float32)
+
+
+def _fast_matern52(squares: NDArray[np.float32], log_variance: float) -> NDArray[np.float32]:
+    """The kernel from five times the squared distances, in few passes; overwrites `squares`."""
+    np.maximum(squares, np.float32(1e-12), out=squares)
+    r = np.sqrt(squares)
+    squares *= np.float32(1.0 / 3.0)
+    squares += r
+    squares += np.float32(1.0)
+    np.subtract(np.float32(log_variance), r, out=r)
+    np.exp(r, out=r)
+    squares *= r
+    return squares
 
 
 def _take(x: NDArray[np.float32], columns: NDArray[np.intp]) -> NDArray[np.float32]:
@@ -111,8 +134,8 @@ class AdditiveGP:
     def _prepare(self, x: Floats, alpha: Floats) -> None:
         order = np.random.default_rng(self._seed).permutation(len(x))  # the first rows carry the variance
         keep = order[:_MAX_ROWS_VARIANCE]
-        self._x = [
-            kernel.scaled(x[order][:, term.columns]).astype(np.float32)
+        self._known = [
+            _lifted_known(kernel.scaled(x[order][:, term.columns]))
             for kernel, term in zip(self._kernels, self._terms, strict=True)
         ]
         self._alpha = alpha[order].astype(np.float32)
@@ -125,16 +148,19 @@ class AdditiveGP:
         """Covariances (n, training rows) of candidates and training rows, in single precision for speed."""
         total = np.zeros((len(x), len(self._alpha)), dtype=np.float32)
         narrow = x.astype(np.float32)
-        for kernel, term, known in zip(self._kernels, self._terms, self._x, strict=True):
-            scaled = _take(narrow, term.columns) * kernel.inverse_scale.astype(np.float32)
-            total += _matern52(_sq_distances(scaled, known), np.float32(np.exp(kernel.log_variance)))[0]
+        step = max(32, _CACHED_ENTRIES // len(self._alpha))
+        for kernel, term, known in zip(self._kernels, self._terms, self._known, strict=True):
+            seen = _lifted(_take(narrow, term.columns) * kernel.inverse_scale.astype(np.float32))
+            for start in range(0, len(x), step):
+                part = slice(start, start + step)
+                total[part] += _fast_matern52(seen[part] @ known, kernel.log_variance)
         return total
 
     def _covariance(self, x: Floats) -> Floats:
         total = np.zeros((len(x), len(x)))
         for kernel, term in zip(self._kernels, self._terms, strict=True):
             a = kernel.scaled(x[:, term.columns])
-            total += _matern52(_sq_distances(a, a), np.float64(np.exp(kernel.log_variance)))[0]
+            total += _matern52(_sq_distances(a, a), float(np.exp(kernel.log_variance)))[0]
         return total
 
     def _unpack(self, theta: Floats) -> tuple[float, list[_Kernel]]:
@@ -167,10 +193,12 @@ class AdditiveGP:
         covariance = (noise + _JITTER) * np.eye(len(y))
         for kernel, view in zip(kernels, views, strict=True):
             scaled = kernel.scaled(view)
-            variance = np.float64(np.exp(kernel.log_variance))
+            variance = float(np.exp(kernel.log_variance))
             k, r = _matern52(_sq_distances(scaled, scaled), variance)
             parts.append((scaled, k, variance * (5.0 / 3.0) * (1.0 + r) * np.exp(-r)))
             covariance += k
+        if not np.isfinite(covariance).all():  # a step of the optimiser beyond what floats hold
+            return 1e10, np.zeros_like(theta)
         try:
             factor = cho_factor(covariance, lower=True)
         except LinAlgError:

@@ -18,7 +18,7 @@ _PER_CLASS = ("calls", "macs", "tile_macs", "row_macs", "moved", "weights")
 _ELEMENTWISE = ("add_calls", "added", "gated", "hardswish", "pooled")
 
 COLUMNS = tuple(f"{c}.{name}" for c in CLASSES for name in _PER_CLASS) + _ELEMENTWISE
-"""Names of the columns of `network_columns`."""
+"""Names of the columns of `block_columns`."""
 
 TILE = 64
 """Channels of a matrix tile row in int8 on AMX; narrower layers waste the rest (Intel SDM, chapter 18)."""
@@ -26,25 +26,45 @@ LANES = 16
 """fp32 values of one AVX-512 register."""
 
 
-def network_columns(slots: BlockSlots) -> NDArray[np.float64]:
-    """Sums (n, len(COLUMNS)) over all layers of each network.
+def block_columns(slots: BlockSlots) -> NDArray[np.float64]:
+    """Physical quantities (n, slots, len(COLUMNS)) of each block, occurring once.
 
     Per class of layers: number of calls, MACs, MACs with channels padded to `TILE`, MACs with channels padded to
     `LANES` and map rows padded to 16 pixels, elements read and written, weights. Then the element-wise work that lies
     between the layers: residual additions, gates of squeeze-and-excitation, hard-swish and pooling.
     """
-    n, per_class = len(slots.kind), len(_PER_CLASS)
-    network = np.broadcast_to(np.arange(n)[:, None], slots.kind.shape)
-    sums = np.zeros((per_class, n * len(CLASSES)))
+    shape, per_class = slots.kind.shape, len(_PER_CLASS)
+    block = np.arange(slots.kind.size).reshape(shape)
+    sums = np.zeros((per_class, slots.kind.size * len(CLASSES)))
     for mask, layer in slots.layers():
-        rows, count = network[mask], slots.count[mask]
-        cls, values = _layer_columns(layer, len(rows))
-        at = rows * len(CLASSES) + cls
+        blocks = block[mask]
+        cls, values = _layer_columns(layer, len(blocks))
+        at = blocks * len(CLASSES) + cls
         for k, value in enumerate(values):
-            sums[k] += np.bincount(at, weights=value * count, minlength=n * len(CLASSES))
-    per_layer = sums.reshape(per_class, n, len(CLASSES)).transpose(1, 2, 0).reshape(n, -1)
-    elementwise = [(value * slots.count).sum(axis=1) for value in _elementwise(slots)]
-    return np.concatenate([per_layer, np.stack(elementwise, axis=1)], axis=1)
+            sums[k] += np.bincount(at, weights=value, minlength=sums.shape[1])
+    per_layer = sums.reshape(per_class, *shape, len(CLASSES)).transpose(1, 2, 3, 0).reshape(*shape, -1)
+    return np.concatenate([per_layer, np.stack(_elementwise(slots), axis=-1)], axis=-1)
+
+
+def block_geometry(slots: BlockSlots) -> NDArray[np.float64]:
+    """Sizes (n, slots, 9) of each block: logarithms to base 2 of channels in, out and inside, kernel and input height;
+    stride, and whether it is grouped, has squeeze-and-excitation, or hard-swish."""
+    c = slots.columns
+    sizes = [np.log2(np.maximum(1, v)) for v in (c.in_channels, c.out_channels, _inner(slots), c.kernel, c.height)]
+    flags = [c.stride, c.groups > 1, c.se, slots.activation]
+    return np.stack([np.asarray(v, dtype=np.float64) for v in (*sizes, *flags)], axis=-1)
+
+
+def _inner(slots: BlockSlots) -> NDArray[np.int64]:
+    """Channels between a block's first and last layer, (n, slots)."""
+    c = slots.columns
+    inverted = np.isin(slots.kind, [KINDS.index("mbconv"), KINDS.index("fused")])
+    narrowed = slots.kind == KINDS.index("bottleneck")
+    return np.select(
+        [inverted, narrowed],
+        [round_channels(c.in_channels * c.expansion), round_channels(c.out_channels * c.expansion)],
+        default=c.out_channels,
+    )
 
 
 def _layer_columns(layer: Conv, n: int) -> tuple[NDArray[np.int64], list[NDArray[np.float64]]]:
@@ -80,11 +100,7 @@ def _elementwise(slots: BlockSlots) -> list[NDArray[np.float64]]:
     kinds = {name: slots.kind == KINDS.index(name) for name in KINDS}
     identity = (c.stride == 1) & (c.in_channels == c.out_channels)
     added = kinds["basic"] | kinds["bottleneck"] | ((kinds["mbconv"] | kinds["fused"]) & identity)
-    inner = np.select(
-        [kinds["mbconv"] | kinds["fused"], kinds["bottleneck"]],
-        [round_channels(c.in_channels * c.expansion), round_channels(c.out_channels * c.expansion)],
-        default=0,
-    )
+    inner = np.where(kinds["mbconv"] | kinds["fused"] | kinds["bottleneck"], _inner(slots), 0)
     inner_map = inner * (-(-c.height // c.stride)) ** 2
     uses_act = np.array([FAMILIES[k].activation_choice for k in KINDS])[slots.kind]
     return [

@@ -1,24 +1,37 @@
-"""Latency of staged networks from whole-network measurements of one device, runtime and precision.
+"""Latency of staged networks from measurements on one device, runtime and precision.
 
-An additive model (a non-negative cost for each physical quantity of each layer) carries what is common to all
-networks; a Gaussian process on the composition of that sum corrects what is not additive (fusion, caches, padding).
+Three steps, each correcting the one before. An additive model (a non-negative cost for each physical quantity of each
+layer) carries what is common to all networks. Where the runtime's profiler told how long each block took inside its
+network, those times teach the costs too, and one Gaussian process per kind of block corrects what a sum of quantities
+cannot say (padding, tiling, caches). A last Gaussian process, on what the sum is made of, turns the sum of blocks into
+the latency of the whole (fusion across blocks, the runtime's own overhead).
 """
 
-import warnings
+from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import nnls
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.gaussian_process import GaussianProcessRegressor
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from sklearn.model_selection import KFold
+from threadpoolctl import threadpool_limits
 
 from predictors.base import NotFittedError, Prediction
+from predictors.block_features import COLUMNS
+from predictors.block_table import BlockFeatures, NetworkBlocks
+from predictors.smooth_gp import SmoothGp
+
+Floats = NDArray[np.float64]
 
 MIN_NETWORKS = 8
 """Fewer measurements cannot fix even the coarse costs."""
+MIN_BLOCKS = 10
+"""Fewer times of a kind of block are left to the additive costs."""
+BLOCK_WEIGHT = 0.5
+"""Of a block's relative error against a network's, in the additive costs."""
+_CALLS, _MOVED, _WEIGHTS = (
+    [i for i, c in enumerate(COLUMNS) if c.endswith("." + n)] for n in ("calls", "moved", "weights")
+)
 
 
 class BlockLatencyPredictor:
@@ -27,82 +40,175 @@ class BlockLatencyPredictor:
     `folds` sets the cross-validation behind the standard deviation; `seed` its shuffling.
     """
 
-    def __init__(self, *, folds: int = 8, seed: int = 0) -> None:
+    def __init__(self, *, folds: int = 6, seed: int = 0) -> None:
         self.folds = folds
         self.seed = seed
 
-    def fit(self, columns: NDArray[np.float64], latency_ms: NDArray[np.float64]) -> Self:
-        """Learn from n measured networks: `columns` (n, k) from `block_features.network_columns`, latencies (n,) in ms.
+    def fit(self, networks: NetworkBlocks, latency_ms: Floats, block_ms: Floats | None = None) -> Self:
+        """Learn from n measured networks with latencies (n,) in ms.
 
-        Raises `ValueError` for fewer than `MIN_NETWORKS` networks, or latencies that are not positive.
+        `block_ms` (n, s): times of the networks' blocks as a profiler saw them, NaN where unknown. Only their relation
+        to each other counts. Raises `ValueError` for fewer than `MIN_NETWORKS` networks, or latencies that are not
+        positive.
         """
         latency_ms = np.array(latency_ms, dtype=np.float64)
         if len(latency_ms) < MIN_NETWORKS:
             raise ValueError(f"needs at least {MIN_NETWORKS} measured networks, got {len(latency_ms)}")
         if not (np.isfinite(latency_ms).all() and (latency_ms > 0).all()):
             raise ValueError("latencies must be positive and finite")
-        self.cross_validated_ms_ = self._out_of_fold(columns, latency_ms)
-        errors = np.log(latency_ms / self.cross_validated_ms_)
+        # The matrices are small: more threads gain nothing, and on a busy machine they wait for each other.
+        with threadpool_limits(1, user_api="blas"):
+            self._model = _Composite().fit(networks, latency_ms, block_ms)
+            self.errors_ = np.log(latency_ms / self._out_of_fold(networks, latency_ms, block_ms))
+            """Logarithm of measured over predicted for each network by models that had not seen it, (n,)."""
+        errors = self.errors_
         # A robust and a plain estimate: the larger, so that a few bad networks are not wished away.
         self.relative_std_ = float(max(np.std(errors), np.quantile(np.abs(errors), 0.9) / 1.645, 1e-3))
-        self._model = _Composite(self.seed).fit(columns, latency_ms)
+        self.known_kinds_ = frozenset(int(k) for k in np.unique(networks.blocks.kind[networks.positions]))
         return self
 
-    def predict(self, columns: NDArray[np.float64]) -> Prediction:
-        """Mean and standard deviation (n,), ms, of networks with `columns` (n, k)."""
-        if not hasattr(self, "_model"):
-            raise NotFittedError("BlockLatencyPredictor is not fitted; call `fit` first")
-        mean, far = self._model.predict(columns)
+    def block_ms(self, blocks: BlockFeatures) -> Floats:
+        """What each of m blocks takes inside a network, (m,) ms; the argument that `predict` can be spared."""
+        return self._fitted().block_ms(blocks)
+
+    def predict(self, networks: NetworkBlocks, block_ms: Floats | None = None) -> Prediction:
+        """Mean and standard deviation (n,), ms. `block_ms` (m,): `self.block_ms(networks.blocks)`, where known."""
+        model = self._fitted()
+        mean, far = model.predict(networks, model.block_ms(networks.blocks) if block_ms is None else block_ms)
         return Prediction(mean=mean, std=mean * self.relative_std_ * far)
 
-    def _out_of_fold(self, columns: NDArray[np.float64], latency_ms: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _fitted(self) -> "_Composite":
+        if not hasattr(self, "_model"):
+            raise NotFittedError("BlockLatencyPredictor is not fitted; call `fit` first")
+        return self._model
+
+    def _out_of_fold(self, networks: NetworkBlocks, latency_ms: Floats, block_ms: Floats | None) -> Floats:
         """What models that never saw a network say of it, (n,) ms."""
         predicted = np.empty_like(latency_ms)
         folds = KFold(min(self.folds, len(latency_ms)), shuffle=True, random_state=self.seed)
-        for train, test in folds.split(columns):
-            predicted[test] = _Composite(self.seed).fit(columns[train], latency_ms[train]).predict(columns[test])[0]
+        for train, test in folds.split(latency_ms):
+            known = None if block_ms is None else block_ms[train]
+            model = _Composite().fit(networks.select(train), latency_ms[train], known, like=self._model)
+            unseen = networks.select(test)
+            predicted[test] = model.predict(unseen, model.block_ms(unseen.blocks))[0]
         return predicted
 
 
+@dataclass(frozen=True, slots=True)
+class _TimedBlocks:
+    """Times of m blocks, scaled so that the sums of networks match their latencies."""
+
+    features: BlockFeatures
+    ms: Floats
+    position: NDArray[np.int32]
+    """Where the block is in the networks' list."""
+
+    @classmethod
+    def of(cls, networks: NetworkBlocks, latency_ms: Floats, block_ms: Floats) -> "_TimedBlocks | None":
+        known = np.isfinite(block_ms) & (block_ms > 0) & (networks.counts > 0)
+        booked = np.where(known, block_ms * networks.counts, 0).sum(axis=1)
+        if not (booked > 0).any():
+            return None
+        # What a profiler adds or overlooks is common to all networks of a deployment.
+        factor = np.median(latency_ms[booked > 0] / booked[booked > 0])
+        position = networks.positions[known]
+        features = networks.blocks
+        chosen = BlockFeatures(features.kind[position], features.columns[position], features.geometry[position])
+        return cls(chosen, block_ms[known] * factor, position)
+
+
 class _Composite:
-    """Non-negative additive costs times a smooth correction."""
+    """Additive costs, corrected per block and per network."""
 
-    def __init__(self, seed: int) -> None:
-        self.seed = seed
-
-    def fit(self, columns: NDArray[np.float64], latency_ms: NDArray[np.float64]) -> Self:
-        self._scale = columns.mean(axis=0) + 1e-12
-        design = self._design(columns)
-        # Rows divided by the latency: relative errors count. A little ridge keeps collinear costs apart.
-        rows = np.concatenate([design / latency_ms[:, None], np.eye(design.shape[1]) * 0.01 / latency_ms.mean()])
-        self._costs, _ = nnls(rows, np.concatenate([np.ones(len(design)), np.zeros(design.shape[1])]), maxiter=10_000)
-        additive = design @ self._costs
-        features = self._composition(columns, additive)
-        self._mean, self._spread = features.mean(axis=0), features.std(axis=0) + 1e-9
-        residual = np.log(latency_ms / additive)
-        kernel = ConstantKernel(0.01, (1e-5, 1.0)) * RBF(3.0, (0.5, 30.0)) + WhiteKernel(1e-3, (1e-6, 1e-1))
-        self._gp = GaussianProcessRegressor(kernel, normalize_y=False, random_state=self.seed)
-        with warnings.catch_warnings():
-            # A length scale or noise at its bound means "no such effect" or "exact": both are fine.
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            self._gp.fit((features - self._mean) / self._spread, residual)
-        # Predictive spread at the training points, to tell how much farther away a candidate is.
-        self._near = float(np.median(self._gp.predict((features - self._mean) / self._spread, return_std=True)[1]))
+    def fit(
+        self,
+        networks: NetworkBlocks,
+        latency_ms: Floats,
+        block_ms: Floats | None,
+        like: "_Composite | None" = None,
+    ) -> Self:
+        """`like`: a model of nearly the same data, whose choices of smoothness are taken over."""
+        columns = networks.sums(networks.blocks.columns)
+        timed = None if block_ms is None else _TimedBlocks.of(networks, latency_ms, block_ms)
+        self._fit_costs(columns, latency_ms, timed)
+        self._corrections: dict[int, SmoothGp] = {}
+        blocks = self._additive_ms(networks.blocks)
+        if timed is not None:
+            blocks = self._fit_blocks(networks.blocks, blocks, timed, like)
+        sums = networks.sums(blocks) + self._constant
+        features = self._features(networks, columns, sums)
+        self._whole: SmoothGp = SmoothGp().fit(features, np.log(latency_ms / sums), like._whole if like else None)
+        # Spread at the training points, to tell how much farther away a candidate is.
+        self._near = float(np.median(self._whole.predict(features)[1]))
         return self
 
-    def predict(self, columns: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def block_ms(self, blocks: BlockFeatures) -> Floats:
+        found = self._additive_ms(blocks)
+        for kind, correction in self._corrections.items():
+            own = blocks.kind == kind
+            if own.any():
+                logs = correction.predict(_block_inputs(blocks.select(own), found[own]))[0]
+                found[own] *= np.exp(np.clip(logs, -1.0, 1.0))
+        return found
+
+    def predict(self, networks: NetworkBlocks, block_ms: Floats) -> tuple[Floats, Floats]:
         """Latency (n,) ms, and how much less sure than near the training networks (n,), from 1 to 3."""
-        additive = self._design(columns) @ self._costs
-        features = (self._composition(columns, additive) - self._mean) / self._spread
-        correction, std = self._gp.predict(features, return_std=True)
-        return additive * np.exp(np.clip(correction, -1.0, 1.0)), np.clip(std / (self._near + 1e-9), 1.0, 3.0)
+        columns = networks.sums(networks.blocks.columns)
+        sums = networks.sums(block_ms) + self._constant
+        logs, std = self._whole.predict(self._features(networks, columns, sums))
+        return sums * np.exp(np.clip(logs, -1.0, 1.0)), np.clip(std / (self._near + 1e-9), 1.0, 3.0)
 
-    def _design(self, columns: NDArray[np.float64]) -> NDArray[np.float64]:
-        return np.concatenate([np.ones((len(columns), 1)), columns / self._scale], axis=1)
+    def _fit_costs(self, columns: Floats, latency_ms: Floats, timed: _TimedBlocks | None) -> None:
+        """A constant and a cost per quantity, by relative errors of networks and, where timed, of blocks."""
+        scale = columns.mean(axis=0) + 1e-12
+        design = np.concatenate([np.ones((len(columns), 1)), columns / scale], axis=1)
+        # A little ridge keeps collinear costs apart.
+        rows = [design / latency_ms[:, None], np.eye(design.shape[1]) * 0.01 / latency_ms.mean()]
+        ones = [np.ones(len(design)), np.zeros(design.shape[1])]
+        if timed is not None:
+            quantities = timed.features.columns / scale / timed.ms[:, None]
+            # The network's own constant has no part in a block.
+            rows.append(BLOCK_WEIGHT * np.concatenate([np.zeros((len(quantities), 1)), quantities], axis=1))
+            ones.append(np.full(len(quantities), BLOCK_WEIGHT))
+        costs, _ = nnls(np.concatenate(rows), np.concatenate(ones), maxiter=10_000)
+        self._constant, self._costs = float(costs[0]), costs[1:] / scale
 
-    def _composition(self, columns: NDArray[np.float64], additive: NDArray[np.float64]) -> NDArray[np.float64]:
-        """What the sum is made of: log total, shares of the parts, and the sizes that decide about caches."""
-        parts = self._design(columns) * self._costs
-        active = self._costs > 0
-        shares = np.sqrt(parts[:, active] / additive[:, None])
-        return np.concatenate([np.log(additive)[:, None], shares], axis=1)
+    def _fit_blocks(
+        self, blocks: BlockFeatures, additive_ms: Floats, timed: _TimedBlocks, like: "_Composite | None"
+    ) -> Floats:
+        """Learn the corrections; returns what each of the networks' own blocks (m,) is thought to take by a model that
+        has not seen it, so that the last step learns from errors as large as it will meet."""
+        found = additive_ms.copy()
+        for kind in np.unique(timed.features.kind):
+            own = timed.features.kind == kind
+            if own.sum() < MIN_BLOCKS:
+                continue
+            expected = additive_ms[timed.position[own]]
+            inputs = _block_inputs(timed.features.select(own), expected)
+            known = like._corrections.get(int(kind)) if like else None
+            correction = SmoothGp().fit(inputs, np.log(timed.ms[own] / expected), known)
+            self._corrections[int(kind)] = correction
+            every = blocks.kind == kind
+            logs = correction.predict(_block_inputs(blocks.select(every), additive_ms[every]))[0]
+            found[every] = additive_ms[every] * np.exp(np.clip(logs, -1.0, 1.0))
+            found[timed.position[own]] = expected * np.exp(np.clip(correction.left_out_, -1.0, 1.0))
+        return found
+
+    def _additive_ms(self, blocks: BlockFeatures) -> Floats:
+        return np.asarray(blocks.columns @ self._costs + 1e-7)
+
+    def _features(self, networks: NetworkBlocks, columns: Floats, sums: Floats) -> Floats:
+        """What the sum is made of: its logarithm, shares of the additive parts, and the sizes that decide about caches
+        and overheads: layers, calls, largest map, weights, resolution."""
+        parts = columns * self._costs
+        additive = parts.sum(axis=1) + self._constant
+        shares = np.sqrt(parts[:, self._costs > 0] / additive[:, None])
+        largest = networks.largest(networks.blocks.columns[:, _MOVED].sum(axis=1))
+        pixels = networks.largest(np.exp2(networks.blocks.geometry[:, 4]))
+        sizes = [networks.counts.sum(axis=1), columns[:, _CALLS].sum(axis=1), largest, columns[:, _WEIGHTS].sum(axis=1)]
+        logs = np.log(np.stack([sums, sums / additive, *sizes, pixels], axis=1))
+        return np.concatenate([logs, shares], axis=1)
+
+
+def _block_inputs(blocks: BlockFeatures, additive_ms: Floats) -> Floats:
+    return np.concatenate([blocks.geometry, np.log(additive_ms)[:, None]], axis=1)

@@ -1,47 +1,54 @@
 """Structure of NAS-Bench-201 cells (Dong & Yang 2020): four nodes, six edges, five operations per edge.
 
-Edges are in the order 0>1, 0>2, 1>2, 0>3, 1>3, 2>3; operations are 0 none, 1 skip, 2 conv 1x1, 3 conv 3x3, 4 average
-pooling. An edge whose operation is "none" is absent; an edge that does not lie on a path from the input to the output
-computes nothing that is used. Compilers drop such edges and eager frameworks do not, so both the cell as written and
-the pruned cell are encoded, and the data of a device decide.
+Edges and operation ids are those of `search_spaces.nb201`. An edge whose operation is "none" is absent; an edge that
+does not lie on a path from the input to the output computes nothing that is used. Compilers drop such edges and eager
+frameworks do not, so both the cell as written and the pruned cell are encoded, and the data of a device decide.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from predictors.base import Matrix, Vector
 from predictors.features import FeatureGroup, counts, one_hot
+from search_spaces.nb201 import CONV1, CONV3, EDGES, NONE, OPERATIONS, POOL
 
-EDGES = ((0, 1), (0, 2), (1, 2), (0, 3), (1, 3), (2, 3))
-NONE, SKIP, CONV1, CONV3, POOL = range(5)
-N_OPS = 5
+PATHS = ((3,), (0, 4), (1, 5), (0, 2, 5))
+"""The paths from the input to the output, as positions in `EDGES`."""
+
+N_OPS = len(OPERATIONS)
+
+
+def live_paths(ops: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """(n, 4): which of `PATHS` have no "none" on them."""
+    return np.stack([(ops[:, list(path)] != NONE).all(1) for path in PATHS], axis=1)
+
+
+def along_paths(marks: NDArray[Any]) -> Matrix:
+    """Sum of a quantity per edge (n, 6) along each path, (n, 4)."""
+    return np.stack([marks[:, list(path)].astype(np.float64).sum(1) for path in PATHS], axis=1)
 
 
 def prune(ops: NDArray[np.int64]) -> NDArray[np.int64]:
     """(n, 6) operations with every edge set to "none" that is not on a path from the input to the output."""
-    from_input = np.zeros((len(ops), 4), dtype=bool)
-    to_output = np.zeros((len(ops), 4), dtype=bool)
-    from_input[:, 0] = True
-    to_output[:, 3] = True
-    for edge, (tail, head) in enumerate(EDGES):
-        from_input[:, head] |= from_input[:, tail] & (ops[:, edge] != NONE)
-    for edge, (tail, head) in reversed(list(enumerate(EDGES))):
-        to_output[:, tail] |= to_output[:, head] & (ops[:, edge] != NONE)
-    used = np.stack([from_input[:, tail] & to_output[:, head] for tail, head in EDGES], axis=1)
+    used = np.zeros(ops.shape, dtype=bool)
+    for path, live in zip(PATHS, live_paths(ops).T, strict=True):
+        used[:, list(path)] |= live[:, None]
     return np.where(used, ops, NONE)
+
+
+def conv_weights(ops: NDArray[Any]) -> Vector:
+    """(n,) weights of a cell's convolutions in units of channels squared: 1 per 1x1 and 9 per 3x3, all edges."""
+    return np.asarray((ops == CONV1).sum(1) + 9.0 * (ops == CONV3).sum(1), dtype=np.float64)
 
 
 def longest_path(ops: NDArray[np.int64], op_cost: tuple[float, ...]) -> Vector:
     """(n,) largest sum of operation costs over the paths from input to output; 0 where there is no path."""
-    cost = np.asarray(op_cost)
-    depth = np.full((len(ops), 4), -np.inf)
-    depth[:, 0] = 0.0
-    for edge, (tail, head) in enumerate(EDGES):
-        through = np.where(ops[:, edge] != NONE, depth[:, tail] + cost[ops[:, edge]], -np.inf)
-        depth[:, head] = np.maximum(depth[:, head], through)
-    return np.where(np.isfinite(depth[:, 3]), depth[:, 3], 0.0)
+    sums = np.where(live_paths(ops), along_paths(np.asarray(op_cost)[ops]), -np.inf).max(1)
+    return np.where(np.isfinite(sums), sums, 0.0)
 
 
 def structure(pruned: NDArray[np.int64]) -> Matrix:
@@ -50,16 +57,12 @@ def structure(pruned: NDArray[np.int64]) -> Matrix:
     in_degree = np.stack(
         [live[:, [e for e, (_, head) in enumerate(EDGES) if head == node]].sum(1) for node in (1, 2, 3)]
     )
-    paths = np.zeros((len(pruned), 4))
-    paths[:, 0] = 1.0
-    for edge, (tail, head) in enumerate(EDGES):
-        paths[:, head] += paths[:, tail] * live[:, edge]
     return np.stack(
         [
             live.any(1).astype(np.float64),
             np.maximum(in_degree - 1, 0).sum(0).astype(np.float64),
             (in_degree > 0).sum(0).astype(np.float64),
-            paths[:, 3],
+            live_paths(pruned).sum(1).astype(np.float64),
             longest_path(pruned, (0, 0, 1, 1, 1)),  # launches of kernels
             longest_path(pruned, (0, 0, 1, 1, 0)),  # convolutions
             longest_path(pruned, (0, 0, 0.2, 1, 0.2)),  # roughly time

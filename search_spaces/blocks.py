@@ -130,18 +130,3 @@ class BlockFamily:
     """A trainable module for one block: `(b, in, h, w)` -> `(b, out, ceil(h/stride), ceil(w/stride))`."""
     activation_choice: bool = True
     """False where the family has no activation of its own."""
-
-
-def columns(specs: Sequence[BlockSpec]) -> BlockColumns:
-    """The columns of some blocks, shape (n,)."""
-    return BlockColumns(
-        in_channels=np.array([s.in_channels for s in specs], dtype=np.int64),
-        out_channels=np.array([s.out_channels for s in specs], dtype=np.int64),
-        kernel=np.array([s.kernel for s in specs], dtype=np.int64),
-        stride=np.array([s.stride for s in specs], dtype=np.int64),
-        expansion=np.array([s.expansion for s in specs], dtype=np.float64),
-        groups=np.array([s.groups for s in specs], dtype=np.int64),
-        se=np.array([s.se for s in specs], dtype=np.bool_),
-        height=np.array([s.height for s in specs], dtype=np.int64),
-        width=np.array([s.width for s in specs], dtype=np.int64),
-    )

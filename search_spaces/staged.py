@@ -232,6 +232,28 @@ class StagedSpace(SearchSpace):
         blocks = BlockColumns(inp, out, kernel, step, np.stack(ratios, axis=1), groups, se > 0, height, height)
         return BlockSlots(kind, blocks, act, count)
 
+    @cached_property
+    def slot_decisions(self) -> tuple[tuple[int, ...], ...]:
+        """For each slot of `slots`, the columns of the decisions its block depends on (all but how often it occurs)."""
+        resolution, stem = self.column("resolution"), self.column("stem.width")
+        found: list[tuple[int, ...]] = []
+        width = stem
+        for columns in self._stage_columns:
+            own = tuple(column for short, column in columns.items() if short != "depth")
+            found += [(width, *own, resolution), (*own, resolution)]
+            width = columns["width"]
+        act = self._stage_columns[0].get("act")
+        ends = (stem, resolution) if act is None else (stem, act, resolution)
+        return (ends, *found, (width, resolution))
+
+    def slot_counts(self, choices: Choices) -> Ints:
+        """How often each slot's block occurs, (n, slots): `slots(choices).count` without the rest."""
+        counts = np.ones((len(choices), 2 + 2 * len(self.table.stages)), dtype=np.int64)
+        for stage, table in enumerate(self.table.stages):
+            depth = np.array(table.depths, dtype=np.int64)[choices[:, self._stage_columns[stage]["depth"]]]
+            counts[:, 2 + 2 * stage] = depth - 1
+        return counts
+
     def _stage_option(self, choices: Choices, stage: int, short: str, default: Ints) -> Ints:
         column = self._stage_columns[stage].get(short)
         return default if column is None else choices[:, column]
@@ -251,15 +273,16 @@ class StagedSpace(SearchSpace):
             found.extend([spec] * int(slots.count[0, s]))
         return tuple(found)
 
+    def stage_depths(self, arch: Architecture) -> tuple[int, ...]:
+        """Blocks of each stage."""
+        stages = zip(self.table.stages, self._stage_columns, strict=True)
+        return tuple(table.depths[arch.choices[columns["depth"]]] for table, columns in stages)
+
     def build(self, arch: Architecture, num_classes: int = 1000) -> "nn.Module":
         from search_spaces.modules import StagedNetwork, sequential
 
         modules = [FAMILIES[spec.kind].build(spec) for spec in self.blocks(arch, num_classes)]
-        depths = [
-            int(self.table.stages[stage].depths[arch.choices[columns["depth"]]])
-            for stage, columns in enumerate(self._stage_columns)
-        ]
-        bounds = np.cumsum([1, *depths])
+        bounds = np.cumsum([1, *self.stage_depths(arch)])
         stages: list[nn.Module] = [sequential(*modules[a:b]) for a, b in pairwise(bounds)]
         return StagedNetwork(modules[0], stages, modules[-1])
 

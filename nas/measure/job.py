@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from nas.deployment import Deployment
+from nas.runtimes.nodes import NodeTime
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +18,8 @@ class JobModel:
     """The caller's number for it; comes back in the result."""
     path: Path
     deployment: Deployment
+    streams: int = 1
+    """Calls at once, see `nas.measure.measurement.MeasureRequest`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,16 +30,19 @@ class Job:
     threads: int
     reference: Path | None
     seconds_per_model: float
+    node_seconds: float = 0.0
+    """Time for each network's operators one by one, after the timing of the whole; 0: not at all."""
     seed: int = 0
     heartbeat: Path | None = None
-    """File in which the worker notes its `Step`; the supervisor chooses it."""
+    """File in which the worker notes its step (`nas.measure.heartbeat`); the supervisor chooses it."""
 
     def to_json(self) -> dict[str, Any]:
         document = asdict(self)
         document["reference"] = None if self.reference is None else str(self.reference)
         document["heartbeat"] = None if self.heartbeat is None else str(self.heartbeat)
         document["models"] = [
-            {"index": m.index, "path": str(m.path), "deployment": asdict(m.deployment)} for m in self.models
+            {"index": m.index, "path": str(m.path), "deployment": asdict(m.deployment), "streams": m.streams}
+            for m in self.models
         ]
         return document
 
@@ -44,11 +50,13 @@ class Job:
     def from_json(cls, document: dict[str, Any]) -> Job:
         return cls(
             models=tuple(
-                JobModel(m["index"], Path(m["path"]), Deployment(**m["deployment"])) for m in document["models"]
+                JobModel(m["index"], Path(m["path"]), Deployment(**m["deployment"]), m.get("streams", 1))
+                for m in document["models"]
             ),
             threads=document["threads"],
             reference=None if document["reference"] is None else Path(document["reference"]),
             seconds_per_model=document["seconds_per_model"],
+            node_seconds=document["node_seconds"],
             seed=document["seed"],
             heartbeat=None if document["heartbeat"] is None else Path(document["heartbeat"]),
         )
@@ -71,36 +79,14 @@ class SessionTiming:
     """Processor time over wall time while it was timed (with n threads up to n)."""
     disturbance: str | None
     """Why the times cannot be trusted, None on a quiet machine."""
+    energy_mj: float | None = None
+    """Of the processor packages per call, everything else that ran on them included; None where it cannot be read."""
+    nodes: tuple[NodeTime, ...] = ()
+    """Operators in the order they run, where they were asked for and the runtime can time them."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> SessionTiming:
-        return cls(**document)
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """Where a worker is."""
-
-    count: int
-    """Grows by one with each step: a worker whose count stands still is stuck."""
-    index: int
-    """`JobModel.index` it is busy with, or -1."""
-    phase: str
-    """`starting`, `loading` or `running`."""
-
-
-_STEP_BYTES = 48
-
-
-def encode_step(step: Step) -> bytes:
-    """A fixed-size record, so that one write replaces the last one whole."""
-    return f"{step.count} {step.index} {step.phase}".ljust(_STEP_BYTES).encode()
-
-
-def decode_step(record: bytes) -> Step:
-    """The step in a record; a worker that has written none yet is starting."""
-    parts = record.decode().split()
-    return Step(int(parts[0]), int(parts[1]), parts[2]) if len(parts) == 3 else Step(0, -1, "starting")
+        return cls(**{**document, "nodes": tuple(NodeTime(**node) for node in document.get("nodes", ()))})

@@ -23,6 +23,9 @@ class MeasureRequest:
 
     path: Path
     deployment: Deployment
+    streams: int = 1
+    """Calls at once, at most the deployment's threads. From 2 on a time is that of a round of calls divided by their
+    number, the reciprocal of the throughput: how long one call takes is then not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,12 +44,18 @@ class Measurement:
     drift_corrected_p50_ms: float
     """p50 with each session scaled by its reference network: the better one to compare networks of one call with each
     other; `p50_ms` is what was really seen."""
+    reference_p50_ms: float
+    """The reference network's median over the sessions: how fast the machine was then."""
     memory_bytes: int
     """Largest over the sessions."""
+    energy_mj: float
+    """Median over the sessions; NaN where it could not be read."""
     verdict: str
     """`quiet`, or `disturbed` where a session stayed disturbed after being repeated."""
     failed: str | None
     """Why the network could not be measured in every session, None where it could."""
+    machine: str = ""
+    """The host that measured it; empty where that was not recorded."""
 
     def keeps(self, limit_ms: float) -> bool:
         """Whether every fresh session's p50 was within the limit, and none failed."""
@@ -57,7 +66,7 @@ class Measurement:
             key: None if isinstance(value, float) and math.isnan(value) else value
             for key, value in asdict(self).items()
         }
-        document["request"] = {"path": str(self.request.path), "deployment": asdict(self.request.deployment)}
+        document["request"] = {**asdict(self.request), "path": str(self.request.path)}
         document["sessions"] = [session.to_json() for session in self.sessions]
         return document
 
@@ -67,7 +76,9 @@ class Measurement:
             key: math.nan if value is None and key != "failed" else value for key, value in document.items()
         }
         request = document["request"]
-        values["request"] = MeasureRequest(Path(request["path"]), Deployment(**request["deployment"]))
+        values["request"] = MeasureRequest(
+            Path(request["path"]), Deployment(**request["deployment"]), request.get("streams", 1)
+        )
         values["sessions"] = tuple(SessionTiming.from_json(session) for session in document["sessions"])
         return cls(**values)
 
@@ -95,7 +106,9 @@ def summarise(
         worst_session_p50_ms=max(medians, default=math.nan),
         between_session_spread_pct=spread_pct(medians) if medians else math.nan,
         drift_corrected_p50_ms=drift_corrected(medians, references, usual_reference_ms) if medians else math.nan,
+        reference_p50_ms=_median(references),
         memory_bytes=max((session.memory_bytes for session in sessions), default=0),
+        energy_mj=_median([session.energy_mj for session in sessions if session.energy_mj is not None]),
         verdict=DISTURBED if disturbed else QUIET,
         failed=failed,
     )

@@ -1,13 +1,17 @@
 """What the kernel says about this process and its cores while a network is timed (Linux's `/proc`)."""
 
 import contextlib
+import ctypes
 import os
 import resource
+import signal
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from nas.measure.energy import energy_j
 from nas.measure.statistics import Activity
 
 _PROC = Path("/proc")
@@ -30,8 +34,10 @@ class Snapshot:
     waiting_s: float | None
     steal_s: float
     involuntary_switches: int
+    energy_j: float | None
 
     def __sub__(self, earlier: "Snapshot") -> Activity:
+        energy = None if self.energy_j is None or earlier.energy_j is None else self.energy_j - earlier.energy_j
         both = self.waiting_s is not None and earlier.waiting_s is not None
         return Activity(
             wall_s=self.wall_s - earlier.wall_s,
@@ -39,6 +45,7 @@ class Snapshot:
             waiting_s=max(0.0, (self.waiting_s or 0.0) - (earlier.waiting_s or 0.0)) if both else None,
             steal_s=self.steal_s - earlier.steal_s,
             involuntary_switches=self.involuntary_switches - earlier.involuntary_switches,
+            energy_j=energy if energy is None or energy >= 0 else None,  # the counter began anew
         )
 
 
@@ -51,6 +58,7 @@ def snapshot(cores: Sequence[int]) -> Snapshot:
         waiting_s=_waiting_s(),
         steal_s=_steal_s(cores),
         involuntary_switches=usage.ru_nivcsw,
+        energy_j=energy_j(),
     )
 
 
@@ -107,3 +115,12 @@ def _steal_s(cores: Sequence[int]) -> float:
     except OSError:
         return 0.0
     return parse_steal_ticks(stat, cores) / os.sysconf("SC_CLK_TCK")
+
+
+def die_with_parent() -> None:
+    """Have the kernel end this process with the one that started it, also when that is killed. Linux only."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+_PR_SET_PDEATHSIG = 1

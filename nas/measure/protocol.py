@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
 from nas.measure.host import available_memory_bytes
 from nas.measure.job import Job, JobModel, SessionTiming
 from nas.measure.measurement import Measurement, MeasureRequest, quieter, slowed_down, summarise
+from nas.measure.process import Limits
 from nas.measure.reference import reference_model
-from nas.measure.supervision import Limits, WorkerReport, run_worker
+from nas.measure.supervision import WorkerReport, run_worker
 
 __all__ = ["MeasureRequest", "Measurement", "measure"]
 
@@ -31,6 +34,7 @@ def measure(
     *,
     sessions: int = 3,
     seconds_per_model: float = 0.3,
+    node_seconds: float = 0.0,
     timeout_s: float = 60.0,
     memory_limit_bytes: int | None = None,
     progress: Progress | None = None,
@@ -45,6 +49,7 @@ def measure(
         requests: files as `Runtime.prepare` returned them.
         sessions: fresh sessions (>= 1); the spread between them is the noise floor.
         seconds_per_model: timing per network and session, besides loading and warming up.
+        node_seconds: time per network and session for its operators one by one (`SessionTiming.nodes`); 0: not at all.
         timeout_s: longest time for one step of one network (loading it with warming up, or one window of calls).
         memory_limit_bytes: resident memory of a worker, beyond which it is killed; by default 80 % of what is free.
         progress: called with (done, total) after each session of a network.
@@ -53,7 +58,13 @@ def measure(
         raise ValueError(f"at least one session, got {sessions}")
     free = available_memory_bytes()
     limit = memory_limit_bytes if memory_limit_bytes is not None or free is None else int(MEMORY_SHARE * free)
-    batch = _Batch(requests, seconds_per_model, Limits(timeout_s, limit), _Account(len(requests) * sessions, progress))
+    batch = _Batch(
+        requests,
+        seconds_per_model,
+        node_seconds,
+        Limits(timeout_s, limit),
+        _Account(len(requests) * sessions, progress),
+    )
     for session in range(sessions):
         for threads in sorted({request.deployment.threads for request in requests}):
             batch.run_session(session, threads)
@@ -78,10 +89,16 @@ class _Batch:
     """The networks of one `measure` call and what is known about them."""
 
     def __init__(
-        self, requests: Sequence[MeasureRequest], seconds_per_model: float, limits: Limits, account: _Account
+        self,
+        requests: Sequence[MeasureRequest],
+        seconds_per_model: float,
+        node_seconds: float,
+        limits: Limits,
+        account: _Account,
     ) -> None:
         self._requests = requests
         self._seconds_per_model = seconds_per_model
+        self._node_seconds = node_seconds
         self._limits = limits
         self._account = account
         self._reference = reference_model()
@@ -107,10 +124,11 @@ class _Batch:
 
     def measurements(self) -> list[Measurement]:
         usual = {threads: median(times) for threads, times in self._references().items()}
-        return [
+        found = [
             summarise(request, sessions, self._failed.get(i), usual.get(request.deployment.threads, float("nan")))
             for i, (request, sessions) in enumerate(zip(self._requests, self._sessions, strict=True))
         ]
+        return [replace(m, machine=socket.gethostname()) for m in found]
 
     def _time(self, indices: Iterable[int], threads: int, seed: int, *, account: bool) -> dict[int, SessionTiming]:
         """Run workers until each network has a timing or has failed."""
@@ -132,13 +150,17 @@ class _Batch:
 
     def _job(self, indices: Sequence[int], threads: int, seed: int) -> Job:
         models = tuple(
-            JobModel(i, Path(self._requests[i].path).absolute(), self._requests[i].deployment) for i in indices
+            JobModel(
+                i, Path(self._requests[i].path).absolute(), self._requests[i].deployment, self._requests[i].streams
+            )
+            for i in indices
         )
         return Job(
             models=models,
             threads=threads,
             reference=self._reference,
             seconds_per_model=self._seconds_per_model,
+            node_seconds=self._node_seconds,
             seed=seed,
         )
 

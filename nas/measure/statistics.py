@@ -29,8 +29,11 @@ class Activity:
     """Time the hypervisor ran something else on this machine's cores, all cores together."""
     involuntary_switches: int = 0
     """Times a thread lost its core to another."""
+    energy_j: float | None = None
+    """Of the processor packages, everything that ran on them included; None where it is not known."""
 
     def __add__(self, other: "Activity") -> "Activity":
+        energy = None if self.energy_j is None or other.energy_j is None else self.energy_j + other.energy_j
         waiting = [part for part in (self.waiting_s, other.waiting_s) if part is not None]
         return Activity(
             wall_s=self.wall_s + other.wall_s,
@@ -38,6 +41,7 @@ class Activity:
             waiting_s=sum(waiting) if waiting else None,
             steal_s=self.steal_s + other.steal_s,
             involuntary_switches=self.involuntary_switches + other.involuntary_switches,
+            energy_j=energy,
         )
 
 

@@ -12,24 +12,25 @@ import ctypes
 import gc
 import json
 import os
-import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from typing import TextIO
 
 import numpy as np
 
 from nas.deployment import Deployment
 from nas.errors import UserError
-from nas.measure.job import Job, JobModel, SessionTiming, Step, encode_step
-from nas.measure.procfs import clear_peak_memory, memory_status, snapshot
+from nas.measure.heartbeat import Heartbeat
+from nas.measure.job import Job, JobModel, SessionTiming
+from nas.measure.procfs import clear_peak_memory, die_with_parent, memory_status, snapshot
 from nas.measure.reference import MatmulReference
 from nas.measure.statistics import Activity, disturbance, percentiles
 from nas.runtimes import RUNTIMES, load_runtime
 from nas.runtimes.base import Images, Session
+from nas.runtimes.nodes import NodeTime, NodeTimer
+from nas.runtimes.streams import StreamSession, load_streams
 
 GROUP = 10
 """Networks loaded at once: enough to interleave, few enough that one crash costs little."""
@@ -43,20 +44,6 @@ class UnusableOutputError(Exception):
     """The network ran, but what it returned is not a number."""
 
 
-class Heartbeat:
-    """Notes the present step in a file; unlike a message, that wakes nobody up while times are taken."""
-
-    def __init__(self, path: Path | None) -> None:
-        self._file = None if path is None else os.open(path, os.O_WRONLY | os.O_CREAT)
-        self._count = 0
-
-    def note(self, index: int, phase: str) -> None:
-        if self._file is None:
-            return
-        self._count += 1
-        os.pwrite(self._file, encode_step(Step(self._count, index, phase)), 0)
-
-
 @dataclass(slots=True)
 class _Loaded:
     """A network of the group in hand, and what was seen of it so far."""
@@ -67,20 +54,22 @@ class _Loaded:
     load_ms: float = 0.0
     memory_bytes: int = 0
     times_s: list[float] = field(default_factory=list)
-    activity: Activity = field(default_factory=lambda: Activity(wall_s=0.0, cpu_s=0.0))
+    activity: Activity = field(default_factory=lambda: Activity(wall_s=0.0, cpu_s=0.0, energy_j=0.0))
 
     def call(self) -> float:
-        """Seconds of one call."""
+        """Seconds of one call; with several streams, of a whole round of calls."""
         start = time.perf_counter()
         self.session.run(self.images)
         return time.perf_counter() - start
 
-
-PR_SET_PDEATHSIG = 1
+    @property
+    def round(self) -> int:
+        """The network's calls in one `call`."""
+        return self.session.calls if isinstance(self.session, StreamSession) else 1
 
 
 def main() -> None:
-    _die_with_parent()
+    die_with_parent()
     job = Job.from_json(json.load(sys.stdin))
     with _private_stdout() as results:
         work(job, results)
@@ -141,7 +130,7 @@ def time_window(loaded: _Loaded, seconds: float, cores: Sequence[int]) -> None:
     before = snapshot(cores)
     deadline = time.perf_counter() + seconds
     while True:
-        loaded.times_s.append(loaded.call())
+        loaded.times_s.append(loaded.call() / loaded.round)
         if time.perf_counter() >= deadline:
             break
     loaded.activity = loaded.activity + (snapshot(cores) - before)
@@ -172,14 +161,27 @@ def _time_group(
     reference_p50_s = percentiles(beside.times_s)[0]
     for loaded in group:
         timing = _summary(loaded, reference_p50_s, job.threads)
+        if job.node_seconds > 0:
+            heartbeat.note(loaded.index, "running")
+            model = next(m for m in models if m.index == loaded.index)
+            timing = replace(timing, nodes=_node_times(model, loaded.images, job.node_seconds, cores))
         _write(results, {"index": loaded.index, "timing": timing.to_json()})
+
+
+def _node_times(model: JobModel, images: Images, seconds: float, cores: Sequence[int]) -> tuple[NodeTime, ...]:
+    runtime = load_runtime(model.deployment.runtime)
+    if not isinstance(runtime, NodeTimer):
+        return ()
+    if len(cores) != 1:
+        await_idle_threads()
+    return tuple(runtime.node_times(model.path, model.deployment, images, seconds))
 
 
 def _load(job: Job, model: JobModel, heartbeat: Heartbeat) -> _Loaded:
     """Load, check the output, warm up; memory is what all that added to the peak."""
     resident_before = _settle_memory()
     start = time.perf_counter()
-    session = load_runtime(model.deployment.runtime).load(model.path, model.deployment)
+    session = _session(model)
     load_ms = 1e3 * (time.perf_counter() - start)
     images = _images(session, job.seed)
     heartbeat.note(model.index, "running")
@@ -190,6 +192,13 @@ def _load(job: Job, model: JobModel, heartbeat: Heartbeat) -> _Loaded:
     warm_up(loaded.call, job.seconds_per_model)
     loaded.memory_bytes = max(0, memory_status().peak_bytes - resident_before)
     return loaded
+
+
+def _session(model: JobModel) -> Session:
+    runtime = load_runtime(model.deployment.runtime)
+    if model.streams > 1:
+        return load_streams(runtime, model.path, model.deployment, model.streams)
+    return runtime.load(model.path, model.deployment)
 
 
 def _settle_memory() -> int:
@@ -228,23 +237,19 @@ def _initialise_runtimes(job: Job) -> None:
 
 def _summary(loaded: _Loaded, reference_p50_s: float, threads: int) -> SessionTiming:
     p50, p90, p99 = percentiles(loaded.times_s)
+    calls, energy_j = len(loaded.times_s) * loaded.round, loaded.activity.energy_j
     return SessionTiming(
         p50_ms=1e3 * p50,
         p90_ms=1e3 * p90,
         p99_ms=1e3 * p99,
-        calls=len(loaded.times_s),
+        calls=calls,
         reference_p50_ms=1e3 * reference_p50_s,
         load_ms=loaded.load_ms,
         memory_bytes=loaded.memory_bytes,
         cpu_share=loaded.activity.cpu_s / loaded.activity.wall_s,
         disturbance=disturbance(loaded.activity, threads),
+        energy_mj=None if energy_j is None else 1e3 * energy_j / calls,
     )
-
-
-def _die_with_parent() -> None:
-    """Have the kernel end this process with the one that started it, also when that is killed."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _write(results: TextIO, line: dict[str, object]) -> None:

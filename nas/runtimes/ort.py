@@ -2,8 +2,11 @@
 
 import contextlib
 import io
+import json
 import logging
-from collections.abc import Iterator
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +29,18 @@ from nas.runtimes.base import (
     staging_folder,
 )
 from nas.runtimes.cpu import cpu_flags, has_int8_dot_product
+from nas.runtimes.nodes import NodeTime, run_for
 from nas.runtimes.onnx_file import read_input
+
+_KERNEL_TIME = "_kernel_time"
+"""What the profiler appends to the name of an operator."""
 
 
 class OrtSession:
     """One loaded network; see `nas.runtimes.base.Session`."""
 
     def __init__(self, session: Any, input_name: str, input_shape: tuple[int, int, int, int]) -> None:
-        self._session = session
+        self.session = session
         self._input_name = input_name
         self.input_shape = input_shape
 
@@ -41,7 +48,7 @@ class OrtSession:
         return run_in_batches(self._call, images, self.input_shape)
 
     def _call(self, images: Images) -> Logits:
-        output: Logits = self._session.run(None, {self._input_name: images})[0]
+        output: Logits = self.session.run(None, {self._input_name: images})[0]
         return output
 
 
@@ -69,6 +76,21 @@ class OnnxRuntime:
             return publish(_quantize(model, staging, images), final)
 
     def load(self, path: Path, deployment: Deployment) -> Session:
+        return self._load(path, deployment)
+
+    def node_times(self, path: Path, deployment: Deployment, images: Images, seconds: float) -> list[NodeTime]:
+        """See `nas.runtimes.nodes.NodeTimer`."""
+        with tempfile.TemporaryDirectory(prefix="nas-nodes-") as folder:
+            session = self._load(path, deployment, profile=Path(folder) / "nodes")
+            run_for(seconds, time.perf_counter, lambda: session.run(images))
+            events = json.loads(Path(session.session.end_profiling()).read_text())
+        durations: dict[str, list[float]] = {}
+        for event in events:
+            if event.get("cat") == "Node" and event["name"].endswith(_KERNEL_TIME):
+                durations.setdefault(event["name"].removesuffix(_KERNEL_TIME), []).append(event["dur"])
+        return [NodeTime(name, _typical(times) / 1e3) for name, times in durations.items()]
+
+    def _load(self, path: Path, deployment: Deployment, profile: Path | None = None) -> OrtSession:
         check_supported(self, deployment.precision)
         require(self)
         import onnxruntime as ort
@@ -79,6 +101,9 @@ class OnnxRuntime:
         options.inter_op_num_threads = 1
         options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
         options.log_severity_level = 3
+        if profile is not None:
+            options.enable_profiling = True
+            options.profile_file_prefix = str(profile)
         # Worker threads stay spinning between operators (the library's default), because a network of small layers
         # would otherwise pay a wake-up per operator: the fastest tenth of calls of mobilenet_v3_large at 128 px on
         # two (busy) cores took 1.5-2.0 ms with and 2.1-2.2 ms without. They spin on for some 20 ms after a call. With
@@ -103,6 +128,12 @@ class OnnxRuntime:
             )
         declared = [size if isinstance(size, int) else None for size in inputs[0].shape]
         return OrtSession(session, inputs[0].name, check_input_shape(path, declared, deployment))
+
+
+def _typical(times_us: Sequence[float]) -> float:
+    """Mean without the slowest tenth (first calls, interruptions), in microseconds."""
+    kept = np.sort(np.asarray(times_us, dtype=np.float64))[: max(1, len(times_us) * 9 // 10)]
+    return float(kept.mean())
 
 
 class _CalibrationImages:

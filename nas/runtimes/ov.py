@@ -3,6 +3,7 @@
 import contextlib
 import io
 import logging
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,13 +26,14 @@ from nas.runtimes.base import (
     run_in_batches,
     staging_folder,
 )
+from nas.runtimes.nodes import NodeTime, run_for
 
 
 class OpenVinoSession:
     """One compiled network; see `nas.runtimes.base.Session`."""
 
     def __init__(self, request: Any, input_shape: tuple[int, int, int, int]) -> None:
-        self._request = request
+        self.request = request
         self.input_shape = input_shape
 
     def run(self, images: Images) -> Logits:
@@ -39,7 +41,22 @@ class OpenVinoSession:
 
     def _call(self, images: Images) -> Logits:
         # Inputs are shared (no copy in); the output is copied, because the next call overwrites its buffer.
-        output: Logits = self._request.infer([images], share_inputs=True)[0]
+        output: Logits = self.request.infer([images], share_inputs=True)[0]
+        return output
+
+
+class OpenVinoStreams:
+    """One compiled network with several streams; see `nas.runtimes.streams.Streams`."""
+
+    def __init__(self, requests: Any, input_shape: tuple[int, int, int, int]) -> None:
+        self._requests = requests
+        self.input_shape = input_shape
+
+    def run_many(self, images: Images, calls: int) -> Logits:
+        for _ in range(calls):
+            self._requests.start_async([images], share_inputs=True)  # waits for an idle request
+        self._requests.wait_all()
+        output: Logits = self._requests[0].get_output_tensor().data.copy()
         return output
 
 
@@ -73,6 +90,29 @@ class OpenVino:
             return publish(staged, final)
 
     def load(self, path: Path, deployment: Deployment) -> Session:
+        return self._load(path, deployment, {})
+
+    def load_streams(self, path: Path, deployment: Deployment, streams: int) -> OpenVinoStreams:
+        """See `nas.runtimes.streams.StreamLoader`."""
+        import openvino
+
+        config = {"PERFORMANCE_HINT": "THROUGHPUT", "NUM_STREAMS": streams}
+        session = self._load(path, deployment, config)
+        compiled = session.request.get_compiled_model()
+        return OpenVinoStreams(openvino.AsyncInferQueue(compiled, streams), session.input_shape)
+
+    def node_times(self, path: Path, deployment: Deployment, images: Images, seconds: float) -> list[NodeTime]:
+        """See `nas.runtimes.nodes.NodeTimer`."""
+        session = self._load(path, deployment, {"PERF_COUNT": True})
+        run_for(seconds, time.perf_counter, lambda: session.run(images))
+        return [
+            # The counters are cut to whole microseconds: half of one is lost on average.
+            NodeTime(node.node_name, node.real_time.total_seconds() * 1e3 + 0.0005)
+            for node in session.request.profiling_info
+            if str(node.status) == "Status.EXECUTED"
+        ]
+
+    def _load(self, path: Path, deployment: Deployment, extra: dict[str, Any]) -> OpenVinoSession:
         check_supported(self, deployment.precision)
         require(self)
         import openvino
@@ -94,6 +134,7 @@ class OpenVino:
             "INFERENCE_PRECISION_HINT": _float_hint(deployment.precision),
             # The process is pinned from outside; a second pinning would put all processes on the first cores.
             "ENABLE_CPU_PINNING": False,
+            **extra,
         }
         try:
             compiled = openvino.Core().compile_model(network, "CPU", config)

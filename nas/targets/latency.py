@@ -8,25 +8,38 @@ from numpy.typing import NDArray
 
 from nas.deployment import Deployment
 from nas.errors import UserError
-from nas.targets.profile import DeviceProfile, HeldOutError
+from nas.targets.profile import DeploymentTable, DeviceProfile, HeldOutError
 from predictors.base import Prediction
-from predictors.block_features import network_columns
 from predictors.block_latency import MIN_NETWORKS, BlockLatencyPredictor
+from predictors.block_table import NetworkBlocks, SpaceBlocks
+from predictors.block_transfer import MIN_WITH_PRIOR, TransferredLatencyPredictor
 from search_spaces import Architecture, Choices, StagedSpace, load_search_space
-from search_spaces.staged import concatenate_slots
+from search_spaces.staged import KINDS, BlockSlots, concatenate_slots
 
+ENOUGH_NETWORKS = 60
+"""From here on a device's own networks say more than all other devices."""
+ENOUGH_FOR_PRIOR = 30
+MOST_SOURCES = 4
 Z_90 = 1.645
 """Half width of a central 90 % interval in standard deviations."""
 
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """What probe networks on this host say of a profile made elsewhere: latency here = factor x latency there."""
+    """What a measurement says of a profile made at another time: latency now is `factor` times latency then."""
 
     factor: float = 1.0
     relative_std: float = 0.0
-    """Spread of the probes' ratios: added to the predictor's own uncertainty."""
-    probes: int = 0
+    """How far the measurements of now disagree: added to the predictor's own uncertainty."""
+
+
+@dataclass(frozen=True, slots=True)
+class _KnownSpace:
+    """What is computed once for all candidates of a space."""
+
+    space: SpaceBlocks
+    block_ms: Mapping[Deployment, NDArray[np.float64]]
+    """What each of its blocks takes."""
 
 
 class LatencyModel:
@@ -37,8 +50,11 @@ class LatencyModel:
         profile: DeviceProfile,
         deployments: Sequence[Deployment] | None = None,
         corrections: Mapping[Deployment, Correction] | None = None,
+        prior: Sequence[DeviceProfile] = (),
     ) -> None:
         """Fit on `profile`; `deployments` limits which of its tables are used.
+
+        Profiles of other devices in `prior` help where fewer than `ENOUGH_NETWORKS` networks were measured.
 
         Raises `UserError` where the profile has too few measurements of a deployment.
         """
@@ -47,30 +63,50 @@ class LatencyModel:
             tuple(deployments) if deployments is not None else tuple(t.deployment for t in profile.tables)
         )
         self.corrections = dict(corrections or {})
-        self._predictors: dict[Deployment, BlockLatencyPredictor] = {}
+        self._spaces: dict[tuple[str, int], _KnownSpace] = {}
+        self._predictors: dict[Deployment, BlockLatencyPredictor | TransferredLatencyPredictor] = {}
         for deployment in self.deployments:
             table = profile.table(deployment)
-            latency = np.array(table.latency_ms if table else (), dtype=np.float64)
+            latency = table.steady_latency_ms() if table else np.array([])
             measured = np.flatnonzero(np.isfinite(latency))
-            if len(measured) < MIN_NETWORKS:
+            sources = prior_predictors(prior, deployment) if len(measured) < ENOUGH_NETWORKS else []
+            if len(measured) < (MIN_WITH_PRIOR if sources else MIN_NETWORKS):
                 raise UserError(
                     f"profile {profile.name!r} has {len(measured)} measured networks for {deployment.name}, too few",
                     f"`nas profile {profile.name}` goes on measuring",
                 )
-            columns = columns_of([profile.networks[i] for i in measured], profile.num_classes)
-            self._predictors[deployment] = BlockLatencyPredictor().fit(columns, latency[measured])
+            predictor = TransferredLatencyPredictor(sources) if sources else BlockLatencyPredictor()
+            self._predictors[deployment] = predictor.fit(*training_data(profile, deployment, measured))
 
     def predict(self, space: StagedSpace, choices: Choices, num_classes: int) -> dict[Deployment, Prediction]:
         """For each deployment, mean and standard deviation in ms of the n candidates in `choices` (n, decisions)."""
-        columns = network_columns(space.slots(choices, num_classes))
+        known = self._known(space, num_classes)
+        networks = known.space.networks(choices)
         found = {}
         for deployment, predictor in self._predictors.items():
             correction = self.corrections.get(deployment, Correction())
-            prediction = predictor.predict(columns)
+            prediction = predictor.predict(networks, known.block_ms[deployment])
             mean = prediction.mean * correction.factor
             std = np.hypot(prediction.std * correction.factor, mean * correction.relative_std)
             found[deployment] = Prediction(mean=mean, std=std)
         return found
+
+    def _known(self, space: StagedSpace, num_classes: int) -> "_KnownSpace":
+        """Restrictions of a space share its blocks."""
+        key = (space.name, num_classes)
+        if key not in self._spaces:
+            blocks = SpaceBlocks(space, num_classes)
+            for deployment, predictor in self._predictors.items():
+                unknown = {int(k) for k in np.unique(blocks.blocks.kind)} - predictor.known_kinds_
+                if unknown:
+                    names = ", ".join(sorted(KINDS[k] for k in unknown))
+                    raise UserError(
+                        f"profile {self.profile.name!r} never measured blocks of kind {names} in {deployment.name}",
+                        f"profile again with --space {space.name}, or search another space",
+                    )
+            block_ms = {d: predictor.block_ms(blocks.blocks) for d, predictor in self._predictors.items()}
+            self._spaces[key] = _KnownSpace(blocks, block_ms)
+        return self._spaces[key]
 
     def fastest(self, space: StagedSpace, choices: Choices, num_classes: int) -> tuple[NDArray[np.int64], Prediction]:
         """Each candidate's fastest deployment (position in `deployments`, (n,)) and its prediction."""
@@ -82,30 +118,63 @@ class LatencyModel:
         return best, Prediction(mean=means[best, columns], std=stds[best, columns])
 
 
-def columns_of(archs: Sequence[Architecture], num_classes: int) -> NDArray[np.float64]:
-    """What explains the latency of architectures of several staged spaces, in order: (n, k)."""
+def prior_predictors(prior: Sequence[DeviceProfile], deployment: Deployment) -> list[BlockLatencyPredictor]:
+    """Predictors of the well-measured deployments of other devices that are most like `deployment`."""
+
+    def unlike(table: DeploymentTable) -> tuple[bool, bool, int]:
+        other = table.deployment
+        return (
+            other.precision != deployment.precision,
+            other.runtime != deployment.runtime,
+            abs(other.threads - deployment.threads),
+        )
+
+    tables = [(p, t) for p in prior for t in p.tables if t.measured >= ENOUGH_FOR_PRIOR]
+    nearest = sorted(tables, key=lambda found: unlike(found[1]))[:MOST_SOURCES]
+    return [
+        BlockLatencyPredictor().fit(*training_data(p, t.deployment, np.flatnonzero(np.isfinite(t.steady_latency_ms()))))
+        for p, t in nearest
+    ]
+
+
+def training_data(
+    profile: DeviceProfile, deployment: Deployment, networks: NDArray[np.int64]
+) -> tuple[NetworkBlocks, NDArray[np.float64], NDArray[np.float64] | None]:
+    """What a predictor of one deployment is fitted on: `networks` (positions in the profile), their latencies and the
+    times of their blocks."""
+    table = profile.table(deployment)
+    assert table is not None
+    slots = slots_of([profile.networks[i] for i in networks], profile.num_classes)
+    block_ms = None
+    times = [table.timings[i].block_ms for i in networks]
+    if any(times):
+        unknown = (np.nan,) * slots.kind.shape[1]
+        block_ms = np.array([blocks or unknown for blocks in times])
+    return NetworkBlocks.of(slots), table.steady_latency_ms()[networks], block_ms
+
+
+def slots_of(archs: Sequence[Architecture], num_classes: int) -> BlockSlots:
+    """The blocks of architectures of several staged spaces, in order: arrays (n, slots)."""
     parts = []
     for arch in archs:
         space = load_search_space(arch.space)
         parts.append(space.slots(space.choices([arch]), num_classes))
-    return network_columns(concatenate_slots(parts))
+    return concatenate_slots(parts)
 
 
 def held_out_error(profile: DeviceProfile, deployment: Deployment, every: int = 4) -> HeldOutError | None:
     """Fit on all but every `every`-th network of the profile and judge on those; None with too few of either."""
     table = profile.table(deployment)
-    latency = np.array(table.latency_ms if table else (), dtype=np.float64)
+    latency = table.steady_latency_ms() if table else np.array([])
     measured = np.flatnonzero(np.isfinite(latency))
     test, train = measured[measured % every == every - 1], measured[measured % every != every - 1]
     if len(train) < MIN_NETWORKS or len(test) < 3:
         return None
     from scipy.stats import kendalltau
 
-    fitted = BlockLatencyPredictor().fit(
-        columns_of([profile.networks[i] for i in train], profile.num_classes), latency[train]
-    )
-    columns = columns_of([profile.networks[i] for i in test], profile.num_classes)
-    predicted, truth = fitted.predict(columns).mean, latency[test]
+    fitted = BlockLatencyPredictor().fit(*training_data(profile, deployment, train))
+    unseen = NetworkBlocks.of(slots_of([profile.networks[i] for i in test], profile.num_classes))
+    predicted, truth = fitted.predict(unseen).mean, latency[test]
     log_macs = np.array([np.log(_macs(profile, i)) for i in range(len(profile.networks))])
     slope = np.polyfit(log_macs[train], np.log(latency[train]), 1)
     macs_only = np.exp(np.polyval(slope, log_macs[test]))

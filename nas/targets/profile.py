@@ -13,13 +13,18 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from nas.deployment import Deployment
 from nas.errors import UserError
 from nas.export.checkpoint import write_json
 from nas.measure.host import HostFingerprint
 from search_spaces import Architecture, load_search_space
 
-SCHEMA = 1
+SCHEMA = 3
+_NUMBERS = ("latency_ms", "reference_ms", "spread_pct", "memory_bytes", "energy_mj")
+"""Fields of `NetworkTiming` that are columns of the file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +43,68 @@ class HeldOutError:
 
 
 @dataclass(frozen=True, slots=True)
+class NetworkTiming:
+    """One network in one deployment. What could not be measured is NaN."""
+
+    latency_ms: float
+    """Median p50 over fresh sessions."""
+    reference_ms: float
+    """The reference network's p50 in the same sessions: how fast the device was then."""
+    spread_pct: float
+    """Spread between the sessions."""
+    block_ms: tuple[float, ...] = ()
+    """Time of each block slot (see `block_times.slot_times_ms`) as the runtime's own profiler sees it; empty where the
+    runtime cannot tell."""
+    memory_bytes: float = math.nan
+    """Growth of the peak resident memory by loading and running it."""
+    energy_mj: float = math.nan
+    """Of the processor packages per call."""
+
+
+FAILED = NetworkTiming(math.nan, math.nan, math.nan)
+"""A network that could not be measured."""
+
+
+@dataclass(frozen=True, slots=True)
 class DeploymentTable:
-    """One deployment's latencies of the profile's networks."""
+    """One deployment's timings of the profile's networks."""
 
     deployment: Deployment
-    latency_ms: tuple[float, ...]
-    """Median p50 over fresh sessions per network, in the profile's order; NaN where measuring failed."""
-    spread_pct: tuple[float, ...]
-    """Spread between the sessions per network, same order."""
-    held_out: HeldOutError | None
-    seconds: float
+    timings: tuple[NetworkTiming, ...] = ()
+    """In the order of the profile's networks."""
+    held_out: HeldOutError | None = None
+    seconds: float = 0.0
     """Wall-clock time this table took."""
+
+    def column(self, name: str) -> NDArray[np.float64]:
+        """One number per network, (n,): `latency_ms`, `reference_ms`, `spread_pct`, `memory_bytes` or `energy_mj`."""
+        return np.array([getattr(timing, name) for timing in self.timings], dtype=np.float64)
+
+    @property
+    def measured(self) -> int:
+        """How many networks could be measured."""
+        return int(np.isfinite(self.column("latency_ms")).sum())
+
+    @property
+    def timed_blocks(self) -> int:
+        """How many block times the runtime's profiler gave."""
+        return sum(math.isfinite(ms) for timing in self.timings for ms in timing.block_ms)
+
+    def extended(self, timings: Sequence[NetworkTiming], seconds: float) -> "DeploymentTable":
+        """With the next networks' timings; its held-out error is no longer true then."""
+        return DeploymentTable(self.deployment, (*self.timings, *timings), None, self.seconds + seconds)
+
+    def steady_latency_ms(self) -> NDArray[np.float64]:
+        """Latencies (n,) had the device always been as fast as it usually was; NaN where measuring failed.
+
+        Slow drift (a busy neighbour on a shared host, a hot chip) hits all networks alike, so the reference network
+        tells it from what the networks differ in.
+        """
+        latency, reference = self.column("latency_ms"), self.column("reference_ms")
+        known = np.isfinite(reference)
+        if not known.any():
+            return latency
+        return latency * np.where(known, np.median(reference[known]) / np.where(known, reference, 1.0), 1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,16 +123,22 @@ class DeviceProfile:
     """Fresh sessions behind each figure."""
     disturbed: int = 0
     """Networks whose measurement stayed disturbed; they count, but say so."""
+    energy_not_measured: str | None = None
+    """Why there is no energy in it, None where there is."""
 
     @property
     def threads(self) -> int:
-        return self.tables[0].deployment.threads
+        """The largest number of threads it knows."""
+        return max(t.deployment.threads for t in self.tables)
+
+    def knows_threads(self, threads: int) -> bool:
+        return any(t.deployment.threads == threads for t in self.tables)
 
     @property
     def noise_floor_pct(self) -> float:
         """Median spread between fresh sessions over all networks and deployments."""
-        spreads = sorted(s for table in self.tables for s in table.spread_pct if math.isfinite(s))
-        return spreads[len(spreads) // 2] if spreads else math.nan
+        spreads = np.concatenate([table.column("spread_pct") for table in self.tables])
+        return float(np.nanmedian(spreads)) if np.isfinite(spreads).any() else math.nan
 
     def table(self, deployment: Deployment) -> DeploymentTable | None:
         return next((t for t in self.tables if t.deployment == deployment), None)
@@ -93,11 +155,12 @@ class DeviceProfile:
             "num_classes": self.num_classes,
             "sessions": self.sessions,
             "disturbed": self.disturbed,
+            "energy_not_measured": self.energy_not_measured,
             "tables": [
                 {
                     "deployment": asdict(t.deployment),
-                    "latency_ms": [_number(v) for v in t.latency_ms],
-                    "spread_pct": [_number(v) for v in t.spread_pct],
+                    **{name: [_number(v) for v in t.column(name)] for name in _NUMBERS},
+                    "block_ms": [[_number(v) for v in timing.block_ms] for timing in t.timings],
                     "held_out": None if t.held_out is None else asdict(t.held_out),
                     "seconds": round(t.seconds, 1),
                 }
@@ -133,8 +196,14 @@ class DeviceProfile:
             num_classes=document["num_classes"],
             sessions=document["sessions"],
             disturbed=document["disturbed"],
+            energy_not_measured=document["energy_not_measured"],
             tables=tuple(_table(t) for t in document["tables"]),
         )
+
+    def with_held_out(self, deployment: Deployment, error: HeldOutError | None) -> "DeviceProfile":
+        """This profile with the error of one deployment's predictions, its tables in the same order."""
+        tables = tuple(replace(t, held_out=error) if t.deployment == deployment else t for t in self.tables)
+        return replace(self, tables=tables)
 
     def with_table(self, table: DeploymentTable) -> "DeviceProfile":
         """This profile with one deployment's table added or replaced."""
@@ -152,14 +221,18 @@ def saved_profile(name: str) -> Path:
 
 
 def _table(document: dict[str, Any]) -> DeploymentTable:
-    def numbers(values: Sequence[float | None]) -> tuple[float, ...]:
-        return tuple(math.nan if v is None else float(v) for v in values)
+    def number(value: float | None) -> float:
+        return math.nan if value is None else float(value)
 
+    columns = [[number(v) for v in document[name]] for name in _NUMBERS]
+    timings = tuple(
+        NetworkTiming(**dict(zip(_NUMBERS, values, strict=True)), block_ms=tuple(map(number, blocks)))
+        for *values, blocks in zip(*columns, document["block_ms"], strict=True)
+    )
     held_out = document["held_out"]
     return DeploymentTable(
         deployment=Deployment(**document["deployment"]),
-        latency_ms=numbers(document["latency_ms"]),
-        spread_pct=numbers(document["spread_pct"]),
+        timings=timings,
         held_out=None if held_out is None else HeldOutError(**held_out),
         seconds=document["seconds"],
     )

@@ -4,6 +4,7 @@ import math
 import shutil
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,66 +15,34 @@ from numpy.typing import NDArray
 
 from nas.deployment import Deployment
 from nas.errors import UserError
-from nas.export.onnx import export_onnx
+from nas.measure.energy import why_no_energy
 from nas.measure.host import fingerprint, usable_threads
-from nas.measure.measurement import Measurement, MeasureRequest
+from nas.measure.measurement import Measurement
 from nas.measure.protocol import measure
+from nas.measure.site import Measure
 from nas.progress import Progress
-from nas.runtimes import deployments_here, load_runtime
+from nas.runtimes import deployments_here
+from nas.targets.block_times import slot_times_ms
 from nas.targets.latency import held_out_error
-from nas.targets.profile import DeploymentTable, DeviceProfile, saved_profile
+from nas.targets.preparing import (
+    ALL_SPACES,
+    NUM_CLASSES,
+    Preparer,
+    deploy_untrained,
+    networks_to_measure,
+    new_folder,
+    preparer,
+)
+from nas.targets.profile import FAILED, DeploymentTable, DeviceProfile, NetworkTiming, saved_profile
 from predictors.block_latency import MIN_NETWORKS
 from search_spaces import Architecture, load_search_space
 
-NUM_CLASSES = 10
-BATCH_OF_NETWORKS = 6
+BATCH_OF_NETWORKS = 4
 """Networks measured together: interleaved in one worker, and the grain at which a budget or an interruption cuts."""
-CALIBRATION_IMAGES = 8
-"""Random images for int8 ranges: they fix the scales, and speed does not depend on the scales."""
-
-
-def networks_to_measure(
-    spaces: Sequence[str], count: int, seed: int, resolutions: Sequence[int] | None
-) -> list[Architecture]:
-    """`count` distinct random architectures, taking turns over the spaces."""
-    rng = np.random.default_rng(seed)
-    found: dict[str, Architecture] = {}
-    loaded = [load_search_space(name) for name in spaces]
-    if resolutions:
-        loaded = [space.restrict("resolution", resolutions) for space in loaded]
-    while len(found) < count:
-        space = loaded[len(found) % len(loaded)]
-        arch = space.architecture(space.sample(1, rng)[0])
-        found.setdefault(arch.key, arch)
-    return list(found.values())
-
-
-def deploy_untrained(
-    arch: Architecture, deployments: Sequence[Deployment], folder: Path, seed: int
-) -> list[MeasureRequest]:
-    """Export a network with random weights but unit-scale activations, and prepare it for each deployment."""
-    import torch
-
-    from search_spaces.modules import set_norm_statistics
-
-    space = load_search_space(arch.space)
-    resolution = space.resolution(arch)
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        network = space.build(arch, NUM_CLASSES)
-        images = torch.randn(CALIBRATION_IMAGES, 3, resolution, resolution)
-        set_norm_statistics(network, images)
-    model = export_onnx(network, resolution, folder / "model.onnx")
-    return prepare_all(model, deployments, folder, images.numpy())
-
-
-def prepare_all(
-    model: Path, deployments: Sequence[Deployment], folder: Path, calibration: NDArray[np.float32]
-) -> list[MeasureRequest]:
-    """The file of `model` for each deployment."""
-    return [
-        MeasureRequest(load_runtime(d.runtime).prepare(model, d.precision, folder, calibration), d) for d in deployments
-    ]
+NOISE_SESSIONS = 3
+"""Fresh sessions of the first batch, whose disagreement is the noise floor."""
+SECONDS_PER_MODEL = 0.15
+NODE_SECONDS = 0.1
 
 
 def measure_networks(
@@ -82,16 +51,26 @@ def measure_networks(
     *,
     sessions: int = 3,
     seconds_per_model: float = 0.3,
+    node_seconds: float = 0.0,
     seed: int = 0,
+    workers: Preparer | None = None,
+    measure: Measure = measure,
 ) -> list[list[Measurement]]:
-    """For each architecture, its measurement in each of `deployments`; all interleaved in the same sessions."""
+    """For each architecture, its measurement in each of `deployments`; all interleaved in the same sessions.
+
+    The networks get random weights from `seed`. `workers` prepare them side by side; without, this process does.
+    `measure` may measure on another machine than this one.
+    """
     with TemporaryDirectory(prefix="nas-profile-") as temporary:
-        requests: list[MeasureRequest] = []
-        for i, arch in enumerate(archs):
-            folder = Path(temporary) / str(i)
-            folder.mkdir()
-            requests += deploy_untrained(arch, deployments, folder, seed + i)
-        results = measure(requests, sessions=sessions, seconds_per_model=seconds_per_model)
+        if workers is not None:
+            prepared = workers.prepare(archs, deployments, Path(temporary), seed)
+        else:
+            prepared = [
+                deploy_untrained(arch, deployments, new_folder(Path(temporary) / str(i)), seed + i)
+                for i, arch in enumerate(archs)
+            ]
+        requests = [request for row in prepared for request in row]
+        results = measure(requests, sessions=sessions, seconds_per_model=seconds_per_model, node_seconds=node_seconds)
     width = len(deployments)
     return [results[i * width : (i + 1) * width] for i in range(len(archs))]
 
@@ -103,11 +82,11 @@ def make_profile(
     path: Path,
     progress: Progress,
     budget_s: float,
-    spaces: Sequence[str] = ("mixed", "mobile", "dense"),
+    spaces: Sequence[str] = ALL_SPACES,
     resolutions: Sequence[int] | None = None,
     networks: int = 240,
-    sessions: int = 3,
-    seconds_per_model: float = 0.3,
+    sessions: int = 1,
+    noise_sessions: int = NOISE_SESSIONS,
     seed: int = 0,
     description: str = "",
 ) -> DeviceProfile:
@@ -119,7 +98,7 @@ def make_profile(
     start = time.monotonic()
     planned = networks_to_measure(spaces, networks, seed, resolutions)
     profile = _started(name, description, deployments, path, sessions, planned)
-    with progress.stage("measuring networks", total=networks) as bar:
+    with progress.stage("measuring networks", total=networks) as bar, preparer() as workers:
         bar.advance(len(profile.networks))
         longest = 0.0
         while len(profile.networks) < networks and (
@@ -128,7 +107,13 @@ def make_profile(
             began = time.monotonic()
             batch = planned[len(profile.networks) : len(profile.networks) + BATCH_OF_NETWORKS]
             results = measure_networks(
-                batch, deployments, sessions=sessions, seconds_per_model=seconds_per_model, seed=len(profile.networks)
+                batch,
+                deployments,
+                sessions=sessions if profile.networks else max(sessions, noise_sessions),
+                seconds_per_model=SECONDS_PER_MODEL,
+                node_seconds=NODE_SECONDS,
+                seed=len(profile.networks),
+                workers=workers,
             )
             longest = max(longest, time.monotonic() - began)
             profile = _extended(profile, batch, results, time.monotonic() - began)
@@ -136,14 +121,11 @@ def make_profile(
             bar.advance(len(batch))
     for deployment in deployments:
         table = profile.table(deployment)
-        if table is None or sum(map(math.isfinite, table.latency_ms)) < MIN_NETWORKS:
+        if table is None or table.measured < MIN_NETWORKS:
             raise UserError(
                 f"too few networks could be measured with {deployment.name}", "give a longer --budget, or leave it out"
             )
-        error = held_out_error(profile, deployment)
-        profile = profile.with_table(
-            DeploymentTable(table.deployment, table.latency_ms, table.spread_pct, error, table.seconds)
-        )
+        profile = profile.with_held_out(deployment, held_out_error(profile, deployment))
     profile.save(path)
     return profile
 
@@ -170,8 +152,9 @@ def _started(
         fingerprint=here,
         networks=(),
         num_classes=NUM_CLASSES,
-        tables=tuple(DeploymentTable(d, (), (), None, 0.0) for d in deployments),
+        tables=tuple(DeploymentTable(d) for d in deployments),
         sessions=sessions,
+        energy_not_measured=why_no_energy(),
     )
 
 
@@ -182,26 +165,35 @@ def _extended(
     for table in profile.tables:
         # Results come in the order of the deployments asked for; find each by value, as tables may be reordered.
         column = [next(m for m in row if m.request.deployment == table.deployment) for row in results]
-        tables.append(
-            DeploymentTable(
-                table.deployment,
-                (*table.latency_ms, *(math.nan if m.failed else m.p50_ms for m in column)),
-                (*table.spread_pct, *(m.between_session_spread_pct for m in column)),
-                None,
-                table.seconds + seconds / len(profile.tables),
-            )
-        )
-    return DeviceProfile(
-        name=profile.name,
-        description=profile.description,
-        created=profile.created,
-        fingerprint=profile.fingerprint,
+        timings = [timing_of(arch, m) for arch, m in zip(archs, column, strict=True)]
+        tables.append(table.extended(timings, seconds / len(profile.tables)))
+    return replace(
+        profile,
         networks=(*profile.networks, *archs),
-        num_classes=profile.num_classes,
         tables=tuple(tables),
-        sessions=profile.sessions,
         disturbed=profile.disturbed + sum(m.verdict == "disturbed" for row in results for m in row),
     )
+
+
+def timing_of(arch: Architecture, measurement: Measurement) -> NetworkTiming:
+    """What a profile keeps of a measurement. The spread of a single session would say nothing and is NaN."""
+    if measurement.failed is not None:
+        return FAILED
+    return NetworkTiming(
+        latency_ms=measurement.p50_ms,
+        reference_ms=measurement.reference_p50_ms,
+        spread_pct=measurement.between_session_spread_pct if len(measurement.sessions) > 1 else math.nan,
+        block_ms=block_times_ms(arch, measurement),
+        memory_bytes=float(measurement.memory_bytes),
+        energy_mj=measurement.energy_mj,
+    )
+
+
+def block_times_ms(arch: Architecture, measurement: Measurement) -> tuple[float, ...]:
+    """The time of each block slot, the mean over the sessions; empty where the runtime could not tell."""
+    depths = load_search_space(arch.space).stage_depths(arch)
+    sessions = [slot_times_ms(s.nodes, depths) for s in measurement.sessions if s.nodes]
+    return tuple(float(v) for v in np.mean(sessions, axis=0)) if sessions else ()
 
 
 def profile_this_host(
@@ -211,21 +203,24 @@ def profile_this_host(
     progress: Progress,
     budget_s: float,
     networks: int,
-    threads: int | None = None,
+    threads: Sequence[int] = (),
+    batch: int = 1,
     runtimes: Sequence[str] = (),
     precisions: Sequence[str] = (),
+    spaces: Sequence[str] = (),
     resolutions: Sequence[int] = (),
 ) -> DeviceProfile:
-    """Measure this host as `name`, with every deployment that runs here and was not left out.
-
-    Raises `UserError` where the names leave no deployment.
-    """
-    here = deployments_here(threads or usable_threads(), runtimes or None)
+    """`make_profile` for this host, with its usual deployments narrowed down to what was asked for."""
+    counts = threads or (usable_threads(),)
+    too_many = [count for count in counts if count > usable_threads()]
+    if too_many:
+        raise UserError(f"{too_many[0]} threads were asked for, this host has {usable_threads()}", "ask for fewer")
+    here = [d for count in counts for d in deployments_here(count, runtimes or None, batch)]
     wanted = [d for d in here if not precisions or d.precision in precisions]
     if not wanted:
         raise UserError(
             f"no deployment of this host has precision {' or '.join(precisions)}",
-            f"it has: {', '.join(d.name for d in here)}",
+            f"it has: {', '.join(sorted({d.name for d in here}))}",
         )
     return make_profile(
         name,
@@ -234,6 +229,7 @@ def profile_this_host(
         progress=progress,
         budget_s=budget_s,
         networks=networks,
+        spaces=spaces or ALL_SPACES,
         resolutions=resolutions or None,
     )
 
@@ -247,7 +243,8 @@ def profile_summary(profile: DeviceProfile) -> dict[str, Any]:
             {
                 "deployment": table.deployment.name,
                 "threads": table.deployment.threads,
-                "n_networks": sum(map(math.isfinite, table.latency_ms)),
+                "n_blocks": table.timed_blocks,
+                "n_networks": table.measured,
                 "n_heldout": error.networks if error else 0,
                 "mape": error.mape if error else None,
                 "within_5pct": error.within_5pct if error else None,
@@ -255,7 +252,9 @@ def profile_summary(profile: DeviceProfile) -> dict[str, Any]:
                 "kendall_tau": error.kendall_tau if error else None,
                 "constant_within_10pct": error.constant_within_10pct if error else None,
                 "macs_within_10pct": error.macs_within_10pct if error else None,
-                "noise_floor_pct": float(np.nanmedian(table.spread_pct)),
+                "noise_floor_pct": median_or_none(table.column("spread_pct")),
+                "memory_mb": median_or_none(table.column("memory_bytes") / 2**20),
+                "energy_mj": median_or_none(table.column("energy_mj")),
                 "seconds": table.seconds,
             }
         )
@@ -265,5 +264,12 @@ def profile_summary(profile: DeviceProfile) -> dict[str, Any]:
         "created": profile.created,
         "sessions": profile.sessions,
         "disturbed": profile.disturbed,
+        "energy_not_measured": profile.energy_not_measured,
         "deployments": rows,
     }
+
+
+def median_or_none(values: NDArray[np.float64]) -> float | None:
+    """The median of those that are known, None where none is."""
+    known = values[np.isfinite(values)]
+    return float(np.median(known)) if len(known) else None

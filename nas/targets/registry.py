@@ -62,6 +62,11 @@ def bundled_path(name: str) -> Path:
     return Path(str(files("nas.targets"))) / "profiles" / BUNDLED[name].file
 
 
+def bundled_profiles() -> list[DeviceProfile]:
+    """Every profile that comes with the package."""
+    return [DeviceProfile.load(bundled_path(name)) for name in BUNDLED]
+
+
 def material_differences(here: HostFingerprint, there: HostFingerprint) -> list[str]:
     """What differs between two hosts that changes latency: not the amount of memory, the kernel or Python's version."""
 
@@ -73,21 +78,19 @@ def material_differences(here: HostFingerprint, there: HostFingerprint) -> list[
     return differences(essence(here), essence(there))
 
 
-def load_target(name: str, threads: int | None = None) -> Target:
+def load_target(name: str, threads: int | None = None, device: HostFingerprint | None = None) -> Target:
     """The target called `name`.
 
-    `local` is known through a saved profile of this host, else through a bundled one of an equal host. A profile for
-    another number of threads than asked for does not count. Raises `UnknownNameError`.
+    `local` is known through a saved profile of this host, else through a bundled one of an equal host, and so is a
+    `device` at hand: another machine that is the target, whatever its profile says. A profile for another number of
+    threads than asked for does not count for these. Raises `UnknownNameError`.
     """
     here = fingerprint()
-    if name == LOCAL:
-        candidates = [p for p in (saved_profile(LOCAL), *map(bundled_path, BUNDLED)) if p.exists()]
-        profiles = [DeviceProfile.load(p) for p in candidates]
-        fitting = [p for p in profiles if threads is None or p.threads == threads]
-        ranked = sorted(fitting, key=lambda p: len(material_differences(here, p.fingerprint)))
-        best = ranked[0] if ranked and _comparable(here, ranked[0].fingerprint) else None
-        found = tuple(material_differences(here, best.fingerprint)) if best else ()
-        return Target(LOCAL, is_host=True, profile=best, differences=found)
+    if name == LOCAL or device is not None:
+        machine = device or here
+        best = _nearest_profile(name, machine, threads)
+        found = tuple(material_differences(machine, best.fingerprint)) if best else ()
+        return Target(name, is_host=name == LOCAL, profile=best, differences=found)
     if saved_profile(name).exists():
         profile = DeviceProfile.load(saved_profile(name))
     elif name in BUNDLED:
@@ -96,6 +99,15 @@ def load_target(name: str, threads: int | None = None) -> Target:
         raise UnknownNameError("target", name, known_names())
     found = tuple(material_differences(here, profile.fingerprint))
     return Target(name, is_host=not found, profile=profile, differences=found)
+
+
+def _nearest_profile(name: str, machine: HostFingerprint, threads: int | None) -> DeviceProfile | None:
+    """Of the profile saved as `name` and the bundled ones, the one of the host most like `machine`."""
+    candidates = [p for p in (saved_profile(name), *map(bundled_path, BUNDLED)) if p.exists()]
+    profiles = [DeviceProfile.load(p) for p in candidates]
+    fitting = [p for p in profiles if threads is None or p.knows_threads(threads)]
+    ranked = sorted(fitting, key=lambda p: len(material_differences(machine, p.fingerprint)))
+    return ranked[0] if ranked and _comparable(machine, ranked[0].fingerprint) else None
 
 
 def _comparable(here: HostFingerprint, there: HostFingerprint) -> bool:

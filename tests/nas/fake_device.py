@@ -7,8 +7,8 @@ import numpy as np
 
 from nas.deployment import Deployment
 from nas.measure.host import fingerprint
-from nas.targets.profile import DeploymentTable, DeviceProfile
-from nas.targets.profiling import networks_to_measure
+from nas.targets.preparing import networks_to_measure
+from nas.targets.profile import DeploymentTable, DeviceProfile, NetworkTiming
 from search_spaces import load_search_space
 
 FP32 = Deployment("onnxruntime", "fp32", 2)
@@ -29,7 +29,8 @@ def fake_profile(name: str = "fake", networks: int = 40, *, host: bool = True) -
         for arch in archs:
             space = load_search_space(arch.space)
             latency.append(float(true_latency_ms(space.costs(space.choices([arch]), 10), speed)[0]))
-        tables.append(DeploymentTable(deployment, tuple(latency), (1.0,) * networks, None, 1.0))
+        timings = tuple(NetworkTiming(ms, 1.0, 1.0, memory_bytes=1e6) for ms in latency)
+        tables.append(DeploymentTable(deployment, timings, None, 1.0))
     here = fingerprint()
     return DeviceProfile(
         name=name,

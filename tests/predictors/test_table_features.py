@@ -9,10 +9,11 @@ import pytest
 
 from predictors.base import Prediction
 from predictors.block_costs import FBNET_SKIP, fbnet_cost_table, ofa_layer_costs
-from predictors.cells import CONV1, CONV3, NONE, POOL, SKIP, longest_path, prune, structure
+from predictors.cells import longest_path, prune, structure
 from predictors.features import counts, one_hot
 from predictors.table_spaces import table_encoding
 from search_spaces.errors import UnknownNameError, UserError
+from search_spaces.nb201 import CONV1, CONV3, NONE, POOL, SKIP
 
 
 def test_prune_drops_edges_off_every_path() -> None:

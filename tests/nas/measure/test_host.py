@@ -136,8 +136,11 @@ def test_thread_and_memory_accounts() -> None:
 
 
 def test_snapshot_difference() -> None:
-    before = Snapshot(10.0, 5.0, 1.0, 0.0, 7)
-    activity = Snapshot(12.0, 6.5, 1.25, 0.1, 9) - before
+    before = Snapshot(10.0, 5.0, 1.0, 0.0, 7, 100.0)
+    activity = Snapshot(12.0, 6.5, 1.25, 0.1, 9, 103.5) - before
     assert (activity.wall_s, activity.cpu_s, activity.waiting_s, activity.steal_s) == (2.0, 1.5, 0.25, 0.1)
     assert activity.involuntary_switches == 2
-    assert (Snapshot(12.0, 6.5, None, 0.1, 9) - before).waiting_s is None
+    assert activity.energy_j == 3.5
+    assert (Snapshot(12.0, 6.5, None, 0.1, 9, None) - before).waiting_s is None
+    assert (Snapshot(12.0, 6.5, None, 0.1, 9, None) - before).energy_j is None
+    assert (Snapshot(12.0, 6.5, None, 0.1, 9, 1.0) - before).energy_j is None, "the counter began anew"

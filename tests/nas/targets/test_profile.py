@@ -11,7 +11,7 @@ import pytest
 from nas.deployment import Deployment
 from nas.errors import UnknownNameError, UserError
 from nas.targets.latency import Correction, LatencyModel, held_out_error
-from nas.targets.profile import DeviceProfile
+from nas.targets.profile import FAILED, DeviceProfile, NetworkTiming
 from nas.targets.registry import BUNDLED, LOCAL, bundled_path, list_targets, load_target, material_differences
 from search_spaces import load_search_space
 from tests.nas.fake_device import FP32, INT8, fake_profile, save_fake_profile, true_latency_ms
@@ -28,7 +28,9 @@ def model(profile: DeviceProfile) -> LatencyModel:
 
 
 def test_round_trip(profile: DeviceProfile, tmp_path: Path) -> None:
-    failed = replace(profile.tables[0], latency_ms=(math.nan, *profile.tables[0].latency_ms[1:]))
+    known = profile.tables[0]
+    timed = replace(known.timings[1], block_ms=(0.1, math.nan, 0.2), energy_mj=3.5)
+    failed = replace(known, timings=(FAILED, timed, *known.timings[2:]))
     path = tmp_path / "p.json"
     profile.with_table(failed).save(path)
     loaded = DeviceProfile.load(path)
@@ -36,8 +38,15 @@ def test_round_trip(profile: DeviceProfile, tmp_path: Path) -> None:
     assert loaded.fingerprint == profile.fingerprint
     table = loaded.table(FP32)
     assert table is not None
-    assert math.isnan(table.latency_ms[0])
-    assert table.latency_ms[1:] == pytest.approx(profile.tables[0].latency_ms[1:], abs=1e-5)
+    assert math.isnan(table.timings[0].latency_ms)
+    assert table.timings[0].block_ms == ()
+    assert table.timings[1].block_ms == pytest.approx((0.1, math.nan, 0.2), nan_ok=True)
+    assert table.timings[1].energy_mj == 3.5
+    assert table.timed_blocks == 2
+    assert table.measured == len(profile.networks) - 1
+    for name in ("latency_ms", "reference_ms", "spread_pct", "memory_bytes"):
+        assert table.column(name)[1:] == pytest.approx(known.column(name)[1:], abs=1e-5)
+    assert np.isnan(table.column("energy_mj")[2:]).all()
 
 
 def test_an_altered_file_is_refused(profile: DeviceProfile, tmp_path: Path) -> None:
@@ -76,10 +85,46 @@ def test_prediction_does_not_depend_on_its_batch(model: LatencyModel) -> None:
     assert together == pytest.approx(np.array(alone), rel=1e-9)
 
 
+def test_drift_of_the_device_is_taken_out(profile: DeviceProfile) -> None:
+    table = profile.tables[0]
+    latency = table.column("latency_ms")
+    drift = 1 + 0.5 * np.random.default_rng(0).random(len(latency))
+    drift /= np.median(drift)
+    references = [*(0.7 * drift[:-1]), math.nan]
+    timings = [NetworkTiming(ms, ref, 1.0) for ms, ref in zip(latency * drift, references, strict=True)]
+    drifted = replace(table, timings=tuple(timings))
+    steady = drifted.steady_latency_ms()
+    ratio = steady[:-1] / latency[:-1]
+    assert ratio == pytest.approx(np.full(len(ratio), ratio[0])), "only a common factor is left"
+    assert ratio[0] == pytest.approx(1, abs=0.05)
+    assert steady[-1] == drifted.timings[-1].latency_ms, "without a reference there is nothing to correct with"
+
+
+def test_few_networks_are_helped_by_known_devices(profile: DeviceProfile) -> None:
+    """A device twice as slow as one of 80 networks, of which 6 were measured: too few without a prior."""
+    few = replace(
+        profile,
+        name="new",
+        networks=profile.networks[:6],
+        tables=tuple(
+            replace(t, timings=tuple(replace(m, latency_ms=2 * m.latency_ms) for m in t.timings[:6]))
+            for t in profile.tables
+        ),
+    )
+    known = fake_profile("known", networks=80)
+    with pytest.raises(UserError, match="too few"):
+        LatencyModel(few)
+    model = LatencyModel(few, prior=[known])
+    space = load_search_space("mixed")
+    choices = space.sample(100, np.random.default_rng(4))
+    truth = 2 * true_latency_ms(space.costs(choices, 10), 1.0)
+    assert np.median(np.abs(model.predict(space, choices, 10)[FP32].mean / truth - 1)) < 0.1
+
+
 def test_corrections_scale_and_widen(profile: DeviceProfile, model: LatencyModel) -> None:
     space = load_search_space("mixed")
     choices = space.sample(5, np.random.default_rng(0))
-    corrected = LatencyModel(profile, [FP32], {FP32: Correction(2.0, 0.5, 8)}).predict(space, choices, 10)[FP32]
+    corrected = LatencyModel(profile, [FP32], {FP32: Correction(2.0, 0.5)}).predict(space, choices, 10)[FP32]
     plain = model.predict(space, choices, 10)[FP32]
     assert corrected.mean == pytest.approx(2 * plain.mean)
     assert (corrected.std > 2 * plain.std).all()
@@ -127,5 +172,6 @@ def test_bundled_profiles_are_whole_and_beat_their_baselines(name: str) -> None:
         assert table.held_out is not None
         assert table.held_out.within_10pct > table.held_out.constant_within_10pct
         assert table.held_out.within_10pct > table.held_out.macs_within_10pct
-        assert all(value > 0 for value in table.latency_ms if math.isfinite(value))
+        assert table.measured > 0
+        assert (table.column("latency_ms")[np.isfinite(table.column("latency_ms"))] > 0).all()
     LatencyModel(profile)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from nas.targets.preparing import networks_to_measure
 from nas.targets.profile import DeviceProfile
-from nas.targets.profiling import networks_to_measure
 
 
 def test_planned_networks_are_distinct_and_reproducible() -> None:
@@ -21,20 +21,25 @@ def test_planned_networks_are_distinct_and_reproducible() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_profile_command_measures_and_continues(tmp_path: Path) -> None:
     out = tmp_path / "p.json"
-    line = [sys.executable, "-m", "nas", "profile", "tiny", "--budget", "1s", "--networks", "12", "--json"]
+    line = [sys.executable, "-m", "nas", "profile", "tiny", "--budget", "2m", "--networks", "12", "--json"]
     line += ["--runtime", "onnxruntime", "--precision", "fp32", "--resolution", "32", "--out", str(out)]
     done = subprocess.run(line, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     (row,) = json.loads(done.stdout)["deployments"]
     assert row["n_networks"] == 12
     assert row["n_heldout"] == 3
+    assert row["n_blocks"] > 12, "the runtime's own profiler told how long blocks took"
+    assert row["memory_mb"] > 0
+    energy = json.loads(done.stdout)["energy_not_measured"]
+    assert (row["energy_mj"] is None) == (energy is not None), "measured, or a reason why not"
     profile = DeviceProfile.load(out)
     began = time.monotonic()
     again = subprocess.run(line, capture_output=True, text=True, check=False)
     assert again.returncode == 0, again.stderr
-    assert DeviceProfile.load(out).tables[0].latency_ms == profile.tables[0].latency_ms, "nothing is measured again"
+    assert DeviceProfile.load(out).tables[0].timings == profile.tables[0].timings, "nothing is measured again"
     assert time.monotonic() - began < 60
 
 

@@ -1,0 +1,73 @@
+"""The machine that networks are measured on: this one, or a device elsewhere."""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import Any, ParamSpec, Protocol, TypeVar
+
+from nas.measure.energy import why_no_energy
+from nas.measure.host import HostFingerprint, fingerprint
+from nas.measure.measurement import Measurement, MeasureRequest
+from nas.measure.protocol import measure
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Measure(Protocol):
+    """`nas.measure.protocol.measure`, or the same on another machine; the files of the requests lie here."""
+
+    def __call__(
+        self,
+        requests: Sequence[MeasureRequest],
+        *,
+        sessions: int = 3,
+        seconds_per_model: float = 0.3,
+        node_seconds: float = 0.0,
+    ) -> list[Measurement]: ...
+
+
+class Run(Protocol):
+    """Calls a function of a module on a machine, which nothing else of ours keeps busy meanwhile."""
+
+    def __call__(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """A machine that measures."""
+
+    name: str
+    """For people: `this host`, `device 'edge' of the Ray cluster`."""
+    fingerprint: HostFingerprint
+    no_energy: str | None
+    """Why it cannot measure energy; None where it can."""
+    measure: Measure
+    run: Run
+    here: bool = False
+    """It is this host: whoever trains on it has to stand still meanwhile."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {"name": self.name, "fingerprint": self.fingerprint.to_json()}
+
+
+def this_host() -> Site:
+    return Site(
+        name="this host", fingerprint=fingerprint(), no_energy=why_no_energy(), measure=measure, run=_call, here=True
+    )
+
+
+def undisturbed(site: Site, quiet: Callable[[], AbstractContextManager[None]]) -> Site:
+    """The site, measuring only while `quiet` keeps this host free of work, if it is this host."""
+    if not site.here:
+        return site
+
+    def measure_quietly(requests: Sequence[MeasureRequest], **options: Any) -> list[Measurement]:
+        with quiet():
+            return site.measure(requests, **options)
+
+    return replace(site, measure=measure_quietly)
+
+
+def _call(function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    return function(*args, **kwargs)

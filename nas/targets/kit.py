@@ -1,0 +1,208 @@
+"""Profiling a device that has no torch: a zip of networks and one script goes there, one JSON file comes back."""
+
+import json
+import os
+import zipfile
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from importlib.resources import files
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nas.deployment import Deployment
+from nas.errors import UserError
+from nas.export.onnx import export_onnx
+from nas.measure.host import HostFingerprint, isa_of_interest, parse_cpu_identity, parse_meminfo
+from nas.measure.reference import reference_model
+from nas.measure.statistics import spread_pct
+from nas.progress import Progress
+from nas.runtimes import load_runtime
+from nas.runtimes.cpu import parse_cpu_flags
+from nas.runtimes.nodes import NodeTime
+from nas.targets.block_times import slot_times_ms
+from nas.targets.latency import held_out_error
+from nas.targets.preparing import ALL_SPACES, CALIBRATION_IMAGES, NUM_CLASSES, networks_to_measure
+from nas.targets.profile import FAILED, DeploymentTable, DeviceProfile, NetworkTiming
+from search_spaces import Architecture, load_search_space
+
+if TYPE_CHECKING:
+    from torch import nn
+
+RUNTIME = "onnxruntime"
+SCHEMA = 1
+
+
+def export_kit(
+    path: Path, archs: Sequence[Architecture], precisions: Sequence[str], *, batch: int, progress: Progress
+) -> None:
+    """Write a kit with the networks of `archs` in each of ONNX Runtime's `precisions` to the zip file `path`.
+
+    Raises `UserError` where ONNX Runtime has no such precision or the file cannot be written.
+    """
+    runtime = load_runtime(RUNTIME)
+    unknown = [p for p in precisions if p not in runtime.precisions]
+    if unknown:
+        raise UserError(
+            f"a kit is measured with {RUNTIME}, which has no {unknown[0]}",
+            f"choose from {', '.join(runtime.precisions)}",
+        )
+    reference = reference_model()
+    if reference is None:
+        raise UserError("a kit needs onnx and onnxruntime to be made", "pip install onnx onnxruntime")
+    partial = path.with_name(path.name + ".partial")
+    entries = []
+    try:
+        with (
+            zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as kit,
+            progress.stage("exporting networks", total=len(archs)) as bar,
+        ):
+            kit.writestr("measure.py", (files("nas.targets") / "kit_measure.py").read_text())
+            kit.write(reference, "reference.onnx")
+            for i, arch in enumerate(archs):
+                names = {p: f"{i}.{p}.onnx" for p in precisions}
+                _write_network(kit, arch, names, batch, seed=i)
+                entries.append({"architecture": load_search_space(arch.space).to_json(arch), "files": names})
+                bar.advance(1)
+            manifest = {"schema": SCHEMA, "num_classes": NUM_CLASSES, "batch": batch, "networks": entries}
+            kit.writestr("kit.json", json.dumps(manifest))
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror}", "choose another place") from error
+    os.replace(partial, path)
+
+
+def export_random_networks(
+    path: Path,
+    *,
+    progress: Progress,
+    networks: int,
+    batch: int = 1,
+    runtimes: Sequence[str] = (),
+    precisions: Sequence[str] = (),
+    spaces: Sequence[str] = (),
+    resolutions: Sequence[int] = (),
+    threads: Sequence[int] = (),
+    budget_s: float = 0.0,
+) -> None:
+    """`export_kit` with random networks, by the options of a profile; time and threads are the device's affair."""
+    del threads, budget_s
+    if set(runtimes) - {RUNTIME}:
+        raise UserError(f"a kit is measured with {RUNTIME} alone", "leave out --runtime")
+    archs = networks_to_measure(spaces or ALL_SPACES, networks, 0, resolutions or None)
+    chosen = precisions or load_runtime(RUNTIME).precisions
+    export_kit(path, archs, chosen, batch=batch, progress=progress)
+
+
+def import_result(name: str, path: Path) -> DeviceProfile:
+    """The profile in what a kit's script wrote. Raises `UserError` for a file that is no such result."""
+    try:
+        result = json.loads(path.read_text())
+        networks = result["kit"]["networks"]
+        if result["schema"] != SCHEMA or not result["sessions"]:
+            raise KeyError("sessions")
+        archs = [load_search_space(n["architecture"]["space"]).from_json(n["architecture"]) for n in networks]
+        host, threads, batch = _host(result["host"]), int(result["threads"]), int(result["batch"])
+        precisions = sorted(networks[0]["files"])
+        tables = [_table(result, Deployment(RUNTIME, p, threads, batch), archs) for p in precisions]
+    except (
+        OSError,
+        json.JSONDecodeError,
+        UnicodeDecodeError,
+        KeyError,
+        TypeError,
+        IndexError,
+        AttributeError,
+    ) as error:
+        raise UserError(
+            f"{path} is not the result of a kit: {type(error).__name__}: {error}",
+            "run the kit's measure.py on the device and bring its result.json",
+        ) from error
+    profile = DeviceProfile(
+        name=name,
+        description=f"measured by a kit on {host.cpu_model}",
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        fingerprint=host,
+        networks=tuple(archs),
+        num_classes=result["kit"]["num_classes"],
+        tables=tuple(tables),
+        sessions=len(result["sessions"]),
+    )
+    for table in profile.tables:
+        profile = profile.with_held_out(table.deployment, held_out_error(profile, table.deployment))
+    return profile
+
+
+def _write_network(kit: zipfile.ZipFile, arch: Architecture, names: Mapping[str, str], batch: int, seed: int) -> None:
+    import torch
+
+    from search_spaces.modules import set_norm_statistics
+
+    space = load_search_space(arch.space)
+    resolution = space.resolution(arch)
+    with TemporaryDirectory(prefix="nas-kit-") as temporary, torch.random.fork_rng():
+        folder = Path(temporary)
+        torch.manual_seed(seed)
+        network = space.build(arch, NUM_CLASSES)
+        repeat_weights(network)
+        images = torch.randn(CALIBRATION_IMAGES, 3, resolution, resolution)
+        set_norm_statistics(network, images)
+        model = export_onnx(network, resolution, folder / "model.onnx", batch)
+        for precision, name in names.items():
+            kit.write(load_runtime(RUNTIME).prepare(model, precision, folder, images.numpy()), name)
+
+
+def repeat_weights(network: "nn.Module") -> None:
+    """Give all outputs of a layer the same random weights but for their sign, in place.
+
+    Speed does not depend on the values, and repetitions compress: a kit of a gigabyte becomes one of some megabytes.
+    """
+    import torch
+    from torch import nn
+
+    with torch.no_grad():
+        for module in network.modules():
+            if isinstance(module, nn.Conv2d | nn.Linear):
+                weight = module.weight
+                signs = torch.randint(0, 2, (len(weight), *[1] * (weight.ndim - 1))) * 2 - 1
+                weight.copy_(weight[:1] * signs)
+
+
+def _host(document: Mapping[str, Any]) -> HostFingerprint:
+    model, family = parse_cpu_identity(document["cpuinfo"])
+    return HostFingerprint(
+        cpu_model=model or document["processor"],
+        cpu_family=family,
+        isa=isa_of_interest(parse_cpu_flags(document["cpuinfo"])),
+        cores=int(document["cores"]),
+        quota_cores=None,
+        governor=document["governor"],
+        memory_bytes=parse_meminfo(document["memory"]),
+        os=document["os"],
+        python=document["python"],
+        packages=tuple((name, version) for name, version in document["packages"]),
+    )
+
+
+def _table(result: Mapping[str, Any], deployment: Deployment, archs: Sequence[Architecture]) -> DeploymentTable:
+    rows = [[session[f"{i}/{deployment.precision}"] for session in result["sessions"]] for i in range(len(archs))]
+    timings = [_timing(arch, row) for arch, row in zip(archs, rows, strict=True)]
+    share = float(result["seconds"]) / len(result["kit"]["networks"][0]["files"])
+    return DeploymentTable(deployment, tuple(timings), None, share)
+
+
+def _timing(arch: Architecture, answers: Sequence[Mapping[str, Any]]) -> NetworkTiming:
+    """A network's timing from the script's answer in each session."""
+    if any("failed" in answer for answer in answers):
+        return FAILED
+    times = [float(answer["p50_ms"]) for answer in answers]
+    depths = load_search_space(arch.space).stage_depths(arch)
+    slots = [slot_times_ms([NodeTime(n, float(ms)) for n, ms in answer["nodes"]], depths) for answer in answers]
+    return NetworkTiming(
+        latency_ms=median(times),
+        reference_ms=median(float(answer["reference_p50_ms"]) for answer in answers),
+        spread_pct=spread_pct(times),
+        block_ms=tuple(float(v) for v in np.mean(slots, axis=0)),
+    )

@@ -1,0 +1,219 @@
+"""Measure the networks of a kit on this device; needs Python >= 3.9, numpy and onnxruntime, nothing else.
+
+    python measure.py [--threads N] [--sessions 2] [--seconds 0.15] [--out result.json]
+
+Leave the device alone meanwhile. Interrupted, the same command goes on. The result goes back to where the kit was
+made: `nas profile NAME --import-kit result.json`.
+"""
+
+# This file travels alone inside the kit, so it imports nothing of the project.
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+
+HERE = Path(__file__).resolve().parent
+SCHEMA = 1
+ROUNDS = 6
+KERNEL_TIME = "_kernel_time"
+LINUX = hasattr(os, "sched_setaffinity")
+
+Run = Callable[[], Any]
+"""Runs a network once on fixed random images."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--threads", type=int, default=cores())
+    parser.add_argument("--sessions", type=int, default=2, help="freshly started processes per network")
+    parser.add_argument("--seconds", type=float, default=0.15, help="timing per network and session")
+    parser.add_argument("--out", type=Path, default=Path("result.json"))
+    parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.worker:
+        work(json.loads(options.worker.read_text()))
+        return
+    text = (HERE / "kit.json").read_bytes()
+    identity = {"kit_sha256": hashlib.sha256(text).hexdigest(), "host": host(), "threads": options.threads}
+    kit = json.loads(text)
+    result = resumed(options.out, identity) or {
+        **identity, "schema": SCHEMA, "kit": kit, "batch": kit["batch"], "sessions": [], "seconds": 0.0,
+    }  # fmt: skip
+    while len(result["sessions"]) < options.sessions:
+        log(f"session {len(result['sessions']) + 1} of {options.sessions}\n")
+        began = time.time()
+        result["sessions"].append(measured_session(kit["networks"], options.threads, options.seconds))
+        result["seconds"] += time.time() - began
+        save(result, options.out)
+    print(f"wrote {options.out}; bring it back: nas profile NAME --import-kit {options.out.name}")
+
+
+def resumed(path: Path, identity: dict[str, Any]) -> dict[str, Any] | None:
+    """What an earlier call with the same kit, host and threads has finished."""
+    if not path.exists():
+        return None
+    old: dict[str, Any] = json.loads(path.read_text())
+    return old if all(old.get(key) == value for key, value in identity.items()) else None
+
+
+def measured_session(networks: list[dict[str, Any]], threads: int, seconds: float) -> dict[str, Any]:
+    """Times of every network in fresh processes: a network that ends its process is noted and left out."""
+    tasks = [(f"{i}/{name}", file) for i, network in enumerate(networks) for name, file in network["files"].items()]
+    found: dict[str, Any] = {}
+    while len(found) < len(tasks):
+        left = [task for task in tasks if task[0] not in found]
+        with tempfile.TemporaryDirectory() as folder:
+            job = Path(folder) / "job.json"
+            job.write_text(json.dumps({"tasks": left, "threads": threads, "seconds": seconds}))
+            line = [sys.executable, __file__, "--worker", str(job)]
+            process = subprocess.Popen(line, stdout=subprocess.PIPE, universal_newlines=True)
+            assert process.stdout is not None
+            for answer in process.stdout:
+                values = json.loads(answer)
+                found[values.pop("task")] = values
+                log(f"\r{len(found)} of {len(tasks)}")
+            code = process.wait()
+        culprit = next((task for task, _ in left if task not in found), None)
+        if culprit is not None:
+            found[culprit] = {"failed": f"its process ended with code {code}"}
+    log("\n")
+    return found
+
+
+def work(job: dict[str, Any]) -> None:
+    """Time the networks of a job one after the other, a line each on stdout."""
+    if LINUX:
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-job["threads"] :])
+    reference, _ = load("reference.onnx", job["threads"])
+    for task, file in job["tasks"]:
+        try:
+            run, _ = load(file, job["threads"])
+            answer = timed(run, reference, job["seconds"])
+            answer["nodes"] = node_times(file, job["threads"], job["seconds"] / 2)
+        except Exception as error:  # noqa: BLE001 - whatever a runtime raises is this network's result
+            answer = {"failed": f"{type(error).__name__}: {error}"}
+        print(json.dumps({"task": task, **answer}), flush=True)
+
+
+def load(file: str, threads: int, profile: str | None = None) -> tuple[Run, Any]:
+    """A function that runs the network once, and its session."""
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    options.add_session_config_entry("session.intra_op.allow_spinning", "1" if threads > 1 else "0")
+    if profile is not None:
+        options.enable_profiling = True
+        options.profile_file_prefix = profile
+    session = ort.InferenceSession(str(HERE / file), options, providers=["CPUExecutionProvider"])
+    entry = session.get_inputs()[0]
+    images = np.random.default_rng(0).standard_normal(entry.shape, dtype=np.float32)
+
+    def run() -> Any:
+        return session.run(None, {entry.name: images})[0]
+
+    if not np.isfinite(run()).all():
+        raise ValueError("its output is not finite")
+    return run, session
+
+
+def timed(run: Run, reference: Run, seconds: float) -> dict[str, Any]:
+    """Short windows in turns with the reference network, after warming up."""
+    call_for(seconds, run)
+    times: list[float] = []
+    beside: list[float] = []
+    for _ in range(ROUNDS):
+        for call, kept, share in ((reference, beside, 0.3), (run, times, 1.0)):
+            time.sleep(0.02)  # worker threads of the other one spin on for a while
+            call()
+            kept += call_for(share * seconds / ROUNDS, call)
+    return {"p50_ms": statistics.median(times), "reference_p50_ms": statistics.median(beside)}
+
+
+def call_for(seconds: float, call: Run) -> list[float]:
+    """Milliseconds of each call, at least one."""
+    times = []
+    until = time.perf_counter() + seconds
+    while True:
+        start = time.perf_counter()
+        call()
+        end = time.perf_counter()
+        times.append(1e3 * (end - start))
+        if end >= until:
+            return times
+
+
+def node_times(file: str, threads: int, seconds: float) -> list[tuple[str, float]]:
+    """Name and milliseconds of each operator in the order they run: the mean without the slowest tenth."""
+    with tempfile.TemporaryDirectory() as folder:
+        run, session = load(file, threads, str(Path(folder) / "nodes"))
+        call_for(seconds, run)
+        events = json.loads(Path(session.end_profiling()).read_text())
+    durations: dict[str, list[float]] = {}
+    for event in events:
+        if event.get("cat") == "Node" and event["name"].endswith(KERNEL_TIME):
+            durations.setdefault(event["name"][: -len(KERNEL_TIME)], []).append(event["dur"])
+    kept = {name: sorted(times)[: max(1, len(times) * 9 // 10)] for name, times in durations.items()}
+    return [(name, statistics.mean(times) / 1e3) for name, times in kept.items()]
+
+
+def host() -> dict[str, Any]:
+    """What this device is, as far as it changes latency and can be read."""
+    return {
+        "cpuinfo": first_processor(read("/proc/cpuinfo")),
+        "processor": platform.processor() or platform.machine(),
+        "cores": cores(),
+        "governor": read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").strip() or None,
+        "memory": read("/proc/meminfo").split("\n")[0],
+        "os": platform.platform(),
+        "python": platform.python_version(),
+        "packages": [["onnxruntime", ort.__version__], ["numpy", np.__version__]],
+    }
+
+
+def cores() -> int:
+    """Cores this process may run on."""
+    return len(os.sched_getaffinity(0)) if LINUX else os.cpu_count() or 1
+
+
+def first_processor(cpuinfo: str) -> str:
+    """The lines about the first processor, without the clock rate of the moment."""
+    lines = cpuinfo.split("\n\n")[0].split("\n")
+    return "\n".join(line for line in lines if not line.lower().startswith(("cpu mhz", "bogomips")))
+
+
+def read(path: str) -> str:
+    try:
+        return Path(path).read_text()
+    except OSError:
+        return ""
+
+
+def save(result: dict[str, Any], path: Path) -> None:
+    """The file is there whole or not at all."""
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(json.dumps(result))
+    os.replace(str(partial), str(path))
+
+
+def log(text: str) -> None:
+    sys.stderr.write(text)
+    sys.stderr.flush()
+
+
+if __name__ == "__main__":
+    main()

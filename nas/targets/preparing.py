@@ -1,0 +1,111 @@
+"""Random networks of the spaces, exported and prepared for every deployment: what a device is profiled with."""
+
+import multiprocessing
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nas.deployment import Deployment
+from nas.export.onnx import export_onnx
+from nas.measure.host import usable_threads
+from nas.measure.measurement import MeasureRequest
+from nas.measure.procfs import die_with_parent
+from nas.runtimes import load_runtime
+from search_spaces import Architecture, load_search_space
+
+ALL_SPACES = ("mixed", "mobile", "dense")
+NUM_CLASSES = 10
+CALIBRATION_IMAGES = 8
+"""Random images for int8 ranges: they fix the scales, and speed does not depend on the scales."""
+
+
+def networks_to_measure(
+    spaces: Sequence[str], count: int, seed: int, resolutions: Sequence[int] | None
+) -> list[Architecture]:
+    """`count` distinct random architectures, taking turns over the spaces."""
+    rng = np.random.default_rng(seed)
+    found: dict[str, Architecture] = {}
+    loaded = [load_search_space(name) for name in spaces]
+    if resolutions:
+        loaded = [space.restrict("resolution", resolutions) for space in loaded]
+    while len(found) < count:
+        space = loaded[len(found) % len(loaded)]
+        arch = space.architecture(space.sample(1, rng)[0])
+        found.setdefault(arch.key, arch)
+    return list(found.values())
+
+
+def deploy_untrained(
+    arch: Architecture, deployments: Sequence[Deployment], folder: Path, seed: int
+) -> list[MeasureRequest]:
+    """Export a network with random weights but unit-scale activations, and prepare it for each deployment.
+
+    All deployments have the same batch.
+    """
+    import torch
+
+    from search_spaces.modules import set_norm_statistics
+
+    space = load_search_space(arch.space)
+    resolution = space.resolution(arch)
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        network = space.build(arch, NUM_CLASSES)
+        images = torch.randn(CALIBRATION_IMAGES, 3, resolution, resolution)
+        set_norm_statistics(network, images)
+    model = export_onnx(network, resolution, folder / "model.onnx", deployments[0].batch)
+    return prepare_all(model, deployments, folder, images.numpy())
+
+
+def prepare_all(
+    model: Path, deployments: Sequence[Deployment], folder: Path, calibration: NDArray[np.float32]
+) -> list[MeasureRequest]:
+    """The file of `model` for each deployment; those that differ in threads alone share it."""
+    files: dict[tuple[str, str], Path] = {}
+    for d in deployments:
+        if (d.runtime, d.precision) not in files:
+            files[d.runtime, d.precision] = load_runtime(d.runtime).prepare(model, d.precision, folder, calibration)
+    return [MeasureRequest(files[d.runtime, d.precision], d) for d in deployments]
+
+
+def new_folder(path: Path) -> Path:
+    path.mkdir()
+    return path
+
+
+class Preparer:
+    """Prepares networks in worker processes, one per core, which stand still while something is measured."""
+
+    def __init__(self, pool: ProcessPoolExecutor) -> None:
+        self._pool = pool
+
+    def prepare(
+        self, archs: Sequence[Architecture], deployments: Sequence[Deployment], folder: Path, seed: int
+    ) -> list[list[MeasureRequest]]:
+        """For each architecture, its file for each deployment, in new folders below `folder`."""
+        folders = [new_folder(folder / str(i)) for i in range(len(archs))]
+        tasks = [
+            self._pool.submit(deploy_untrained, arch, tuple(deployments), path, seed + i)
+            for i, (arch, path) in enumerate(zip(archs, folders, strict=True))
+        ]
+        return [task.result() for task in tasks]
+
+
+@contextmanager
+def preparer() -> Iterator[Preparer]:
+    """A `Preparer` with as many processes as this host has cores for us."""
+    # Forking a process that has started torch's or a runtime's threads can hang the child.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(usable_threads(), mp_context=context, initializer=_start_worker) as pool:
+        yield Preparer(pool)
+
+
+def _start_worker() -> None:
+    import torch
+
+    die_with_parent()
+    torch.set_num_threads(1)

@@ -1,0 +1,119 @@
+"""Networks as rows of a table of blocks; for a whole space the table is made once, and candidates only index it."""
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from predictors.block_features import block_columns, block_geometry
+from search_spaces import Choices, StagedSpace
+from search_spaces.blocks import BlockColumns
+from search_spaces.staged import BlockSlots
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class BlockFeatures:
+    """What is known of m blocks before anything is measured."""
+
+    kind: NDArray[np.int64]
+    """(m,): position in `search_spaces.staged.KINDS`."""
+    columns: Floats
+    """(m, k): `block_features.block_columns`."""
+    geometry: Floats
+    """(m, g): `block_features.block_geometry`."""
+
+    @classmethod
+    def of(cls, slots: BlockSlots) -> Self:
+        """Of every block in arrays (n, slots), row after row."""
+        columns, geometry = block_columns(slots), block_geometry(slots)
+        return cls(slots.kind.ravel(), columns.reshape(-1, columns.shape[-1]), geometry.reshape(-1, geometry.shape[-1]))
+
+    def select(self, which: NDArray[np.bool_]) -> Self:
+        return type(self)(self.kind[which], self.columns[which], self.geometry[which])
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkBlocks:
+    """n networks of up to s different blocks each."""
+
+    blocks: BlockFeatures
+    positions: NDArray[np.int32]
+    """(n, s): which of `blocks`."""
+    counts: NDArray[np.int64]
+    """(n, s): how often; 0 where a network has fewer different blocks."""
+
+    @classmethod
+    def of(cls, slots: BlockSlots) -> Self:
+        """Networks given by their blocks, arrays (n, slots)."""
+        positions = np.arange(slots.kind.size, dtype=np.int32).reshape(slots.kind.shape)
+        return cls(BlockFeatures.of(slots), positions, slots.count)
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    def select(self, networks: NDArray[np.int64]) -> Self:
+        return type(self)(self.blocks, self.positions[networks], self.counts[networks])
+
+    def sums(self, values: Floats) -> Floats:
+        """Sum over each network's blocks of `values` (m, ...) -> (n, ...)."""
+        starts = np.arange(len(self) + 1) * self.positions.shape[1]
+        shape = (len(self), len(self.blocks.kind))
+        occurrences = csr_array((self.counts.ravel(), self.positions.ravel(), starts), shape=shape)
+        return np.asarray(occurrences @ values)
+
+    def largest(self, values: Floats) -> Floats:
+        """Largest of `values` (m,), which are positive, over each network's blocks -> (n,)."""
+        return np.asarray((values[self.positions] * (self.counts > 0)).max(axis=1))
+
+
+class SpaceBlocks:
+    """Every block that occurs in a space, once, and where the blocks of a candidate are in that list.
+
+    A space has some ten thousand distinct blocks but 10^13 networks: whatever is known of the blocks is computed once,
+    and a candidate costs a few additions. Restrictions of the space share its blocks.
+    """
+
+    def __init__(self, space: StagedSpace, num_classes: int) -> None:
+        """Enumerate the blocks of `space` with heads of `num_classes`."""
+        self.space = space
+        parts = [_slot_blocks(space, slot, num_classes) for slot in range(len(space.slot_decisions))]
+        unique, inverse = np.unique(np.concatenate(parts), axis=0, return_inverse=True)
+        bounds = np.cumsum([len(part) for part in parts])[:-1]
+        self.blocks = BlockFeatures.of(_as_slots(unique))
+        self._positions = [part.astype(np.int32) for part in np.split(inverse.ravel(), bounds)]
+        """For each slot, the position in `blocks` of every combination of the decisions it depends on."""
+
+    def networks(self, choices: Choices) -> NetworkBlocks:
+        """Candidates (n, decisions) as networks of these blocks."""
+        sizes = [len(d.options) for d in self.space.decisions]
+        positions = np.empty((len(choices), len(self._positions)), dtype=np.int32)
+        for slot, (decisions, known) in enumerate(zip(self.space.slot_decisions, self._positions, strict=True)):
+            index = np.zeros(len(choices), dtype=np.int64)
+            for column in decisions:
+                index = index * sizes[column] + choices[:, column]
+            positions[:, slot] = known[index]
+        return NetworkBlocks(self.blocks, positions, self.space.slot_counts(choices))
+
+
+def _slot_blocks(space: StagedSpace, slot: int, num_classes: int) -> Floats:
+    """The fields of one slot's block for every combination of the decisions it depends on, (combinations, fields)."""
+    decisions = space.slot_decisions[slot]
+    grid = np.indices([len(space.decisions[column].options) for column in decisions]).reshape(len(decisions), -1)
+    choices = np.zeros((grid.shape[1], len(space.decisions)), dtype=np.int64)
+    choices[:, decisions] = grid.T
+    slots = space.slots(space.canonical(choices), num_classes)
+    fields = [slots.kind, *(getattr(slots.columns, name) for name in BlockColumns.__slots__), slots.activation]
+    return np.stack([np.asarray(field[:, slot], dtype=np.float64) for field in fields], axis=1)
+
+
+def _as_slots(fields: Floats) -> BlockSlots:
+    """Undo `_slot_blocks`: one block per row."""
+    kind, *columns, activation = fields.T[:, :, None]
+    names = dict(zip(BlockColumns.__slots__, columns, strict=True))
+    typed = {name: values.astype(np.int64) for name, values in names.items()}
+    blocks = BlockColumns(**{**typed, "expansion": names["expansion"], "se": names["se"] > 0})
+    return BlockSlots(kind.astype(np.int64), blocks, activation.astype(np.int64), np.ones_like(kind, dtype=np.int64))

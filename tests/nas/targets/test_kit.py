@@ -1,0 +1,140 @@
+"""A kit goes to a device without torch and comes back as a profile."""
+
+import json
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+
+from nas.errors import UserError
+from nas.progress import SilentProgress
+from nas.targets.kit import export_random_networks, import_result, repeat_weights
+from nas.targets.latency import LatencyModel
+from search_spaces import load_search_space
+from tests.nas.bare_python import make_bare_python
+
+pytestmark = pytest.mark.xdist_group("kit")  # one set-up for all of them
+
+NETWORKS = 12
+
+
+@pytest.fixture(scope="module")
+def kit(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An unpacked kit of small networks."""
+    folder = tmp_path_factory.mktemp("kit")
+    export_random_networks(folder / "kit.zip", progress=SilentProgress(), networks=NETWORKS, resolutions=[32])
+    assert (folder / "kit.zip").stat().st_size < 20 * 2**20
+    with zipfile.ZipFile(folder / "kit.zip") as archive:
+        archive.extractall(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def bare_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A virtual environment that holds numpy and onnxruntime and nothing else."""
+    return make_bare_python(tmp_path_factory.mktemp("bare"), (np, onnxruntime))
+
+
+@pytest.mark.slow
+def test_a_device_without_torch_is_profiled(kit: Path, bare_python: Path, tmp_path: Path) -> None:
+    assert subprocess.run([bare_python, "-c", "import torch"], capture_output=True).returncode != 0
+    result = tmp_path / "result.json"
+    line = [bare_python, kit / "measure.py", "--threads", "1", "--seconds", "0.03", "--out", result]
+    done = subprocess.run([*line, "--sessions", "1"], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    again = subprocess.run([*line, "--sessions", "2"], capture_output=True, text=True, cwd=tmp_path)
+    assert "session 2 of 2" in again.stderr
+    assert "session 1 of 2" not in again.stderr, "what was finished is not repeated"
+    profile = import_result("edge", result)
+    profile.save(tmp_path / "edge.json")
+    assert [t.deployment.name for t in profile.tables] == ["onnxruntime-fp32", "onnxruntime-int8"]
+    assert profile.fingerprint.cores >= 1
+    for table in profile.tables:
+        assert table.measured == NETWORKS
+        assert (table.column("latency_ms") > 0).all()
+        assert all(len(timing.block_ms) == 10 for timing in table.timings)
+    space = load_search_space("mobile").restrict("resolution", [32])
+    predicted = LatencyModel(profile).predict(space, space.sample(5, np.random.default_rng(0)), 10)
+    assert all((p.mean > 0).all() for p in predicted.values())
+
+
+@pytest.mark.slow
+def test_a_network_that_ends_its_process_is_noted(kit: Path, bare_python: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "kit"
+    broken.mkdir()
+    for file in kit.iterdir():
+        if file.suffix != ".zip":
+            (broken / file.name).symlink_to(file)
+    manifest = json.loads((kit / "kit.json").read_text())
+    manifest["networks"] = manifest["networks"][:2]
+    (broken / "kit.json").unlink()
+    (broken / "kit.json").write_text(json.dumps(manifest))
+    (broken / "0.fp32.onnx").unlink()
+    (broken / "0.fp32.onnx").write_bytes(b"not a network")
+    script = (kit / "measure.py").read_text().replace('    reference, _ = load("reference.onnx", job["threads"])\n', (
+        '    reference, _ = load("reference.onnx", job["threads"])\n'
+        '    if job["tasks"][0][0] == "1/int8":\n        os.abort()\n'
+    ))  # fmt: skip
+    (broken / "measure.py").unlink()
+    (broken / "measure.py").write_text(script)
+    result = tmp_path / "r.json"
+    line = [bare_python, broken / "measure.py", "--threads", "1", "--seconds", "0.02", "--sessions", "1"]
+    done = subprocess.run([*line, "--out", result], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (session,) = json.loads(result.read_text())["sessions"]
+    assert "failed" in session["0/fp32"]
+    assert "failed" not in session["0/int8"]
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{}", '{"schema": 1}', '{"kit": {"networks": []}, "schema": 1, "sessions": []}']
+)
+def test_other_files_are_refused(content: str, tmp_path: Path) -> None:
+    path = tmp_path / "result.json"
+    path.write_text(content)
+    with pytest.raises(UserError, match="not the result of a kit"):
+        import_result("x", path)
+
+
+def test_kits_are_of_onnxruntime(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="onnxruntime"):
+        export_random_networks(tmp_path / "k.zip", progress=SilentProgress(), networks=1, runtimes=["openvino"])
+    with pytest.raises(UserError, match="bf16"):
+        export_random_networks(tmp_path / "k.zip", progress=SilentProgress(), networks=1, precisions=["bf16"])
+    assert not list(tmp_path.iterdir())
+
+
+def test_repeated_weights_keep_the_signal() -> None:
+    space = load_search_space("mixed")
+    network = space.build(space.anchors[0], 10)
+    torch.manual_seed(0)
+    repeat_weights(network)
+    weight = next(p for p in network.parameters() if p.ndim == 4)
+    assert torch.equal(weight.abs(), weight[:1].abs().expand_as(weight))
+    with torch.no_grad():
+        out = network.train()(torch.randn(4, 3, 32, 32))
+    assert torch.isfinite(out).all()
+    assert out.std() > 1e-6
+
+
+def test_the_script_stands_alone() -> None:
+    """It travels without the project: only numpy and onnxruntime besides the standard library."""
+    import ast
+
+    from nas.targets import kit_measure
+
+    tree = ast.parse(Path(kit_measure.__file__).read_text())
+    imported = {
+        name.split(".")[0]
+        for node in ast.walk(tree)
+        for name in (
+            [alias.name for alias in node.names] if isinstance(node, ast.Import)
+            else [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        )
+    }  # fmt: skip
+    assert imported - set(sys.stdlib_module_names) == {"numpy", "onnxruntime"}
