@@ -1,0 +1,177 @@
+"""The page and the plot of `experiments.supernet_check`."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from experiments.scatter_chart import scatter_svg
+from nas.evaluation.estimate import kendall
+
+Floats = NDArray[np.float64]
+AGGREGATED = ("macs", "synflow", "jacob_cov", "naswot", "zico")
+"""What the rank aggregate sees: cost, and one score of each kind."""
+_RESAMPLES = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """All that the page is made from."""
+
+    records: Sequence[Mapping[str, Any]]
+    """Networks trained alone."""
+    paths: Mapping[str, Mapping[str, float]]
+    """Network -> `nas.evaluation.supernet.scoring.PathScore` as a document; empty where no supernet takes part."""
+    log: Mapping[str, Any]
+    """Of the supernet's training."""
+    proxies: Mapping[str, Mapping[str, Sequence[float | None]]]
+    """Proxy -> network -> score and core-seconds."""
+    epochs: int
+    part: Mapping[str, Any]
+    recipe: Mapping[str, Any]
+    config: Mapping[str, Any]
+    again: Mapping[str, float]
+    """Accuracies of some of the networks, trained with another seed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One estimator."""
+
+    name: str
+    scores: Floats
+    core_s: float
+    """Per network, what is paid once not included."""
+    once_core_s: float = 0.0
+
+
+def rows(evidence: Evidence) -> list[Row]:
+    """Every estimator with its scores (n,), NaN where there is none."""
+    from nas.evaluation.zero_cost import DEFAULT_PROXIES, rank_aggregate
+
+    records, keys = evidence.records, [r["key"] for r in evidence.records]
+    found = [
+        Row("parameters", _column(records, "params"), 0.0),
+        Row("MACs", _column(records, "macs"), 0.0),
+    ]
+    columns: dict[str, Floats] = {}
+    prices: dict[str, float] = {}
+    for name, scores in evidence.proxies.items():
+        both = np.array([[np.nan if v is None else v for v in scores[key]] for key in keys], dtype=np.float64)
+        columns[name], prices[name] = both[:, 0], float(both[:, 1].mean())
+        if name not in ("params", "macs"):
+            found.append(Row(name, both[:, 0], prices[name]))
+    aggregate = rank_aggregate(np.column_stack([columns[name] for name in AGGREGATED]))
+    found.append(Row(f"rank aggregate of {', '.join(AGGREGATED)}", aggregate, sum(prices[n] for n in AGGREGATED)))
+    default = np.column_stack([columns[name] for name in DEFAULT_PROXIES])
+    standard = np.nanmean((default - np.nanmean(default, axis=0)) / np.nanstd(default, axis=0), axis=1)
+    names = ", ".join(DEFAULT_PROXIES)
+    found.append(Row(f"mean of {names}, standardised", standard, sum(prices[n] for n in DEFAULT_PROXIES)))
+    whole = float(_column(records, "core_seconds").mean())
+    curves = np.array([r["curve"] for r in records], dtype=np.float64)
+    for epoch in range(1, evidence.epochs):
+        price = whole * epoch / evidence.epochs
+        found.append(Row(f"first {epoch} of {evidence.epochs} epochs", curves[:, epoch - 1], price))
+    found.append(Row("the whole training, its validation accuracy", _column(records, "val_accuracy"), whole))
+    if evidence.paths:
+        paths = [evidence.paths[key] for key in keys]
+        price = float(np.mean([path["core_seconds"] for path in paths]))
+        accuracy = np.array([path["accuracy"] for path in paths])
+        found.append(Row("supernet", accuracy, price, evidence.log["core_seconds"]))
+        loss = np.array([path["loss"] for path in paths])
+        found.append(Row("supernet, by its loss", -loss, price, evidence.log["core_seconds"]))
+    return found
+
+
+def page(evidence: Evidence, plot_name: str) -> str:
+    """Markdown."""
+    truth = _column(evidence.records, "test_accuracy")
+    part, recipe = evidence.part, evidence.recipe
+    whole = float(_column(evidence.records, "core_seconds").mean())
+    lines = [
+        "# Estimates against networks trained alone",
+        "",
+        f"Made by `python -m experiments.supernet_check`: {len(truth)} random networks of `{part['space']}` at "
+        f"{part['resolution']} px (the first {part['widths']} widths, up to {part['depth']} blocks per stage, kernels "
+        f"up to {part['kernel']}, nominal training cost up to {part['image_ms']:g} ms per image), each trained alone "
+        f"on {recipe['train_images']} images of {recipe['data']} for {recipe['epochs']} epochs (batches of "
+        f"{recipe['batch_size']}, peak learning rate {recipe['lr']:g}) with seed "
+        f"{recipe['seed']}, {whole:.0f} core-seconds per network. What is to be predicted is the accuracy on "
+        f"{recipe['test_images']} test images ({truth.min():.1%} to {truth.max():.1%}, standard deviation "
+        f"{truth.std():.1%}); the estimators see training and {recipe['val_images']} validation images only.",
+        "",
+        "| estimator | Kendall tau | 90 % interval | core-seconds per network | paid once, core-seconds |",
+        "|---|---|---|---|---|",
+    ]
+    for row in rows(evidence):
+        seen = np.isfinite(row.scores)
+        tau, low, high = tau_interval(row.scores[seen], truth[seen])
+        missing = "" if seen.all() else f" ({int(seen.sum())} networks)"
+        lines.append(
+            f"| {row.name}{missing} | {tau:.2f} | {low:.2f} to {high:.2f} | {row.core_s:.2f} | {row.once_core_s:.0f} |"
+        )
+    lines += [
+        "",
+        "The intervals are bootstrapped over the networks. The price of first epochs is the share of a whole training. "
+        "The whole training is no estimator: it says how far two counts of the same trained networks agree.",
+    ]
+    if evidence.paths:
+        lines.append(_supernet_line(evidence))
+    twice = [
+        (a, evidence.again[r["key"]])
+        for a, r in zip(truth, evidence.records, strict=True)
+        if r["key"] in evidence.again
+    ]
+    if len(twice) >= 4:
+        tau, low, high = tau_interval(*np.array(twice).T)
+        lines.append(
+            f"{len(twice)} of the networks were trained a second time with another seed: the two accuracies agree with "
+            f"a tau of {tau:.2f} ({low:.2f} to {high:.2f}), which is about as far as any estimate can be expected to."
+        )
+    return "\n".join([*lines, "", f"![supernet and first epochs against trained accuracy]({plot_name})", ""])
+
+
+def _supernet_line(evidence: Evidence) -> str:
+    """How the supernet was trained and what its paths reach."""
+    config, log = evidence.config, evidence.log
+    reached = np.array([path["accuracy"] for path in evidence.paths.values()])
+    sandwich = (
+        f" besides a largest and a smallest, distillation {config['distillation']:g}" if config["sandwich"] else ""
+    )
+    return (
+        f"The supernet: {log['steps']} steps of {config['batch_size']} images, {config['random_paths']} random paths "
+        f"each{sandwich}, {config['optimizer']} with a peak learning rate of {config['lr']:g}, {log['precision']}, "
+        f"seed {config['seed']}; batch norms measured afresh on 512 training images per network. Its paths' accuracies "
+        f"are {reached.min():.1%} to {reached.max():.1%}."
+    )
+
+
+def plot(evidence: Evidence) -> str:
+    """SVG: the supernet's and the first epoch's accuracy against the trained one, in percent."""
+    truth = 100 * _column(evidence.records, "test_accuracy")
+    chosen = [r for r in rows(evidence) if r.name == "supernet" or r.name.startswith("first 1 ")]
+    x = np.concatenate([np.maximum(100 * row.scores, 1.0) for row in chosen])
+    groups = np.repeat([row.name for row in chosen], len(truth))
+    return scatter_svg(x, np.tile(truth, len(chosen)), groups, "estimated accuracy, %", "accuracy trained alone, %")
+
+
+def tau_interval(a: Floats, b: Floats, seed: int = 0) -> tuple[float, float, float]:
+    """Kendall's tau of (n,) and (n,) with the central 90 % of its bootstrap; NaN where it is not defined."""
+    rng = np.random.default_rng(seed)
+    resampled = []
+    for _ in range(_RESAMPLES):
+        rows_ = rng.integers(len(a), size=len(a))
+        value = kendall(a[rows_], b[rows_])
+        if value is not None:
+            resampled.append(value)
+    tau = kendall(a, b)
+    if tau is None or not resampled:
+        return (float("nan"),) * 3
+    low, high = np.quantile(resampled, [0.05, 0.95])
+    return tau, float(low), float(high)
+
+
+def _column(records: Sequence[Mapping[str, Any]], name: str) -> Floats:
+    return np.array([r[name] for r in records], dtype=np.float64)

@@ -1,0 +1,71 @@
+"""Zero-cost proxies from how a network tells the images of a batch apart."""
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from nas.evaluation.proxy_scratch import NoScoreError, check_images, scoring
+
+GATES = (nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.Hardswish)
+"""Activations with a kink or a gate at zero. A hard-swish has no two linear pieces as a ReLU has, but its output is
+positive exactly where its input is: the sign is taken for the pattern."""
+
+
+def naswot(network: nn.Module, images: Tensor, labels: Tensor) -> float:
+    """Log determinant of the kernel that counts, for two images, the units on which their on/off patterns agree.
+
+    Mellor et al. 2021, "Neural architecture search without training" (https://arxiv.org/abs/2006.04647). A unit is
+    on where the output of a module in `GATES` is positive; activations called as functions are not seen. `labels`
+    are not used. Raises `NoScoreError` for a network without such modules (all SiLU or GELU, say).
+    """
+    check_images(images)
+    n = len(images)
+    kernel = torch.zeros(n, n, dtype=torch.float64, device=images.device)
+    units = 0
+
+    def collect(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        nonlocal units
+        active = (output > 0).flatten(1).to(torch.float32)
+        both, either = active @ active.T, active.sum(1)
+        # on in both, or off in both: units - on in one - on in the other + on in both
+        kernel.add_(2 * both - either[:, None] - either[None] + active.shape[1])
+        units += active.shape[1]
+
+    with scoring(network) as copied, torch.no_grad():
+        for module in copied.modules():
+            if isinstance(module, GATES):
+                module.register_forward_hook(collect)
+        outputs = copied(images)
+    if not units:
+        names = ", ".join(gate.__name__ for gate in GATES)
+        raise NoScoreError(f"naswot needs a network with one of {names}; this one has none", "leave naswot out")
+    if not bool(torch.isfinite(outputs).all()):
+        return float("nan")
+    # the jitter keeps two images with equal patterns finite; it is nothing beside the kernel of different ones
+    sign, logdet = np.linalg.slogdet(kernel.cpu().numpy() + 1e-6 * units * np.eye(n))
+    return float(logdet) if sign > 0 else float("nan")
+
+
+def jacob_cov(network: nn.Module, images: Tensor, labels: Tensor) -> float:
+    """How little the Jacobians of the images correlate: `-sum(log(v + k) + 1 / (v + k))` over eigenvalues v.
+
+    The first score of Mellor et al. 2021 (https://arxiv.org/abs/2006.04647v1), as in Abdelfattah et al. 2021, k = 1e-5.
+    `labels` are not used. NaN where the output does not depend on an image.
+    """
+    check_images(images)
+    with scoring(network) as copied:
+        copied.requires_grad_(False)  # only the images' gradients are wanted
+        inputs = images.detach().clone().requires_grad_(True)
+        outputs = copied(inputs)
+        if not outputs.requires_grad:
+            return float("nan")
+        outputs.sum().backward()
+        if inputs.grad is None:
+            return float("nan")
+        jacobians = inputs.grad.flatten(1).double().cpu().numpy()
+    with np.errstate(all="ignore"):  # an image without influence has no correlation: NaN says so
+        correlations = np.corrcoef(jacobians)
+    if not np.isfinite(correlations).all():
+        return float("nan")
+    shifted = np.maximum(np.linalg.eigvalsh(correlations), 0.0) + 1e-5
+    return -float(np.sum(np.log(shifted) + 1.0 / shifted))

@@ -1,0 +1,108 @@
+"""What every way to estimate an accuracy has in common, and how well estimates agreed with what came out."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nas.errors import UserError
+from search_spaces import Architecture
+
+Unit = Literal["accuracy", "standard deviations"]
+"""Of estimates: a fraction of the validation split, or standard deviations above random networks."""
+
+LEVEL = 0.9
+"""Of the intervals."""
+_Z = 1.6449  # half the width of a normal's 90 % interval, in standard deviations
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """What one candidate is believed to be worth, and what it cost to find out."""
+
+    arch: Architecture
+    value: float | None
+    """Higher is better; its unit is the estimator's. None where there is no estimate."""
+    std: float | None = None
+    """Standard deviation in the same unit; None where nothing is known about it."""
+    interval: tuple[float, float] | None = None
+    """Holds the value with a probability of 90 %."""
+    seconds: float
+    """By the clock, for this candidate alone."""
+    curve: tuple[float, ...] = ()
+    """Validation accuracy after each epoch, where there were any."""
+    failure: str | None = None
+    """Why there is no estimate."""
+
+
+class Estimator(Protocol):
+    """A way to say which of some candidates will be the most accurate."""
+
+    @property
+    def unit(self) -> Unit:
+        """Of its estimates' values."""
+        ...
+
+    @property
+    def prepared_s(self) -> float:
+        """Seconds that were spent before the first candidate, such as training a supernet."""
+        ...
+
+    def estimate(self, archs: Sequence[Architecture]) -> list[Estimate]:
+        """One estimate per candidate, in their order. A candidate that fails gets a reason, not an exception."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """How estimates ordered networks that were then trained."""
+
+    kendall_tau: float | None
+    """Kendall's tau-b with the trained accuracies; None for fewer than two networks or where all are equal."""
+    n: int
+    """Networks that have both."""
+    params_tau: float | None
+    """Kendall's tau of the number of parameters, the baseline, on the same networks."""
+
+
+def agreement(estimates: Sequence[float | None], trained: Sequence[float | None], params: Sequence[float]) -> Agreement:
+    """Compare estimates with trained accuracies (both (n,); None or NaN where there is none) and parameters (n,).
+
+    Raises `UserError` where the lengths differ.
+    """
+    if not len(estimates) == len(trained) == len(params):
+        raise UserError(
+            f"{len(estimates)} estimates, {len(trained)} accuracies and {len(params)} sizes do not belong together",
+            "give one of each per network",
+        )
+    guessed, true = (np.array([np.nan if v is None else v for v in values], float) for values in (estimates, trained))
+    both = np.isfinite(guessed) & np.isfinite(true)
+    sizes = np.asarray(params, dtype=np.float64)[both]
+    return Agreement(kendall(guessed[both], true[both]), int(both.sum()), kendall(sizes, true[both]))
+
+
+def kendall(a: NDArray[np.float64], b: NDArray[np.float64]) -> float | None:
+    """Kendall's tau-b of (n,) and (n,); None where it is not defined."""
+    from scipy.stats import kendalltau
+
+    if len(a) < 2 or np.ptp(a) == 0 or np.ptp(b) == 0:
+        return None
+    return float(kendalltau(a, b).statistic)
+
+
+def normal_interval(value: float, std: float) -> tuple[float, float]:
+    """The central 90 % of a normal distribution, within what an accuracy can be."""
+    return max(0.0, value - _Z * std), min(1.0, value + _Z * std)
+
+
+def std_of_interval(low: float, high: float) -> float:
+    """Standard deviation of a normal distribution with this central 90 % interval."""
+    return (high - low) / (2 * _Z)
+
+
+def counting_std(accuracy: float, images: int) -> float:
+    """Standard deviation of an accuracy (fraction) because it was counted on `images` images; never zero."""
+    p = (accuracy * images + 1) / (images + 2)
+    return float(np.sqrt(p * (1 - p) / images))

@@ -1,0 +1,359 @@
+"""The estimators by name, cheap to dear, and the rule by which `auto` picks one."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nas.data import ImageData
+from nas.errors import UnknownNameError, UserError
+from nas.evaluation.estimate import Estimate, Estimator, Unit, counting_std, normal_interval, std_of_interval
+from nas.evaluation.labels import require_labels
+from nas.evaluation.short_training import ShortTraining, trained
+from nas.evaluation.supernet.config import StepLog, SupernetConfig, SupernetLog
+from nas.export.checkpoint import NetworkDescription
+from nas.training.config import EpochLog
+from search_spaces import Architecture, Choices, StagedSpace
+
+if TYPE_CHECKING:
+    from nas.evaluation.learning_curve import CurveExtrapolator
+    from nas.evaluation.supernet.scoring import PathScorer
+    from predictors.accuracy import AccuracyPredictor
+
+_REFERENCE_POOL = 256
+
+Floats = NDArray[np.float64]
+Scores = Callable[[Architecture], Floats]
+"""Extra columns (k,) for a learned predictor, such as zero-cost scores; NaN where one has no value."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EstimatorSetting:
+    """What estimators are made from; each takes what it needs."""
+
+    space: StagedSpace
+    """With the options that candidates may have: a supernet holds no more."""
+    data: ImageData
+    short: Callable[[Architecture], ShortTraining]
+    """The short training that a candidate gets."""
+    supernet: SupernetConfig
+    checkpoint: Path | None = None
+    """Where the supernet's training is kept and gone on from."""
+    admissible: Callable[[Choices], NDArray[np.bool_]] | None = None
+    """Candidates (n, decisions) -> whether they are worth training at all."""
+    labels: Sequence[tuple[Architecture, float]] = ()
+    """Networks with known accuracies, for the learned predictor."""
+    scores: Scores | None = None
+    """Extra columns for the learned predictor."""
+    device: str = "auto"
+    seed: int = 0
+    callback: Callable[[StepLog], bool | None] | None = None
+    """Told of the supernet's training."""
+
+
+class ZeroCostEstimator:
+    """Zero-cost proxies of the untrained network, each in standard deviations above random networks of the space.
+
+    The value is their mean. The random networks, drawn with the seed, make values of different calls comparable.
+    """
+
+    unit: Unit = "standard deviations"
+
+    def __init__(
+        self,
+        space: StagedSpace,
+        data: ImageData,
+        *,
+        images: int = 16,
+        reference: int = 8,
+        admissible: Callable[[Choices], NDArray[np.bool_]] | None = None,
+        seed: int = 0,
+    ) -> None:
+        """`images` of the one mini-batch that is used, `reference` networks to compare with (at least two), preferably
+        `admissible` ones."""
+        self._space, self._data, self._images, self._seed = space, data, images, seed
+        start = time.perf_counter()
+        rows = _reference(space, reference, admissible, np.random.default_rng(seed))
+        scores = np.array([self._scores(space.architecture(row)) for row in rows])
+        seen = np.isfinite(scores)
+        counts = np.maximum(seen.sum(axis=0), 1)
+        self._mean = np.where(seen, scores, 0.0).sum(axis=0) / counts
+        spread = np.sqrt((np.where(seen, scores - self._mean, 0.0) ** 2).sum(axis=0) / counts)
+        self._spread = np.where(spread > 0, spread, 1.0)  # a proxy that says the same of all says it of all
+        self.prepared_s = time.perf_counter() - start
+
+    def estimate(self, archs: Sequence[Architecture]) -> list[Estimate]:
+        return [self._estimate(arch) for arch in archs]
+
+    def _estimate(self, arch: Architecture) -> Estimate:
+        start = time.perf_counter()
+        standard = (self._scores(arch) - self._mean) / self._spread
+        if np.isnan(standard).all():
+            return _failed(arch, start, "no zero-cost score exists for this network")
+        value = float(np.nanmean(standard))  # a score that does not exist is left out
+        return Estimate(arch=arch, value=value, seconds=time.perf_counter() - start)
+
+    def _scores(self, arch: Architecture) -> Floats:
+        import torch
+
+        from nas.evaluation.zero_cost import zero_cost_scores
+
+        split = self._data.at("train", self._space.resolution(arch)).some(self._images, self._seed)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self._seed)
+            network = self._space.build(arch, self._data.num_classes)
+        images = torch.from_numpy(self._data.preprocess.array(split.images))
+        return zero_cost_scores(network, images, torch.from_numpy(split.labels))
+
+
+class ShortTrainingEstimator:
+    """The accuracy after a short training, or the one that a training stopped after its first epochs would end at."""
+
+    unit: Unit = "accuracy"
+    prepared_s = 0.0
+
+    def __init__(
+        self,
+        space: StagedSpace,
+        data: ImageData,
+        short: Callable[[Architecture], ShortTraining],
+        *,
+        stop_after: int | None = None,
+        extrapolator: "CurveExtrapolator | None" = None,
+    ) -> None:
+        """`stop_after` epochs of the recipe a training ends and `extrapolator`, fitted to that recipe, takes over."""
+        if (stop_after is None) != (extrapolator is None):
+            raise UserError("stopping early and extrapolating go together", "give both or neither")
+        self._space, self._data, self._short = space, data, short
+        self._stop_after, self._extrapolator = stop_after, extrapolator
+
+    def estimate(self, archs: Sequence[Architecture]) -> list[Estimate]:
+        return [self._estimate(arch) for arch in archs]
+
+    def _estimate(self, arch: Architecture) -> Estimate:
+        description = NetworkDescription(arch, self._data.num_classes, self._space.resolution(arch))
+        start = time.perf_counter()
+        try:
+            _, result = trained(description, self._data, self._short(arch), self._stop)
+        except (RuntimeError, MemoryError) as error:  # out of memory, or an operator that torch refuses
+            return _failed(arch, start, f"{type(error).__name__}: {error}")
+        if result.stopped == "diverged":
+            return _failed(arch, start, "training diverged")
+        curve = tuple(log.val_accuracy for log in result.curve)
+        seconds = time.perf_counter() - start
+        if result.stopped == "pruned by callback" and self._extrapolator is not None:
+            final = self._extrapolator.predict(curve)
+            low, high = final.interval()
+            return Estimate(
+                arch=arch, value=final.median, std=std_of_interval(low, high), interval=(low, high),
+                seconds=seconds, curve=curve,
+            )  # fmt: skip
+        return _counted(arch, result.accuracy, len(self._data.val), seconds, curve)
+
+    def _stop(self, log: EpochLog) -> bool:
+        return self._stop_after is not None and log.epoch >= self._stop_after
+
+
+class SupernetEstimator:
+    """The accuracy of a candidate's path through a trained supernet."""
+
+    unit: Unit = "accuracy"
+
+    def __init__(self, scorer: "PathScorer", log: SupernetLog) -> None:
+        """`log` of the supernet's training: a supernet that diverged estimates nothing."""
+        self._scorer, self._log = scorer, log
+
+    @property
+    def prepared_s(self) -> float:
+        return self._log.seconds
+
+    def estimate(self, archs: Sequence[Architecture]) -> list[Estimate]:
+        return [self._estimate(arch) for arch in archs]
+
+    def _estimate(self, arch: Architecture) -> Estimate:
+        start = time.perf_counter()
+        if self._log.diverged:
+            return _failed(arch, start, f"the supernet {self._log.stopped}")
+        try:
+            score = self._scorer.score(arch)
+        except (RuntimeError, MemoryError) as error:
+            return _failed(arch, start, f"{type(error).__name__}: {error}")
+        return _counted(arch, score.accuracy, len(self._scorer.data.val), score.seconds)
+
+
+class PredictorEstimator:
+    """A predictor that learned from networks with known accuracies."""
+
+    unit: Unit = "accuracy"
+
+    def __init__(
+        self,
+        space: StagedSpace,
+        labels: Sequence[tuple[Architecture, float]],
+        scores: Scores | None = None,
+        seed: int = 0,
+    ) -> None:
+        """`labels` are at least four networks with their accuracies; `scores` gives extra columns, if any."""
+        start = time.perf_counter()
+        self._space, self._scores = space, scores
+        self._predictor: AccuracyPredictor = self._fitted(labels, seed)
+        self.prepared_s = time.perf_counter() - start
+
+    def _fitted(self, labels: Sequence[tuple[Architecture, float]], seed: int) -> "AccuracyPredictor":
+        from predictors.accuracy import AccuracyPredictor
+
+        archs = [arch for arch, _ in labels]
+        predictor = AccuracyPredictor(features=(self._space.features, self._encoded), seed=seed)
+        accuracy = np.array([accuracy for _, accuracy in labels], dtype=np.float64)
+        return predictor.fit(self._space.choices(archs), accuracy, self._extra(archs))
+
+    def estimate(self, archs: Sequence[Architecture]) -> list[Estimate]:
+        if not archs:
+            return []
+        start = time.perf_counter()
+        prediction = self._predictor.predict(self._space.choices(archs), self._extra(archs))
+        seconds = (time.perf_counter() - start) / len(archs)
+        found = []
+        for arch, mean, std in zip(archs, prediction.mean.tolist(), prediction.std.tolist(), strict=True):
+            interval = normal_interval(mean, std)
+            found.append(Estimate(arch=arch, value=mean, std=std, interval=interval, seconds=seconds))
+        return found
+
+    def _encoded(self, choices: Choices) -> Floats:
+        return self._space.encode(choices).astype(np.float64)
+
+    def _extra(self, archs: Sequence[Architecture]) -> Floats | None:
+        return None if self._scores is None else np.array([self._scores(arch) for arch in archs])
+
+
+def _reference(
+    space: StagedSpace, count: int, admissible: Callable[[Choices], NDArray[np.bool_]] | None, rng: np.random.Generator
+) -> Choices:
+    """Random networks, the admissible ones first."""
+    if admissible is None:
+        return space.sample(count, rng)
+    rows = space.sample(_REFERENCE_POOL, rng)
+    return rows[np.argsort(~admissible(rows), kind="stable")][:count]
+
+
+def _failed(arch: Architecture, start: float, reason: str) -> Estimate:
+    return Estimate(arch=arch, value=None, seconds=time.perf_counter() - start, failure=reason)
+
+
+def _counted(
+    arch: Architecture, accuracy: float, images: int, seconds: float, curve: tuple[float, ...] = ()
+) -> Estimate:
+    """An accuracy that was counted on validation images, which is all that its interval speaks of."""
+    std = counting_std(accuracy, images)
+    interval = normal_interval(accuracy, std)
+    return Estimate(arch=arch, value=accuracy, std=std, interval=interval, seconds=seconds, curve=curve)
+
+
+def _zero_cost(setting: EstimatorSetting) -> Estimator:
+    return ZeroCostEstimator(setting.space, setting.data, admissible=setting.admissible, seed=setting.seed)
+
+
+def _short(setting: EstimatorSetting) -> Estimator:
+    return ShortTrainingEstimator(setting.space, setting.data, setting.short)
+
+
+def _supernet(setting: EstimatorSetting) -> Estimator:
+    """Trains the supernet, or goes on with the one in the checkpoint: this can take all the time it is given."""
+    from nas.evaluation.supernet.network import Supernet
+    from nas.evaluation.supernet.scoring import PathScorer
+    from nas.evaluation.supernet.training import train_supernet
+
+    supernet = Supernet(setting.space, setting.data.num_classes, seed=setting.seed)
+    log = train_supernet(
+        supernet,
+        setting.data,
+        setting.supernet,
+        checkpoint=setting.checkpoint,
+        admissible=setting.admissible,
+        device=setting.device,
+        callback=setting.callback,
+    )
+    scorer = PathScorer(
+        supernet=supernet, data=setting.data, precision=log.precision, device=setting.device, seed=setting.seed
+    )
+    return SupernetEstimator(scorer, log)
+
+
+def _predictor(setting: EstimatorSetting) -> Estimator:
+    return PredictorEstimator(setting.space, setting.labels, setting.scores, setting.seed)
+
+
+@dataclass(frozen=True, slots=True)
+class EstimatorKind:
+    """One line of the table of estimators."""
+
+    make: Callable[[EstimatorSetting], Estimator]
+    unit: Unit
+    description: str
+
+
+ESTIMATORS: Mapping[str, EstimatorKind] = {
+    "zero-cost": EstimatorKind(_zero_cost, "standard deviations", "scores of the untrained network"),
+    "short": EstimatorKind(_short, "accuracy", "a short training of each candidate"),
+    "supernet": EstimatorKind(_supernet, "accuracy", "one training of shared weights, then seconds per candidate"),
+    "predictor": EstimatorKind(_predictor, "accuracy", "learned from networks with known accuracies"),
+}
+"""Every estimator by name; `auto` is `choose_estimator`."""
+
+
+def make_estimator(name: str, setting: EstimatorSetting) -> Estimator:
+    """The estimator `name`.
+
+    Raises `UnknownNameError` with the closest known names, and `UserError` for labels that are no class of the data.
+    """
+    if name not in ESTIMATORS:
+        raise UnknownNameError("estimator", name, ESTIMATORS)
+    for split in (setting.data.train, setting.data.val):
+        require_labels(split.labels, setting.data.num_classes)
+    return ESTIMATORS[name].make(setting)
+
+
+MIN_SHORT_TRAININGS = 3
+"""With fewer, hardly anything is compared."""
+MIN_LABELS = 8
+"""Networks with known accuracies before a learned predictor may take over."""
+SUPERNET_EPOCHS = 20
+"""Passes over the training images below which nothing is known of a supernet's order of candidates."""
+SUPERNET_SHARE = 0.6
+"""Of the time for estimates that may go into the supernet; the rest scores candidates."""
+SUPERNET_UP_TO = 100
+"""Short trainings that the same time pays for; where it pays for more, they are a search of their own."""
+
+
+def choose_estimator(
+    budget_s: float, device: str, *, short_s: float, supernet_s: float, labels: int = 0
+) -> tuple[str, str]:
+    """What `auto` stands for, and why: short trainings, unless the time does not allow them or allows much more.
+
+    The one rule and its constants are here and above; docs/accuracy.md says what is known about each estimator.
+
+    Args:
+        budget_s: what may be spent on estimates.
+        device: what they run on, in words.
+        short_s: of one short training of a typical candidate.
+        supernet_s: of `SUPERNET_EPOCHS` passes of a supernet.
+        labels: networks of this search that were trained briefly already; estimates in another unit do not fit them.
+    """
+    trainings = int(budget_s / short_s)
+    told = f"{budget_s:.0f} s for estimates on {device}"
+    each = f"short trainings of about {short_s:.1f} s"
+    if trainings < MIN_SHORT_TRAININGS and labels >= MIN_LABELS:
+        return "predictor", f"{told} pay for {trainings} {each}, and {labels} networks are known already"
+    if labels:
+        return "short", f"{told} pay for {trainings} {each}, beside {labels} that are known already"
+    if trainings < MIN_SHORT_TRAININGS:
+        return "zero-cost", f"{told} pay for only {trainings} {each}"
+    fits = supernet_s <= SUPERNET_SHARE * budget_s
+    supernet = f"{SUPERNET_EPOCHS} epochs of a supernet (about {supernet_s:.0f} s)"
+    if fits and trainings <= SUPERNET_UP_TO:
+        return "supernet", f"{told} pay for {supernet} and leave time to score candidates, or for {trainings} {each}"
+    return "short", f"{told} pay for {trainings} {each}" + ("" if fits else f", not for {supernet}")

@@ -1,0 +1,209 @@
+"""The supernet of a staged space: every network of the space as a path through one set of weights.
+
+The largest layer at each place holds the weights of all: a narrower layer takes its first channels, a smaller kernel
+its centre, a shallower stage its first blocks (as in Once-for-all, Cai et al. 2020, https://arxiv.org/abs/1908.09791,
+without its kernel transformations; Slimmable networks, Yu et al. 2019, https://arxiv.org/abs/1812.08928). Block
+families share nothing with one another.
+
+A path is run by the very blocks that `StagedSpace.build` puts together, on views of the shared weights, so that a
+stand-alone copy (`Supernet.subnet`) computes the same numbers, and a new block family needs nothing here.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from nas.errors import UserError
+from nas.evaluation.supernet.sharing import BlockTensor, Shape, block_tensors, cut
+from search_spaces import Architecture, BlockSpec, Choices, StagedSpace
+from search_spaces.families import FAMILIES
+from search_spaces.staged import KINDS, strides
+
+_MAX_TEMPLATES = 4096
+
+
+class Supernet(nn.Module):
+    """All networks of `space` (of its allowed options) for `num_classes` classes.
+
+    Batch norms' running statistics are shared like weights and fit no single path: `subnet` and
+    `nas.training.evaluate.recalibrate_batch_norm` come before an accuracy is worth anything.
+    """
+
+    def __init__(self, space: StagedSpace, num_classes: int, *, seed: int = 0) -> None:
+        """`seed` of the initial weights; torch's global random state is left as it was."""
+        super().__init__()
+        self.space = space
+        self.num_classes = num_classes
+        self._templates: dict[BlockSpec, nn.Module] = {}
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            for key, (tensor, shape) in sorted(_places(space, num_classes).items()):
+                value = _initial(tensor.kind, shape)
+                if tensor.trained:
+                    self.register_parameter(key, nn.Parameter(value))
+                else:
+                    self.register_buffer(key, value)
+
+    def forward(self, images: Tensor, arch: Architecture) -> Tensor:
+        """Logits (n, classes) of the path of `arch` for images (n, 3, h, w) at its resolution.
+
+        In training mode batch norms use the batch's statistics and update the shared ones.
+        """
+        x = images
+        for _, place, spec in _blocks(self.space, arch, self.num_classes):
+            x = functional_call(self._template(spec), self._block(place, spec), (x,), strict=True)
+        return x
+
+    def tensors(self, arch: Architecture) -> dict[str, Tensor]:
+        """The weights and buffers of `arch` as views of the shared ones, by their names in `space.build(arch)`."""
+        found: dict[str, Tensor] = {}
+        for prefix, place, spec in _blocks(self.space, arch, self.num_classes):
+            found |= {f"{prefix}.{path}": tensor for path, tensor in self._block(place, spec).items()}
+        return found
+
+    def shared_names(self, arch: Architecture) -> set[str]:
+        """Names (as in `state_dict`) of the shared tensors that the path of `arch` takes its own from."""
+        return {
+            f"{place}/{tensor.role}"
+            for _, place, spec in _blocks(self.space, arch, self.num_classes)
+            for tensor in block_tensors(_anywhere(spec))
+        }
+
+    def subnet(self, arch: Architecture) -> nn.Module:
+        """A stand-alone copy of the path: the class, structure and state names of `space.build(arch, num_classes)`."""
+        with torch.device("meta"):
+            network = self.space.build(arch, self.num_classes)
+        copies = {name: tensor.detach().clone() for name, tensor in self.tensors(arch).items()}
+        network.load_state_dict(copies, strict=True, assign=True)
+        for parameter in network.parameters():
+            parameter.requires_grad_(True)
+        return network.train(self.training)
+
+    def _template(self, spec: BlockSpec) -> nn.Module:
+        """The block without weights: building it anew for every batch would cost more than small batches do."""
+        spec = replace(spec, height=1, width=1)
+        if spec not in self._templates:
+            if len(self._templates) >= _MAX_TEMPLATES:
+                self._templates.clear()
+            with torch.device("meta"):
+                self._templates[spec] = FAMILIES[spec.kind].build(spec)
+        return self._templates[spec].train(self.training)
+
+    def _block(self, place: str, spec: BlockSpec) -> dict[str, Tensor]:
+        """One block's tensors as views of the shared ones, by their names in the block."""
+        return {
+            tensor.path: cut(self._shared(f"{place}/{tensor.role}", tensor.shape), tensor.shape)
+            for tensor in block_tensors(_anywhere(spec))
+        }
+
+    def _shared(self, key: str, shape: Shape) -> Tensor:
+        """The tensor that holds one of `shape`; raises `UserError` where the space's allowed options have none."""
+        tensor = self._parameters.get(key, self._buffers.get(key))
+        if tensor is None or any(size > full for size, full in zip(shape, tensor.shape, strict=True)):
+            raise UserError(
+                f"the supernet of {self.space.name!r} holds no {key} of shape {shape}",
+                "build it for the space without this restriction",
+            )
+        return tensor
+
+
+def _blocks(space: StagedSpace, arch: Architecture, num_classes: int) -> Iterator[tuple[str, str, BlockSpec]]:
+    """Each block with its name in the network and the place whose weights it takes."""
+    specs = iter(space.blocks(arch, num_classes))
+    yield "stem", "stem", next(specs)
+    for stage, depth in enumerate(space.stage_depths(arch)):
+        for position in range(depth):
+            spec = next(specs)
+            yield f"stages.{stage}.{position}", _place(stage, position, spec), spec
+    yield "head", "head", next(specs)
+
+
+def _place(stage: int, position: int, spec: BlockSpec) -> str:
+    return f"stage{stage + 1}/{position}/{spec.kind}"
+
+
+def _anywhere(spec: BlockSpec) -> BlockSpec:
+    """The spec without its input's size, on which no weight depends: fewer blocks are built."""
+    return replace(spec, height=1, width=1, activation="relu")
+
+
+def _places(space: StagedSpace, num_classes: int) -> dict[str, tuple[BlockTensor, Shape]]:
+    """Every shared tensor: its key, one block's tensor of that role, and the shape that holds all of them."""
+    found: dict[str, tuple[BlockTensor, Shape]] = {}
+    deepest = [
+        max(table.depths[option] for option in space.allowed[space.column(f"stage{stage}.depth")])
+        for stage, table in enumerate(space.table.stages, start=1)
+    ]
+    for slot in range(len(space.slot_decisions)):
+        for spec in _slot_specs(space, slot, num_classes):
+            for place in _slot_places(slot, spec, deepest):
+                for tensor in block_tensors(spec):
+                    key = f"{place}/{tensor.role}"
+                    seen = found[key][1] if key in found else tensor.shape
+                    found[key] = tensor, tuple(map(max, seen, tensor.shape))
+    return found
+
+
+def _slot_places(slot: int, spec: BlockSpec, deepest: list[int]) -> list[str]:
+    if slot == 0:
+        return ["stem"]
+    if slot > 2 * len(deepest):
+        return ["head"]
+    stage, repeated = divmod(slot - 1, 2)
+    return [_place(stage, position, spec) for position in (range(1, deepest[stage]) if repeated else (0,))]
+
+
+def _slot_specs(space: StagedSpace, slot: int, num_classes: int) -> set[BlockSpec]:
+    """All blocks that can be at one place, from the allowed options of the decisions that matter there."""
+    columns = space.slot_decisions[slot]
+    options = {column: _telling(space, column) for column in columns}
+    rows = np.array([[allowed[0] for allowed in space.allowed]], dtype=np.int64)
+    combinations = np.array(list(product(*options.values())), dtype=np.int64)
+    rows = np.repeat(rows, len(combinations), axis=0)
+    rows[:, list(options)] = combinations
+    return {_anywhere(spec) for spec in _specs_at(space, np.unique(space.canonical(rows), axis=0), slot, num_classes)}
+
+
+def _telling(space: StagedSpace, column: int) -> tuple[int, ...]:
+    """The allowed options of a decision that lead to different weights: one activation, the largest kernel, one
+    resolution for each way to place the strides."""
+    name, allowed = space.decisions[column].name, space.allowed[column]
+    if name.endswith(".act"):
+        return allowed[:1]
+    if name.endswith(".kernel"):
+        return (max(allowed, key=lambda option: space.table.kernels[option]),)
+    if name == "resolution":
+        pixels = np.array([space.table.resolutions[option] for option in allowed])
+        ways = strides(pixels, len(space.table.stages))
+        _, first = np.unique(ways, axis=0, return_index=True)
+        return tuple(allowed[at] for at in sorted(first))
+    return allowed
+
+
+def _specs_at(space: StagedSpace, choices: Choices, slot: int, num_classes: int) -> Iterator[BlockSpec]:
+    slots = space.slots(choices, num_classes)
+    c = slots.columns
+    for row in range(len(choices)):
+        yield BlockSpec(
+            kind=KINDS[slots.kind[row, slot]],
+            in_channels=int(c.in_channels[row, slot]), out_channels=int(c.out_channels[row, slot]),
+            kernel=int(c.kernel[row, slot]), stride=int(c.stride[row, slot]),
+            expansion=float(c.expansion[row, slot]), groups=int(c.groups[row, slot]), se=bool(c.se[row, slot]),
+            activation="relu", height=1, width=1,
+        )  # fmt: skip
+
+
+def _initial(kind: str, shape: Shape) -> Tensor:
+    """As `StagedNetwork` and torch initialise their layers."""
+    if kind == "conv":
+        return nn.init.kaiming_normal_(torch.empty(shape), mode="fan_out", nonlinearity="relu")
+    if kind == "linear":
+        return nn.init.kaiming_uniform_(torch.empty(shape), a=5**0.5)
+    if kind == "num_batches_tracked":
+        return torch.zeros(shape, dtype=torch.int64)
+    return torch.ones(shape) if kind in ("scale", "running_var") else torch.zeros(shape)

@@ -1,0 +1,86 @@
+"""Which paths a step trains: the sandwich rule of Yu & Huang 2019 (https://arxiv.org/abs/1903.05134)."""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from search_spaces import Architecture, Choices, StagedSpace
+
+Admissible = Callable[[Choices], NDArray[np.bool_]]
+"""Choices (n, decisions) -> whether each network may be trained at all, say because its training is affordable."""
+
+SIZES = ("width", "depth", "kernel", "expansion", "resolution")
+"""Decisions whose options go from small to large; the others say what kind of block a stage has."""
+_TRIES = 64
+
+
+class Sandwich:
+    """Draws the paths of a step: a largest, a smallest, and random ones in between.
+
+    There is a largest network for every choice of block families, so its kinds of blocks are drawn at random: over the
+    steps the weights of every family are trained at full size.
+    """
+
+    def __init__(
+        self, space: StagedSpace, random_paths: int = 2, admissible: Admissible | None = None, *, ends: bool = True,
+        anchor: Architecture | None = None,
+    ) -> None:  # fmt: skip
+        """`admissible` keeps out what nobody will ask for; the smallest paths are drawn all the same.
+
+        Without `ends` all paths are random ones. Random paths have their stem and stages in common with `anchor`, as
+        far as `draw` says.
+        """
+        self._anchor = None if anchor is None else space.choices([anchor])[0]
+        groups = [d.name.partition(".")[0] for d in space.decisions]
+        self._groups = [np.array([g == name for g in groups]) for name in dict.fromkeys(groups)]
+        self._space = space
+        self._ends = ends
+        self._random_paths = random_paths
+        self._admissible = admissible
+        self._sized = np.array([d.name.rpartition(".")[2] in SIZES for d in space.decisions])
+
+    def draw(self, rng: np.random.Generator, freedom: float = 1.0) -> list[Architecture]:
+        """The largest path first, the smallest last, where they are drawn.
+
+        `freedom` is the probability with which a random path's stem, resolution and each of its stages are drawn; the
+        others are the anchor's.
+        """
+        largest = [self._first_admissible(self._shrinking(rng))] if self._ends else []
+        rows = largest + [self._first_admissible(self._random(rng, freedom)) for _ in range(self._random_paths)]
+        if self._ends:
+            rows.append(self._extremes(self._space.sample(1, rng), 0)[0])
+        return [self._space.architecture(row) for row in rows]
+
+    @property
+    def _tries(self) -> int:
+        return 1 if self._admissible is None else _TRIES
+
+    def _random(self, rng: np.random.Generator, freedom: float) -> Choices:
+        rows = self._space.sample(self._tries, rng)
+        if self._anchor is None or freedom >= 1:
+            return rows
+        for group in self._groups:
+            kept = rng.random(len(rows)) >= freedom
+            rows = np.where(kept[:, None] & group, self._anchor, rows)
+        return self._space.canonical(rows)
+
+    def _shrinking(self, rng: np.random.Generator) -> Choices:
+        """Rows of the same kinds of blocks: all sizes at their largest, then ever more of them drawn at random."""
+        rows = self._space.sample(self._tries, rng)
+        kinds = np.repeat(rows[:1], len(rows), axis=0)
+        drawn = rng.random(rows.shape) < np.linspace(0.0, 1.0, len(rows))[:, None]
+        return self._space.canonical(np.where(self._sized & drawn, rows, self._extremes(kinds, -1)))
+
+    def _extremes(self, rows: Choices, end: int) -> Choices:
+        """The rows' kinds of blocks with all sizes at one end."""
+        ends = np.array([allowed[end] for allowed in self._space.allowed], dtype=np.int64)
+        return self._space.canonical(np.where(self._sized, ends, rows))
+
+    def _first_admissible(self, rows: Choices) -> NDArray[np.int64]:
+        """The first row that is admissible; where none is, the one that computes least."""
+        if self._admissible is None:
+            return np.asarray(rows[0])
+        fits = np.flatnonzero(self._admissible(rows))
+        at = int(fits[0]) if len(fits) else int(self._space.costs(rows)["macs"].argmin())
+        return np.asarray(rows[at])

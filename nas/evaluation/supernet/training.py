@@ -1,0 +1,219 @@
+"""Training of a supernet: several paths per step, the largest one teaching the others."""
+
+import math
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import interpolate, kl_div, log_softmax, softmax
+
+from nas.data.images import ImageData
+from nas.errors import UserError
+from nas.evaluation.labels import require_labels
+from nas.evaluation.supernet.checkpoint import load_supernet, save_supernet
+from nas.evaluation.supernet.config import LOG_STEPS, StepLog, SupernetConfig, SupernetLog
+from nas.evaluation.supernet.network import Supernet
+from nas.evaluation.supernet.optimizer import make_optimizer
+from nas.evaluation.supernet.sandwich import Admissible, Sandwich
+from nas.tasks import classification
+from nas.training.augment import augment
+from nas.training.config import Precision
+from nas.training.optim import lr_factor
+from nas.training.precision import autocast, choose_precision, resolve_device
+from search_spaces import Architecture
+
+TIME_LIMIT = "time limit"
+_DIVERGED_FACTOR = 100
+"""A loss of this many times that of guessing cannot come from a training that works."""
+
+
+def train_supernet(
+    supernet: Supernet,
+    data: ImageData,
+    config: SupernetConfig,
+    *,
+    checkpoint: Path | None = None,
+    checkpoint_s: float = 60.0,
+    admissible: Admissible | None = None,
+    anchor: Architecture | None = None,
+    device: str = "auto",
+    callback: Callable[[StepLog], bool | None] | None = None,
+) -> SupernetLog:
+    """Train in place on `data.train`; each step a largest, a smallest and random paths on the same images.
+
+    The largest path learns the labels, the others the largest one's outputs (Yu & Huang 2019,
+    https://arxiv.org/abs/1903.05134); `config.sandwich` turns both off. Images are augmented at the largest resolution
+    and shrunk for the other paths. `anchor` is what `config.anchored_share` speaks of.
+
+    With `checkpoint` the state is written every `checkpoint_s` seconds and at the end, and a file that is there is
+    gone on from: every step's draws depend on the seed and its number alone, so on a CPU the result is that of a
+    training that was never interrupted, unless `config.seconds` cuts in. A loss or gradient that is not finite ends
+    it with `stopped="diverged ..."`, with the weights from before that step. `callback` may end it after an entry of
+    the curve; `admissible` is described at `Sandwich`. The supernet ends on `device`, in evaluation mode.
+
+    Raises `UserError` for labels that it has no output for, fewer than two images, or a foreign checkpoint.
+    """
+    if len(data.train) < 2:
+        raise UserError(f"cannot train on {len(data.train)} images", "give at least 2 training images")
+    require_labels(data.train.labels, supernet.num_classes)
+    with torch.random.fork_rng(devices=[]):
+        run = _Run(supernet, data, config, admissible, anchor, resolve_device(device))
+        if checkpoint is not None and checkpoint.exists():
+            run.resume(load_supernet(checkpoint, supernet, run.optimizer, config))
+        return run.loop(checkpoint, checkpoint_s, callback)
+
+
+class _Run:
+    """The state of one call of `train_supernet`."""
+
+    def __init__(
+        self,
+        supernet: Supernet,
+        data: ImageData,
+        config: SupernetConfig,
+        admissible: Admissible | None,
+        anchor: Architecture | None,
+        device: torch.device,
+    ) -> None:
+        self.supernet, self.config, self.device, self.preprocess = supernet.to(device), config, device, data.preprocess
+        space = supernet.space
+        self.sandwich = Sandwich(space, config.random_paths, admissible, ends=config.sandwich, anchor=anchor)
+        split = data.at("train", max(space.table.resolutions[i] for i in space.allowed[space.column("resolution")]))
+        self.images, self.labels = torch.from_numpy(split.images), torch.from_numpy(split.labels)
+        self.batch = min(config.batch_size, len(split))
+        self.optimizer = make_optimizer(supernet, config)
+        self.precision: Precision | None = None if config.precision == "auto" else config.precision
+        self.step = 0
+        self.curve: list[StepLog] = []
+        self.recent: list[tuple[float, float]] = []
+        self.spent_s = self.spent_core_s = self.longest_step_s = 0.0
+        self.stopped: str | None = None
+
+    def resume(self, log: SupernetLog) -> None:
+        self.step, self.curve, self.precision = log.steps, list(log.curve), log.precision
+        self.spent_s, self.spent_core_s = log.seconds, log.core_seconds
+        # a checkpoint of another time limit is refused, so time that ran out is a reason for good
+        self.stopped = log.stopped if log.diverged or log.stopped == TIME_LIMIT else None
+
+    def loop(
+        self, checkpoint: Path | None, checkpoint_s: float, callback: Callable[[StepLog], bool | None] | None
+    ) -> SupernetLog:
+        self.supernet.train()
+        if self.precision is None:
+            self.precision = self.choose_precision()
+        saved_s = self.spent_s
+        while self.step < self.config.steps and self.stopped is None:
+            if self.config.seconds is not None and self.spent_s + self.longest_step_s > self.config.seconds:
+                self.stopped = TIME_LIMIT
+                break
+            start, core_start = time.perf_counter(), time.process_time()
+            self.stopped = self.train_step()
+            seconds = time.perf_counter() - start
+            self.spent_s += seconds
+            self.spent_core_s += time.process_time() - core_start
+            self.longest_step_s = max(self.longest_step_s, seconds)
+            if self.stopped is None and self.step % LOG_STEPS == 0:
+                largest, smallest = np.mean(self.recent, axis=0).tolist()
+                self.curve.append(StepLog(self.step, largest, smallest))
+                self.recent = []
+                if callback is not None and callback(self.curve[-1]):
+                    self.stopped = "stopped by callback"
+                # saved between entries only, so that the means of the next one are whole
+                if checkpoint is not None and self.spent_s - saved_s >= checkpoint_s:
+                    self.save(checkpoint)
+                    saved_s = self.spent_s
+        if checkpoint is not None:
+            self.save(checkpoint)
+        self.supernet.eval()
+        return self.log()
+
+    def log(self) -> SupernetLog:
+        assert self.precision is not None
+        return SupernetLog(
+            self.step, self.spent_s, self.spent_core_s, self.precision, tuple(self.curve), stopped=self.stopped
+        )
+
+    def save(self, checkpoint: Path) -> None:
+        save_supernet(checkpoint, self.supernet, self.optimizer, self.config, self.log())
+
+    def choose_precision(self) -> Precision:
+        arch = self.sandwich.draw(np.random.default_rng(self.config.seed))[0]
+        resolution = self.supernet.space.resolution(arch)
+        return choose_precision(self.supernet.subnet(arch), resolution, self.batch, device=str(self.device))
+
+    def train_step(self) -> str | None:
+        """One step of the optimiser; why it was not taken, if so."""
+        images, targets = self.next_batch()
+        self.optimizer.zero_grad(set_to_none=True)
+        freedom = self.config.freedom(self.step / self.config.steps)
+        paths = self.sandwich.draw(np.random.default_rng([self.config.seed, self.step]), freedom)
+        teacher: Tensor | None = None
+        losses: list[Tensor] = []
+        assert self.precision is not None
+        for arch in paths:
+            sized = _shrunk(images, self.supernet.space.resolution(arch))
+            with autocast(self.device, self.precision):
+                logits = self.supernet(sized, arch).float()
+            loss = self.loss(logits, targets, teacher)
+            loss.backward()  # type: ignore[no-untyped-call]
+            losses.append(loss.detach())
+            if teacher is None and self.config.sandwich:
+                teacher = softmax(logits.detach(), dim=1)
+        self.average_gradients(paths)
+        limit = self.config.clip_norm * math.sqrt(len(paths))
+        norm = float(nn.utils.clip_grad_norm_(self.supernet.parameters(), limit))
+        largest, smallest = float(losses[0]), float(losses[-1])
+        highest = _DIVERGED_FACTOR * max(1.0, math.log(self.supernet.num_classes))
+        if not math.isfinite(norm) or not largest < highest:
+            return f"diverged at step {self.step + 1}: loss {largest:g}, gradient norm {norm:g}"
+        progress = (self.step + 0.5) / self.config.steps
+        if self.config.seconds is not None:
+            progress = max(progress, min(1.0, self.spent_s / self.config.seconds))
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.config.lr * lr_factor(progress, self.config.warmup_fraction)
+        self.optimizer.step()
+        self.step += 1
+        self.recent.append((largest, smallest))
+        return None
+
+    def average_gradients(self, paths: list[Architecture]) -> None:
+        """Divide each gradient by the number of paths it came from.
+
+        Over all paths of the step the mean would be smallest for what few of them use: blocks of a family that was
+        drawn once would learn at a quarter of the learning rate of the stem.
+        """
+        users = Counter(name for arch in paths for name in self.supernet.shared_names(arch))
+        for name, parameter in self.supernet.named_parameters():
+            if parameter.grad is not None and users[name] > 1:
+                parameter.grad.div_(users[name])
+
+    def loss(self, logits: Tensor, targets: Tensor, teacher: Tensor | None) -> Tensor:
+        if teacher is None:
+            return classification.loss(logits, targets, self.config.label_smoothing)
+        share = self.config.distillation
+        loss = share * kl_div(log_softmax(logits, dim=1), teacher, reduction="batchmean")
+        if share < 1:
+            loss = loss + (1 - share) * classification.loss(logits, targets, self.config.label_smoothing)
+        return loss
+
+    def next_batch(self) -> tuple[Tensor, Tensor]:
+        """Normalised images (n, 3, h, h) at the largest resolution and their labels (n,), both on the device."""
+        per_epoch = len(self.labels) // self.batch
+        epoch, at = divmod(self.step, per_epoch)
+        order = np.random.default_rng([self.config.seed, epoch, 1]).permutation(len(self.labels))
+        indices = torch.from_numpy(order[at * self.batch : (at + 1) * self.batch])
+        images = self.images[indices].to(self.device)
+        if self.config.augment == "light":
+            draws = int(np.random.default_rng([self.config.seed, self.step, 2]).integers(2**62))
+            images = augment(images, torch.Generator().manual_seed(draws), flip=self.config.flip)
+        return self.preprocess.tensor(images), self.labels[indices].to(self.device)
+
+
+def _shrunk(images: Tensor, resolution: int) -> Tensor:
+    if images.shape[-1] == resolution:
+        return images
+    return interpolate(images, size=(resolution, resolution), mode="bilinear", antialias=True, align_corners=False)

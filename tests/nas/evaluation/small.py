@@ -1,0 +1,40 @@
+"""Small spaces and learnable images for tests of estimators."""
+
+import numpy as np
+
+from nas.data import ImageData, ImageSplit, Preprocess
+from search_spaces import StagedSpace, load_search_space
+
+
+def small_space(name: str = "mixed", resolutions: tuple[int, ...] = (32,)) -> StagedSpace:
+    """The narrowest two widths and depths of every stage."""
+    space = load_search_space(name).restrict("resolution", resolutions)
+    space = space.restrict("stem.width", space.table.stem_widths[:2])
+    for number, stage in enumerate(space.table.stages, start=1):
+        space = space.restrict(f"stage{number}.width", stage.widths[:2])
+        space = space.restrict(f"stage{number}.depth", stage.depths[:2])
+        if f"stage{number}.kernel" in {d.name for d in space.decisions}:
+            space = space.restrict(f"stage{number}.kernel", (3, 5))
+    return space
+
+
+def coloured_images(classes: int = 3, train: int = 96, val: int = 48, size: int = 32) -> ImageData:
+    """Noise whose mean colour tells the class."""
+    rng = np.random.default_rng(0)
+
+    def split(count: int) -> ImageSplit:
+        labels = np.arange(count) % classes
+        colour = np.eye(3)[labels % 3] * 90
+        pixels = np.clip(rng.normal(80, 40, (count, size, size, 3)) + colour[:, None, None], 0, 255)
+        return ImageSplit(pixels.astype(np.uint8), labels.astype(np.int64))
+
+    first = split(train)
+    return ImageData(
+        name="colours",
+        classes=tuple(str(c) for c in range(classes)),
+        train=first,
+        val=split(val),
+        test=split(val),
+        native_resolution=size,
+        preprocess=Preprocess.fit(first.images),
+    )
