@@ -1,5 +1,6 @@
 """Networks on disk: what the network is as JSON, its weights as safetensors. Nothing is ever unpickled."""
 
+import hashlib
 import json
 import os
 from dataclasses import dataclass
@@ -11,6 +12,11 @@ from search_spaces import Architecture, load_search_space
 
 if TYPE_CHECKING:
     from torch import nn
+
+
+_PAIR = "a network is a pair of files: NAME.network.json, NAME.safetensors"
+_ZIP = b"PK\x03\x04"
+"""What `torch.save` writes begins so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,29 +86,80 @@ def load_network(path: Path, *, fold: bool = True) -> "nn.Module":
 
     Raises `UserError` if a file is missing, is no safetensors file, or belongs to another architecture.
     """
+    from search_spaces.modules import folded
+
+    for needed in (path, weights_path(path)):  # before anything is built
+        _require(needed)
+    network = read_description(path).build()
+    load_weights(network, weights_path(path))
+    return folded(network) if fold else network.eval()
+
+
+def read_description(path: Path) -> NetworkDescription:
+    """What `NAME.network.json` says. Raises `UserError` if it is missing or no such file."""
+    return NetworkDescription.from_json(read_json(path))
+
+
+def read_json(path: Path) -> object:
+    """The document in a file of a network. Raises `UserError` if it is missing or no JSON."""
+    _require(path)
+    try:
+        document: object = json.loads(path.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is not JSON: {error}", "export the network again") from error
+    return document
+
+
+def load_weights(network: "nn.Module", weights: Path) -> None:
+    """Give `network` the weights in a safetensors file.
+
+    Raises `UserError` if the file is missing, is something else (a pickle is never opened) or a part of one, or holds
+    the weights of another network.
+    """
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    from search_spaces.modules import folded
-
-    weights = weights_path(path)
-    for needed in (path, weights):
-        if not needed.is_file():
-            raise UserError(
-                f"{needed} does not exist", "a network is a pair of files: NAME.network.json, NAME.safetensors"
-            )
+    _require(weights)
     try:
-        description = NetworkDescription.from_json(json.loads(path.read_text()))
-    except json.JSONDecodeError as error:
-        raise UserError(f"{path} is not JSON: {error}", "export the network again") from error
-    network = description.build()
-    try:
-        network.load_state_dict(load_file(str(weights)))
+        given = load_file(str(weights))
     except SafetensorError as error:
+        if is_pickle(weights):
+            raise UserError(
+                f"{weights} is a pickle, which could run anything and is never opened, not a safetensors file",
+                "save the weights with `safetensors.torch.save_file(network.state_dict(), PATH)`",
+            ) from error
         raise UserError(f"{weights} is not a whole safetensors file: {error}", "export the network again") from error
-    except RuntimeError as error:
-        raise UserError(f"{weights} holds the weights of another network", f"it must match {path.name}") from error
-    return folded(network) if fold else network.eval()
+    own = network.state_dict()
+    wrong = sorted(
+        name for name in own.keys() | given.keys()
+        if name not in own or name not in given or own[name].shape != given[name].shape
+    )  # fmt: skip
+    if wrong:
+        raise UserError(
+            f"{weights} holds the weights of another network: {len(wrong)} tensors differ, the first is {wrong[0]!r}",
+            "give the weights of just this architecture, with as many classes",
+        )
+    network.load_state_dict(given)
+
+
+def sha256_of(path: Path) -> str:
+    """Of a file's content, as hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def is_pickle(path: Path) -> bool:
+    """By the first 8 bytes. A safetensors file begins with its header's length, whose last 4 bytes are 0."""
+    with path.open("rb") as file:
+        start = file.read(8)
+    if start.startswith(_ZIP):
+        return True
+    return start[:1] == b"\x80" and start[1:2] in b"\2\3\4\5" and (start[2:3] == b"\x95" or any(start[4:]))
+
+
+def _require(path: Path) -> None:
+    if not path.is_file():
+        raise UserError(f"{path} does not exist", _PAIR)
 
 
 def write_json(path: Path, document: object) -> None:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +40,8 @@ class TriedDeployment:
     """Fraction of the validation split, in the runtime itself."""
     measurement: Measurement | None
     """None where the target is not this host, or nothing could be loaded."""
+    size_bytes: int | None = None
+    """Of all files its runtime loads."""
     accepted: bool = False
     chosen: bool = False
     reason: str = ""
@@ -50,12 +52,16 @@ class TriedDeployment:
         return self.measurement.p50_ms if self.measurement is not None else math.nan
 
     def to_json(self) -> dict[str, Any]:
-        measured = self.measurement
+        measured = self.measurement if self.measurement and self.measurement.failed is None else None
         return {
             "name": self.deployment.name,
-            "p50_ms": measured.p50_ms if measured and measured.failed is None else None,
-            "worst_session_p50_ms": measured.worst_session_p50_ms if measured and measured.failed is None else None,
+            "p50_ms": measured.p50_ms if measured else None,
+            "p90_ms": measured.p90_ms if measured else None,
+            "p99_ms": measured.p99_ms if measured else None,
+            "worst_session_p50_ms": measured.worst_session_p50_ms if measured else None,
             "accuracy": self.accuracy,
+            "size_bytes": self.size_bytes,
+            "memory_bytes": measured.memory_bytes if measured else None,
             "accepted": self.accepted,
             "chosen": self.chosen,
             "reason": self.reason,
@@ -77,8 +83,21 @@ class Deployed:
         return next((t for t in self.tried if t.chosen), None)
 
 
+class Measurer(Protocol):
+    """Measures networks, here or on another machine; `nas.measure.protocol.measure` is one."""
+
+    def __call__(self, requests: Sequence[MeasureRequest], *, sessions: int) -> list[Measurement]: ...
+
+
 UpperBound = Callable[[Deployment], float]
 """The predicted upper latency bound (ms) of the network at hand, for targets that are not this host."""
+Objection = Callable[[TriedDeployment], str]
+"""Why a deployment that works breaks a limit; empty where it keeps all."""
+
+
+def no_objection(tried: TriedDeployment) -> str:
+    """No limits at all."""
+    return ""
 
 
 def deploy(
@@ -88,38 +107,39 @@ def deploy(
     deployments: Sequence[Deployment],
     *,
     folder: Path,
-    limit_ms: float | None,
     max_drop: float,
+    objection: Objection = no_objection,
     upper_bound: UpperBound | None = None,
     sessions: int = 3,
     trained: bool = True,
+    measurer: Measurer | None = None,
 ) -> Deployed:
-    """Export `network`, try `deployments`, and choose the fastest that keeps the limit and the accuracy.
+    """Export `network`, try `deployments`, and choose the fastest that keeps the limits and the accuracy.
 
     Accuracy is measured in each runtime on the validation split; the reference for `max_drop` (a fraction) is fp32.
-    Int8 ranges are calibrated on training images. Where `upper_bound` is given nothing is measured here, and the
-    limit is judged by that bound. `limit_ms` None means no limit, `trained` False skips parity and accuracies (they
-    would say nothing).
+    Int8 ranges are calibrated on training images. `objection` judges by the limits. Where `upper_bound` is given
+    nothing is measured here, and the fastest is the one with the lowest bound. `trained` False skips parity and
+    accuracies (they would say nothing). `measurer` measures elsewhere than here.
     """
     folder.mkdir(parents=True, exist_ok=True)
     save_network(network, description, folder / "model.network.json")
     onnx = export_onnx(network, description.resolution, folder / "model.onnx")
-    images = data.at("train", description.resolution).images[: CALIBRATION_IMAGES if trained else UNTRAINED_IMAGES]
-    calibration = data.preprocess.array(images)
+    examples = data.at("train", description.resolution).some(CALIBRATION_IMAGES if trained else UNTRAINED_IMAGES)
+    calibration = data.preprocess.array(examples.images)
     parity = None
     if trained:
-        validation = data.at("val", description.resolution).images[:PARITY_IMAGES]
-        parity = check_parity(network, onnx, data.preprocess.array(validation))
+        validation = data.at("val", description.resolution).some(PARITY_IMAGES)
+        parity = check_parity(network, onnx, data.preprocess.array(validation.images))
     tried = [_prepare(onnx, d, folder, calibration) for d in deployments]
     if trained:
         tried = [_with_accuracy(t, data, description) for t in tried]
     if upper_bound is None:
-        tried = _with_measurements(tried, sessions)
+        tried = _with_measurements(tried, sessions, measurer or measure)
     return Deployed(
         description=description,
         onnx=onnx,
         parity=parity,
-        tried=tuple(_judge(tried, limit_ms, max_drop, upper_bound, judge_accuracy=trained)),
+        tried=tuple(judge(tried, max_drop, objection, upper_bound, judge_accuracy=trained)),
     )
 
 
@@ -128,7 +148,24 @@ def _prepare(onnx: Path, deployment: Deployment, folder: Path, calibration: NDAr
         path = load_runtime(deployment.runtime).prepare(onnx, deployment.precision, folder, calibration)
     except (UserError, RuntimeError, ValueError) as error:  # quantisers refuse some graphs
         return _failed(deployment, f"could not be prepared: {error}")
-    return TriedDeployment(deployment=deployment, path=path, accuracy=None, measurement=None)
+    return TriedDeployment(
+        deployment=deployment, path=path, accuracy=None, measurement=None, size_bytes=files_bytes(path)
+    )
+
+
+def files_of(path: Path) -> list[Path]:
+    """All files a runtime loads where it is given `path`: `path` itself first."""
+    beside = {
+        ".xml": path.with_suffix(".bin"),
+        ".json": path.with_name(path.name.removesuffix(".network.json") + ".safetensors"),
+        ".onnx": path.with_name(path.name + ".data"),
+    }.get(path.suffix)
+    return [path, beside] if beside is not None and beside.exists() else [path]
+
+
+def files_bytes(path: Path) -> int:
+    """Bytes of all files a runtime loads where it is given `path`."""
+    return sum(p.stat().st_size for p in files_of(path))
 
 
 def _with_accuracy(tried: TriedDeployment, data: ImageData, description: NetworkDescription) -> TriedDeployment:
@@ -149,35 +186,38 @@ def deployed_accuracy(tried: TriedDeployment, data: ImageData, split: str, resol
     return accuracy_in_runtime(session.run, images, data.preprocess, batch=tried.deployment.batch)
 
 
-def _with_measurements(tried: Sequence[TriedDeployment], sessions: int) -> list[TriedDeployment]:
+def _with_measurements(tried: Sequence[TriedDeployment], sessions: int, measurer: Measurer) -> list[TriedDeployment]:
     requests = [MeasureRequest(t.path, t.deployment) for t in tried if t.path is not None]
-    results = {m.request: m for m in measure(requests, sessions=sessions)}
+    results = {m.request: m for m in measurer(requests, sessions=sessions)}
     return [
         t if t.path is None else replace(t, measurement=results[MeasureRequest(t.path, t.deployment)]) for t in tried
     ]
 
 
-def _judge(
+def judge(
     tried: Sequence[TriedDeployment],
-    limit_ms: float | None,
     max_drop: float,
-    upper_bound: UpperBound | None,
+    objection: Objection = no_objection,
+    upper_bound: UpperBound | None = None,
     *,
-    judge_accuracy: bool,
+    judge_accuracy: bool = True,
 ) -> list[TriedDeployment]:
-    """Accept or reject each deployment with its reason, and choose the fastest accepted one."""
+    """Accept or reject each deployment with its reason, and choose the fastest accepted one.
+
+    A pure function of what was measured: with other limits it can be asked again. Deployments that have no file keep
+    the reason they have.
+    """
     exact = [t.accuracy for t in tried if t.deployment.precision == FP32 and t.accuracy is not None]
     accuracies = exact or [t.accuracy for t in tried if t.accuracy is not None]
     floor = max(accuracies, default=0.0) - max_drop if judge_accuracy else 0.0
     judged = []
     for t in tried:
-        reason = t.reason or _objection(t, limit_ms, floor, upper_bound, judge_accuracy=judge_accuracy)
-        judged.append(replace(t, accepted=not reason, reason=reason))
-    speeds = [_speed(t, upper_bound) for t in judged]
+        reason = t.reason if t.path is None else _defect(t, floor, judge_accuracy=judge_accuracy) or objection(t)
+        judged.append(replace(t, accepted=not reason, chosen=False, reason=reason))
     accepted = [i for i, t in enumerate(judged) if t.accepted]
     if not accepted:
         return judged
-    best = min(accepted, key=lambda i: speeds[i])
+    best = min(accepted, key=lambda i: _speed(judged[i], upper_bound))
     name = judged[best].deployment.name
     return [
         replace(t, chosen=True) if i == best else replace(t, reason=f"slower than {name}") if t.accepted else t
@@ -185,18 +225,12 @@ def _judge(
     ]
 
 
-def _objection(
-    t: TriedDeployment, limit_ms: float | None, floor: float, upper_bound: UpperBound | None, *, judge_accuracy: bool
-) -> str:
-    """Why a deployment cannot be delivered; empty where it can."""
+def _defect(t: TriedDeployment, floor: float, *, judge_accuracy: bool) -> str:
+    """Why a deployment cannot be delivered under any limit; empty where it can."""
     if t.measurement is not None and t.measurement.failed is not None:
         return f"could not be measured: {t.measurement.failed}"
     if judge_accuracy and t.accuracy is not None and t.accuracy < floor:
         return f"accuracy {t.accuracy:.1%} is below {floor:.1%}, what --max-drop allows"
-    if limit_ms is not None and upper_bound is not None and upper_bound(t.deployment) > limit_ms:
-        return f"predicted to take up to {upper_bound(t.deployment):.3g} ms"
-    if limit_ms is not None and t.measurement is not None and not t.measurement.keeps(limit_ms):
-        return f"its slowest session took {t.measurement.worst_session_p50_ms:.3g} ms"
     return ""
 
 

@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 import torch
 
+from nas.controller.limits import Limits, Seen, broken, seen_in
 from nas.data import ImageData, load_dataset
 from nas.deployment import Deployment
+from nas.export import deploy as module
 from nas.export.checkpoint import NetworkDescription
-from nas.export.deploy import TriedDeployment, _judge, deploy, deployed_accuracy
+from nas.export.deploy import TriedDeployment, deploy, deployed_accuracy, files_bytes
 from nas.measure.job import SessionTiming
 from nas.measure.measurement import MeasureRequest, summarise
 from search_spaces import load_search_space
@@ -32,7 +34,12 @@ def tried(deployment: Deployment, p50s: list[float], accuracy: float, failed: st
 
 
 def judge(*attempts: TriedDeployment, limit_ms: float = 3.0, max_drop: float = 0.01) -> dict[str, TriedDeployment]:
-    return {t.deployment.precision: t for t in _judge(attempts, limit_ms, max_drop, None, judge_accuracy=True)}
+    judged = module.judge(attempts, max_drop, lambda t: objection(t, Limits(latency_ms=limit_ms)))
+    return {t.deployment.precision: t for t in judged}
+
+
+def objection(t: TriedDeployment, limits: Limits) -> str:
+    return "; ".join(b.reason for b in broken(limits, seen_in(Seen(accuracy=t.accuracy), t.measurement, limits)))
 
 
 def test_the_fastest_accurate_one_is_chosen() -> None:
@@ -46,7 +53,7 @@ def test_the_fastest_accurate_one_is_chosen() -> None:
 def test_one_slow_session_breaks_the_limit() -> None:
     judged = judge(tried(FP32, [2.0, 2.1, 2.0], 0.9), tried(INT8, [1.0, 1.0, 3.1], 0.9))
     assert judged["fp32"].chosen
-    assert "slowest session took 3.1 ms" in judged["int8"].reason
+    assert "slowest session took 3.10 ms" in judged["int8"].reason
 
 
 def test_nothing_is_chosen_where_all_miss_the_limit() -> None:
@@ -67,13 +74,14 @@ def digits() -> ImageData:
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_a_real_network_is_deployed(digits: ImageData, tmp_path: Path) -> None:
     torch.manual_seed(0)
     space = load_search_space("mobile").restrict("resolution", [32])
     description = NetworkDescription(space.architecture([0] * len(space.decisions)), 10, 32)
     network = description.build()
     deployments = [Deployment("onnxruntime", "fp32", 1), Deployment("onnxruntime", "int8", 1)]
-    options = {"folder": tmp_path, "limit_ms": 1000.0, "max_drop": 1.0, "sessions": 1}
+    options = {"folder": tmp_path, "max_drop": 1.0, "sessions": 1}
     result = deploy(network, description, digits, deployments, **options)  # type: ignore[arg-type]
     assert result.chosen is not None
     assert result.parity is not None
@@ -81,8 +89,11 @@ def test_a_real_network_is_deployed(digits: ImageData, tmp_path: Path) -> None:
     assert {t.deployment.precision for t in result.tried if t.accepted} == {"fp32", "int8"}
     accuracy = deployed_accuracy(result.tried[0], digits, "val", 32)
     assert accuracy == result.tried[0].accuracy
-    impossible = deploy(network, description, digits, deployments[:1], **{**options, "limit_ms": 1e-6})  # type: ignore[arg-type]
-    assert impossible.chosen is None
+    assert (
+        result.tried[0].size_bytes == files_bytes(tmp_path / "model.onnx") == (tmp_path / "model.onnx").stat().st_size
+    )
+    again = module.judge(result.tried, 1.0, lambda t: objection(t, Limits(latency_ms=1e-6)))
+    assert not any(t.chosen for t in again)
 
 
 def test_without_the_device_the_predicted_bound_decides(digits: ImageData, tmp_path: Path) -> None:
@@ -91,9 +102,16 @@ def test_without_the_device_the_predicted_bound_decides(digits: ImageData, tmp_p
     deployments = [Deployment("onnxruntime", "fp32", 1)]
     for bound, kept in ((2.0, True), (4.0, False)):
         result = deploy(
-            description.build(), description, digits, deployments, folder=tmp_path / str(bound), limit_ms=3.0,
-            max_drop=0.01, upper_bound=lambda d, bound=bound: bound, trained=False,
-        )  # fmt: skip
+            description.build(),
+            description,
+            digits,
+            deployments,
+            folder=tmp_path / str(bound),
+            max_drop=0.01,
+            objection=lambda t, bound=bound: "too slow" if bound > 3 else "",
+            upper_bound=lambda d, bound=bound: bound,
+            trained=False,
+        )
         assert (result.chosen is not None) is kept
         assert result.tried[0].measurement is None
         assert np.isfinite(bound)

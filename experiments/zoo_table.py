@@ -1,0 +1,183 @@
+"""Winners of searches beside well-known networks: same data, same recipe, several seeds, each in its best deployment.
+
+Three commands on one folder; each may be stopped and repeated:
+`python -m experiments.zoo_table estimate --data D --epochs 100` tells what training would cost;
+`python -m experiments.zoo_table train --data D --winner RUN#1 --epochs 100 --out DIR` trains what is missing (several
+processes may share DIR, each with its own networks); `python -m experiments.zoo_table table --data D --out DIR` exports
+and deploys everything that was trained, measures it in one interleaved session, and writes `DIR/results.md` and
+`DIR/curves.svg`.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from experiments.line_chart import Panel, chart
+from experiments.zoo_deploy import best_deployments, measured_rows
+from experiments.zoo_trainings import OPPONENTS, Trainings, accuracies_of, contestants, epoch_core_seconds
+from experiments.zoo_verdicts import results_table, verdicts
+from nas.data import load_dataset
+from nas.errors import UserError
+from nas.measure.host import fingerprint, usable_threads
+from nas.training.config import Precision, TrainConfig
+
+PANELS_PER_ROW = 4
+
+
+@click.group()
+def main() -> None:
+    """Winners of searches beside well-known networks."""
+
+
+def _or_opponents(context: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
+    return value or OPPONENTS
+
+
+data_option = click.option("--data", required=True, help="As `nas search --data`.")
+networks_option = click.option(
+    "--network", "networks", multiple=True, callback=_or_opponents, help="Of the zoo (repeatable).  [default: all 8]"
+)
+winners_option = click.option("--winner", "winners", multiple=True, help="RUN#k (repeatable).")
+epochs_option = click.option("--epochs", type=click.IntRange(min=1), required=True)
+seeds_option = click.option("--seeds", type=click.IntRange(min=1), default=3, show_default=True, help="0, 1, ...")
+threads_option = click.option("--threads", type=click.IntRange(min=1), help="For training.  [default: all]")
+resolution_option = click.option("--resolution", type=click.IntRange(min=1), help="Of the zoo.  [default: the data's]")
+out_option = click.option("--out", type=click.Path(file_okay=False, path_type=Path), required=True)
+
+
+@main.command()
+@data_option
+@networks_option
+@winners_option
+@epochs_option
+@seeds_option
+@threads_option
+@resolution_option
+@click.option("--images", type=click.IntRange(min=32), default=500, show_default=True, help="In the timed epoch.")
+@click.option("--precision", type=click.Choice(["fp32", "bf16"]), default="fp32", show_default=True)
+def estimate(
+    data: str, networks: Sequence[str], winners: Sequence[str], epochs: int, seeds: int, threads: int | None,
+    resolution: int | None, images: int, precision: Precision,
+) -> None:  # fmt: skip
+    """Core-hours of training all of it, from one epoch of each network on a few images."""
+    _use_threads(threads)
+    loaded = load_dataset(data)
+    total = 0.0
+    click.echo("| network | ms per training image | core-hours |\n|---|---|---|")
+    for contestant in contestants(networks, winners, loaded, resolution):
+        few = min(images, len(loaded.train))
+        seconds = epoch_core_seconds(contestant, loaded, TrainConfig(precision=precision), few)
+        hours = seconds / few * len(loaded.train) * epochs * seeds / 3600
+        total += hours
+        click.echo(f"| {contestant.name} | {1e3 * seconds / few:.1f} | {hours:.1f} |")
+    click.echo(f"\n{total:.0f} core-hours for {epochs} epochs of {len(loaded.train)} images, {seeds} seeds")
+
+
+@main.command()
+@data_option
+@networks_option
+@winners_option
+@epochs_option
+@seeds_option
+@threads_option
+@resolution_option
+@out_option
+@click.option("--batch-size", type=int, default=TrainConfig().batch_size, show_default=True)
+@click.option("--lr", type=float, default=TrainConfig().lr, show_default=True)
+@click.option("--precision", type=click.Choice(["fp32", "bf16"]), default="fp32", show_default=True)
+def train(
+    data: str, networks: Sequence[str], winners: Sequence[str], epochs: int, seeds: int, threads: int | None,
+    resolution: int | None, out: Path, batch_size: int, lr: float, precision: Precision,
+) -> None:  # fmt: skip
+    """Train every network from scratch with every seed, on a GPU where there is one; skips what is finished."""
+    count = _use_threads(threads)
+    loaded = load_dataset(data)
+    config = TrainConfig(epochs=epochs, batch_size=batch_size, lr=lr, precision=precision)
+    trainings = Trainings(out)
+    trainings.settle({"data": loaded.name, "images": len(loaded.train), "recipe": asdict(config)})
+    for seed in range(seeds):
+        for contestant in contestants(networks, winners, loaded, resolution):
+            trainings.train(contestant, seed, loaded, config, count)
+            click.echo(f"{contestant.name}, seed {seed}: done", err=True)
+
+
+@main.command()
+@data_option
+@out_option
+@click.option("--threads", type=click.IntRange(min=1), help="Of the deployed networks.  [default: all]")
+@click.option("--sessions", type=click.IntRange(min=1), default=5, show_default=True, help="Fresh sessions.")
+def table(data: str, out: Path, threads: int | None, sessions: int) -> None:
+    """Deploy and measure what was trained; write results.md and curves.svg."""
+    loaded = load_dataset(data)
+    trainings = Trainings(out)
+    all_trained = trainings.finished()
+    finished = [t for t in all_trained if t["stopped"] is None]
+    if not finished:
+        raise UserError(f"'{out}' holds no finished training", "run the command `train` first")
+    settings = json.loads((out / "settings.json").read_text(encoding="utf-8"))
+    if settings["data"] != loaded.name:
+        raise UserError(f"'{out}' holds trainings on {settings['data']}, not on {loaded.name}", "give their --data")
+    lost = [f"{t['network']} seed {t['seed']}: {t['stopped']}" for t in all_trained if t["stopped"] is not None]
+    count = threads or usable_threads()
+    deployed = best_deployments(trainings, finished, loaded, count)
+    rows = measured_rows(deployed, count, sessions)
+    text = "\n".join(
+        [
+            f"{loaded.name}, {settings['images']} training and {len(loaded.test)} test images, "
+            f"{settings['recipe']['epochs']} epochs from scratch; {fingerprint().cpu_model}, {count} threads. "
+            "Accuracy of the deployed file on the test images, in its runtime: mean and standard deviation over the "
+            "seeds. Latency: median call at batch 1. Throughput: the best of one call at a time and of several "
+            "streams, at batch 1. Last gain: validation accuracy of the last tenth of the epochs less the tenth "
+            "before, in points.",
+            "",
+            results_table(rows),
+            "",
+            *([f"Without a result: {'; '.join(lost)}.", ""] if lost else []),
+            verdicts(rows),
+        ]
+    )
+    (out / "results.md").write_text(text, encoding="utf-8")
+    (out / "curves.svg").write_text(curves_chart(finished), encoding="utf-8")
+    click.echo(text)
+
+
+def curves_chart(finished: Sequence[Mapping[str, Any]]) -> str:
+    """SVG: validation accuracy by epoch, a panel per network and a line per seed."""
+    networks = list(dict.fromkeys(str(t["network"]) for t in finished))
+    best = max(max(accuracies_of(t)) for t in finished)
+    panels = []
+    for name in networks:
+        lines = {}
+        for training in (t for t in finished if t["network"] == name):
+            accuracies = 100 * np.array(accuracies_of(training))
+            lines[f"seed {training['seed']}"] = (np.arange(1.0, len(accuracies) + 1), accuracies)
+        epochs = max(len(x) for x, _ in lines.values())
+        marks = {f"{mark} %": float(mark) for mark in range(0, 101, 20)}
+        panels.append(Panel(name, lines, (0.0, float(max(2, epochs))), (0.0, max(20.0, 100 * best)), marks))
+    rows = [panels[i : i + PANELS_PER_ROW] for i in range(0, len(panels), PANELS_PER_ROW)]
+    return chart(rows, "epoch; validation accuracy")
+
+
+def _use_threads(threads: int | None) -> int:
+    import torch
+
+    count = threads or usable_threads()
+    torch.set_num_threads(count)
+    return count
+
+
+def run() -> None:
+    """`main`, with a user's errors as one sentence."""
+    try:
+        main(standalone_mode=True)
+    except UserError as error:
+        raise SystemExit(f"Error: {error}" + (f"\nhint: {error.hint}" if error.hint else "")) from error
+
+
+if __name__ == "__main__":
+    run()

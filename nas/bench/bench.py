@@ -1,0 +1,180 @@
+"""Measure networks side by side on this machine."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from nas import __version__
+from nas.bench.cells import Cell, plan_cells
+from nas.bench.document import SCHEMA, cell_document, model_document, operators_document
+from nas.bench.models import BenchModel, read_models
+from nas.bench.preparing import prepare_cells
+from nas.deployment import Deployment
+from nas.errors import UnknownNameError, UserError
+from nas.measure.host import fingerprint, usable_threads
+from nas.measure.measurement import Measurement, MeasureRequest
+from nas.measure.protocol import measure
+from nas.progress import Progress
+from nas.runtimes import RUNTIMES, deployments_here, load_runtime
+
+PROFILING_S = 0.5
+"""Time under the profiler, per network and deployment."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchConfig:
+    """What a bench is told."""
+
+    models: tuple[str, ...]
+    """As typed, see `nas.bench.models`."""
+    target: str = "local"
+    runtimes: tuple[str, ...] | None = None
+    """None: the installed ones."""
+    precisions: tuple[str, ...] | None = None
+    batches: tuple[int, ...] = (1, 8, 32)
+    streams: int | None = None
+    """Most calls at once; None: as many as threads."""
+    threads: int | None = None
+    """None: all that can run at once."""
+    resolution: int | None = None
+    sessions: int = 3
+    seconds_per_cell: float = 0.3
+    """Timing per cell and session, besides loading and warming up."""
+    operators: int = 5
+    """Slowest operators to tell of; 0: no profiled run."""
+    command: str = "nas bench"
+
+
+def run_bench(config: BenchConfig, progress: Progress) -> dict[str, Any]:
+    """The document of a bench; see docs/bench.md.
+
+    All cells are measured in one interleaved call of `measure`; what cannot be measured is a cell with a reason.
+
+    Raises:
+        UserError: bad input, before anything is measured: networks that do not exist, unknown names, too many streams.
+    """
+    if config.target != "local":
+        raise UserError(f"bench measures on this machine, not on {config.target!r}", "run it there: --target local")
+    threads = _threads(config)
+    deployments = chosen_deployments(threads, config.runtimes, config.precisions)
+    models = read_models(config.models, config.resolution)
+    cells = plan_cells(len(models), deployments, config.batches, config.streams or threads)
+    with TemporaryDirectory(prefix="nas-bench-") as folder:
+        with progress.stage("preparing files"):
+            files = prepare_cells(models, cells, Path(folder))
+        found = _measure(config, cells, files, progress)
+        operators = _operators(config, models, cells, files, found, progress) if config.operators else []
+    return {
+        "schema": SCHEMA,
+        "nas_version": __version__,
+        "command": config.command,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "target": config.target,
+        "device": (host := fingerprint()).cpu_model,
+        "fingerprint": host.to_json(),
+        "threads": threads,
+        "sessions": config.sessions,
+        "seconds_per_cell_and_session": config.seconds_per_cell,
+        "models": [model_document(model) for model in models],
+        "cells": [cell_document(cell, models[cell.model], m) for cell, m in zip(cells, found, strict=True)],
+        "operators": operators,
+    }
+
+
+def chosen_deployments(
+    threads: int, runtimes: Sequence[str] | None, precisions: Sequence[str] | None
+) -> list[Deployment]:
+    """What this host can run of what was asked for.
+
+    Raises:
+        UserError: nothing; an unknown name; a runtime that is not installed.
+    """
+    offered = {precision for name in RUNTIMES for precision in load_runtime(name).precisions}
+    for precision in precisions or ():
+        if precision not in offered:
+            raise UnknownNameError("precision", precision, offered)
+    here = deployments_here(threads, runtimes)
+    chosen = [d for d in here if precisions is None or d.precision in precisions]
+    if not chosen:
+        raise UserError(
+            f"no runtime that was asked for runs {' or '.join(precisions or ())} on this machine",
+            f"it can run {', '.join(d.name for d in here)}" if here else "install a runtime: pip install onnxruntime",
+        )
+    return chosen
+
+
+def _threads(config: BenchConfig) -> int:
+    usable = usable_threads()
+    threads = config.threads or usable
+    if threads > usable:
+        raise UserError(f"{threads} threads are more than the {usable} this machine can run", "give fewer --threads")
+    if (config.streams or 1) > threads:
+        raise UserError(f"{config.streams} streams cannot share {threads} threads", f"give at most --streams {threads}")
+    return threads
+
+
+def _measure(
+    config: BenchConfig, cells: Sequence[Cell], files: Sequence[Path | str], progress: Progress
+) -> list[Measurement | str]:
+    """A measurement of every cell that has a file, and the reason of the others."""
+    requests = [
+        MeasureRequest(file, cell.deployment, cell.streams)
+        for cell, file in zip(cells, files, strict=True)
+        if isinstance(file, Path)
+    ]
+    with progress.stage("measuring", total=len(requests) * config.sessions) as bar:
+        results = iter(
+            measure(
+                requests,
+                sessions=config.sessions,
+                seconds_per_model=config.seconds_per_cell,
+                progress=_advancing(bar.advance),
+            )
+        )
+    return [file if isinstance(file, str) else next(results) for file in files]
+
+
+def _operators(
+    config: BenchConfig,
+    models: Sequence[BenchModel],
+    cells: Sequence[Cell],
+    files: Sequence[Path | str],
+    found: Sequence[Measurement | str],
+    progress: Progress,
+) -> list[dict[str, Any]]:
+    """The slowest operators at the smallest batch, in a worker of their own: a profiler slows the network down."""
+    smallest = min(cell.deployment.batch for cell in cells)
+    profiled = [
+        (cell, MeasureRequest(file, cell.deployment))
+        for cell, file, measured in zip(cells, files, found, strict=True)
+        if cell.streams == 1 and cell.deployment.batch == smallest
+        if isinstance(file, Path) and isinstance(measured, Measurement) and measured.failed is None
+    ]
+    with progress.stage("profiling operators", total=len(profiled)) as bar:
+        results = measure(
+            [request for _, request in profiled],
+            sessions=1,
+            seconds_per_model=0.02,
+            node_seconds=PROFILING_S,
+            progress=_advancing(bar.advance),
+        )
+    return [
+        operators_document(cell, models[cell.model], measured.sessions[0].nodes, config.operators)
+        for (cell, _), measured in zip(profiled, results, strict=True)
+        if measured.sessions and measured.sessions[0].nodes
+    ]
+
+
+def _advancing(advance: Callable[[float], None]) -> Callable[[int, int], None]:
+    """A callback for `measure`, which tells how much is done in all, for a bar that wants the difference."""
+    last = 0
+
+    def tell(done: int, _total: int) -> None:
+        nonlocal last
+        advance(done - last)
+        last = done
+
+    return tell

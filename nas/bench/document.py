@@ -1,0 +1,107 @@
+"""The result of a bench as one document: plain values, units in their names. Pure functions of what was measured."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from nas.bench.cells import Cell
+from nas.bench.models import BenchModel
+from nas.measure.measurement import DISTURBED, Measurement
+from nas.runtimes.nodes import NodeTime
+
+SCHEMA = 1
+RANDOM_IMAGES, TRAINING_IMAGES = "random images", "training images"
+
+Document = Mapping[str, Any]
+
+
+def cell_document(cell: Cell, model: BenchModel, measured: Measurement | str) -> dict[str, Any]:
+    """One measurement, or why there is none (`not_measured`); every figure is then null.
+
+    With several streams only the throughput is known, not how long a single call takes.
+    """
+    deployment = cell.deployment
+    reason = measured if isinstance(measured, str) else measured.failed
+    one = isinstance(measured, Measurement) and reason is None and cell.streams == 1
+    values = measured if isinstance(measured, Measurement) and reason is None else None
+    return {
+        "model": model.name,
+        "runtime": deployment.runtime,
+        "precision": deployment.precision,
+        "threads": deployment.threads,
+        "batch": deployment.batch,
+        "streams": cell.streams,
+        "p50_ms": values.p50_ms if values and one else None,
+        "p90_ms": values.p90_ms if values and one else None,
+        "p99_ms": values.p99_ms if values and one else None,
+        "session_p50_ms": [s.p50_ms for s in values.sessions] if values and one else [],
+        "between_session_spread_pct": values.between_session_spread_pct if values else None,
+        "images_per_s": 1e3 * deployment.batch / values.p50_ms if values else None,
+        "memory_bytes": values.memory_bytes if values else None,
+        "energy_mj": values.energy_mj if values and math.isfinite(values.energy_mj) else None,
+        "verdict": values.verdict if values else None,
+        "disturbance": _disturbance(values) if values else None,
+        "int8_calibrated_on": _calibration(model, cell) if values else None,
+        "not_measured": reason,
+    }
+
+
+def operators_document(cell: Cell, model: BenchModel, nodes: Sequence[NodeTime], most: int) -> dict[str, Any]:
+    """The slowest operators of one network in one deployment, from a run under the runtime's profiler."""
+    total_ms = sum(node.ms for node in nodes)
+    slowest = sorted(nodes, key=lambda node: node.ms, reverse=True)[:most]
+    return {
+        "model": model.name,
+        "runtime": cell.deployment.runtime,
+        "precision": cell.deployment.precision,
+        "batch": cell.deployment.batch,
+        "from": "a separate run under the runtime's profiler, which slows it down",
+        "operators_in_all": len(nodes),
+        "total_ms": total_ms,
+        "slowest": [
+            {"name": node.name, "ms": node.ms, "share": node.ms / total_ms if total_ms > 0 else None}
+            for node in slowest
+        ],
+    }
+
+
+def model_document(model: BenchModel) -> dict[str, Any]:
+    """What was measured, and whether it was ever trained."""
+    return {
+        "model": model.name,
+        "height_px": model.resolution[0],
+        "width_px": model.resolution[1],
+        "weights": model.weights,
+    }
+
+
+def deployment_name(entry: Document) -> str:
+    """`openvino-int8`; with an asterisk where int8 ranges are of random images."""
+    mark = "*" if entry.get("int8_calibrated_on") == RANDOM_IMAGES else ""
+    return f"{entry['runtime']}-{entry['precision']}{mark}"
+
+
+def was_measured(entry: Document) -> bool:
+    return entry["not_measured"] is None
+
+
+def is_disturbed(entry: Document) -> bool:
+    return bool(entry["verdict"] == DISTURBED)
+
+
+def fastest(cells: Sequence[Document], model: str) -> Document | None:
+    """A network's cell with the lowest latency at the smallest batch; None where nothing was measured."""
+    smallest = min(cell["batch"] for cell in cells)
+    found = [c for c in cells if c["model"] == model and c["batch"] == smallest and c["p50_ms"] is not None]
+    return min(found, key=lambda c: float(c["p50_ms"])) if found else None
+
+
+def _disturbance(measured: Measurement) -> str | None:
+    return next((s.disturbance for s in measured.sessions if s.disturbance is not None), None)
+
+
+def _calibration(model: BenchModel, cell: Cell) -> str | None:
+    deployment = cell.deployment
+    if deployment.precision != "int8":
+        return None
+    return TRAINING_IMAGES if (deployment.runtime, "int8") in model.delivered else RANDOM_IMAGES

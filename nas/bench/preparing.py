@@ -1,0 +1,162 @@
+"""The file of every cell: exported or changed to its batch, and quantised; what fails is a reason, not the end."""
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nas.bench.cells import Cell
+from nas.bench.models import BenchModel
+from nas.bench.onnx_graph import FixedBatchError, with_batch
+from nas.deployment import Deployment
+from nas.errors import UserError
+from nas.export.checkpoint import NetworkDescription, load_network, save_network
+from nas.export.onnx import export_onnx
+from nas.runtimes import load_runtime
+from nas.runtimes.base import Images
+
+if TYPE_CHECKING:
+    from torch import nn
+
+CALIBRATION_IMAGES = 8
+"""Random ones: speed does not depend on the ranges."""
+INT8_TOLERANCE = 0.05
+"""As `onnx_graph.TOLERANCE`: a last bit may move a value to the next of 256 steps."""
+TORCHVISION_CLASSES = 1000
+
+# Exporters and quantisers refuse a graph with whatever their code runs into.
+_REFUSALS = (UserError, RuntimeError, ValueError, LookupError, TypeError, AttributeError, AssertionError, OSError)
+
+
+def prepare_cells(models: Sequence[BenchModel], cells: Sequence[Cell], folder: Path) -> "list[Path | str]":
+    """The file to load for each cell, or why there is none."""
+    files = [ModelFiles(model, folder / str(i)) for i, model in enumerate(models)]
+    known: dict[tuple[int, Deployment], Path | str] = {}
+    for cell in cells:
+        key = (cell.model, cell.deployment)
+        if key not in known:
+            known[key] = _path_or_reason(files[cell.model], cell.deployment)
+    return [known[cell.model, cell.deployment] for cell in cells]
+
+
+def _path_or_reason(files: "ModelFiles", deployment: Deployment) -> "Path | str":
+    from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
+
+    try:
+        return files.path(deployment)
+    except (
+        *_REFUSALS,
+        ort_errors.Fail,
+        ort_errors.InvalidArgument,
+        ort_errors.InvalidGraph,
+        ort_errors.NotImplemented,
+        ort_errors.RuntimeException,
+    ) as error:
+        return str(error).strip().partition("\n")[0] or type(error).__name__
+
+
+class ModelFiles:
+    """Makes one network's files in a folder of its own, each once."""
+
+    def __init__(self, model: BenchModel, folder: Path) -> None:
+        folder.mkdir(parents=True)
+        self._model = model
+        self._folder = folder
+        self._made: dict[tuple[str, int], Path] = {}
+
+    def path(self, deployment: Deployment) -> Path:
+        """What the deployment's runtime loads. Raises what exporters and quantisers do."""
+        runtime, precision, batch = deployment.runtime, deployment.precision, deployment.batch
+        if runtime == "torch":
+            return load_runtime(runtime).prepare(self.exported_for_torch(), precision, self._folder, None)
+        if precision == "int8":
+            return self.int8(runtime, batch)
+        return load_runtime(runtime).prepare(self.fp32(batch), precision, self._folder, None)
+
+    def fp32(self, batch: int) -> Path:
+        """The network as ONNX for that batch."""
+        if ("fp32", batch) not in self._made:
+            out = self._folder / f"b{batch}.onnx"
+            if self._model.onnx is not None:
+                image = (self._model.channels, *self._model.resolution)
+                with_batch(self._model.onnx, batch, image, out)
+            else:
+                export_onnx(self._network[0], self._model.resolution[0], out, batch)
+            self._made["fp32", batch] = out
+        return self._made["fp32", batch]
+
+    def int8(self, runtime: str, batch: int) -> Path:
+        """Quantised once and then changed to the batch where that is possible, else quantised for the batch."""
+        if (runtime, batch) not in self._made:
+            self._made[runtime, batch] = self._int8(runtime, batch)
+        return self._made[runtime, batch]
+
+    def exported_for_torch(self) -> Path:
+        """An ONNX file with the PyTorch network beside it."""
+        onnx = self.fp32(1)
+        description = self._network[1] if self._model.onnx is None else None
+        if description is None:
+            raise UserError(
+                f"{self._model.name} is not known as a PyTorch network", "give a bundle, or a network of the zoo"
+            )
+        save_network(self._network[0], description, self._folder / f"{onnx.stem}.network.json")
+        return onnx
+
+    def _int8(self, runtime: str, batch: int) -> Path:
+        given = self._model.delivered.get((runtime, "int8"))
+        first = given or next((path for (name, _), path in self._made.items() if name == runtime), None)
+        if first is not None:
+            try:
+                return self._rebatched(first, batch)
+            except (FixedBatchError, RuntimeError):
+                pass
+        return load_runtime(runtime).prepare(self.fp32(batch), "int8", self._folder, self._calibration())
+
+    def _rebatched(self, path: Path, batch: int) -> Path:
+        image = (self._model.channels, *self._model.resolution)
+        out = self._folder / f"{path.stem}.b{batch}{path.suffix}"
+        if path.suffix == ".onnx":
+            return with_batch(path, batch, image, out, INT8_TOLERANCE)
+        import openvino
+
+        network = openvino.Core().read_model(path)
+        network.reshape([batch, *image])
+        if network.outputs[0].get_partial_shape()[0] != batch:
+            raise FixedBatchError(path, batch, "its output keeps its shape")
+        openvino.save_model(network, out, compress_to_fp16=False)
+        return out
+
+    def _calibration(self) -> Images:
+        shape = (CALIBRATION_IMAGES, self._model.channels, *self._model.resolution)
+        return np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
+
+    @cached_property
+    def _network(self) -> "tuple[nn.Module, NetworkDescription | None]":
+        """Trained or random, and what rebuilds it in another process."""
+        if self._model.network is not None:
+            return load_network(self._model.network, fold=False), _read_description(self._model.network)
+        assert self._model.torchvision is not None
+        return _untrained(self._model.torchvision, self._model.resolution[0])
+
+
+def _read_description(path: Path) -> NetworkDescription:
+    import json
+
+    return NetworkDescription.from_json(json.loads(path.read_text(encoding="utf-8")))
+
+
+def _untrained(name: str, resolution: int) -> "tuple[nn.Module, NetworkDescription | None]":
+    import torch
+    from torchvision.models import get_model
+
+    from nas.zoo import SMALL_INPUT, ZOO
+    from search_spaces.modules import set_norm_statistics
+
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        network: nn.Module = get_model(name, weights=None, num_classes=TORCHVISION_CLASSES).eval()
+        set_norm_statistics(network, torch.randn(4, 3, resolution, resolution))
+    same = name in ZOO and resolution >= SMALL_INPUT
+    return network, NetworkDescription(name, TORCHVISION_CLASSES, resolution) if same else None

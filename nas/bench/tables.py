@@ -1,0 +1,165 @@
+"""A bench's document as tables for a terminal of 100 columns."""
+
+from collections.abc import Sequence
+
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from nas.bench.chart import shortened
+from nas.bench.document import (
+    RANDOM_IMAGES,
+    Document,
+    deployment_name,
+    fastest,
+    is_disturbed,
+    was_measured,
+)
+from nas.text import count, milliseconds, percent
+
+WIDTH = 100
+NAME_WIDTH = 34
+DISTURBED_MARK = "!"
+
+
+def print_bench(document: Document, console: Console | None = None) -> None:
+    """The whole result on stdout (or `console`)."""
+    console = console or Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=WIDTH, file=console.file)
+    for part in bench_tables(document):
+        console.print(part)
+
+
+def bench_tables(document: Document) -> list[RenderableType]:
+    """Latency, throughput, operators and what has to be said about them, in reading order."""
+    packages = " ".join(f"{name} {version}" for name, version in document["fingerprint"]["packages"])
+    parts: list[RenderableType] = [
+        Text(f"{document['device']}, {document['threads']} threads; {packages}", style="dim"),
+        latency_table(document),
+        throughput_table(document),
+    ]
+    operators = operators_table(document)
+    parts += [operators] if operators is not None else []
+    return [*parts, *(Text(line) for line in remarks(document))]
+
+
+def latency_table(document: Document) -> Table:
+    """Percentiles at the smallest batch, one row per network and deployment."""
+    smallest = min(cell["batch"] for cell in document["cells"])
+    table = _table(
+        f"Latency at batch {smallest}, ms per call ({_sessions(document['sessions'])})",
+        ["network", "deployment"],
+        ["px", "p50", "p90", "p99", "spread %", "memory MB"],
+    )
+    sizes = {model["model"]: model for model in document["models"]}
+    for cell in _one_call_at_a_time(document, smallest):
+        model = sizes[cell["model"]]
+        square = model["height_px"] == model["width_px"]
+        table.add_row(
+            Text(cell["model"]),
+            Text(deployment_name(cell)),
+            str(model["height_px"]) if square else f"{model['height_px']}x{model['width_px']}",
+            _marked(milliseconds(cell["p50_ms"]), cell),
+            milliseconds(cell["p90_ms"]),
+            milliseconds(cell["p99_ms"]),
+            f"{cell['between_session_spread_pct']:.1f}" if len(cell["session_p50_ms"]) > 1 else "-",
+            "-" if cell["memory_bytes"] is None else f"{cell['memory_bytes'] / 1e6:.1f}",
+        )
+    return table
+
+
+def throughput_table(document: Document) -> Table:
+    """Images per second, one column per batch and number of streams."""
+    ways = list(dict.fromkeys((cell["batch"], cell["streams"]) for cell in document["cells"]))
+    headings = [f"batch {batch}" if streams == 1 else f"{streams} streams" for batch, streams in ways]
+    table = _table("Throughput, images/s", ["network", "deployment"], headings)
+    cells = {(c["model"], c["runtime"], c["precision"], c["batch"], c["streams"]): c for c in document["cells"]}
+    for row in _one_call_at_a_time(document, min(batch for batch, _ in ways)):
+        identity = (row["model"], row["runtime"], row["precision"])
+        entries = [cells[(*identity, *way)] for way in ways]
+        named = next((entry for entry in entries if was_measured(entry)), row)
+        table.add_row(
+            Text(row["model"]),
+            Text(deployment_name(named)),
+            *(_marked(count(entry["images_per_s"]), entry) for entry in entries),
+        )
+    return table
+
+
+def operators_table(document: Document) -> Table | None:
+    """The slowest operators of every network in its fastest deployment; None where nothing was profiled."""
+    table = _table(
+        "Slowest operators (a separate, profiled run: slower)",
+        ["network", "deployment", "operator"],
+        ["ms", "share"],
+    )
+    for model in document["models"]:
+        best = fastest(document["cells"], model["model"])
+        for entry in document["operators"]:
+            if best is None or any(entry[key] != best[key] for key in ("model", "runtime", "precision")):
+                continue
+            for operator in entry["slowest"]:
+                table.add_row(
+                    Text(entry["model"]),
+                    Text(f"{entry['runtime']}-{entry['precision']}"),
+                    Text(shortened(operator["name"], NAME_WIDTH)),
+                    milliseconds(operator["ms"]),
+                    percent(operator["share"]),
+                )
+    return table if table.row_count else None
+
+
+def remarks(document: Document) -> list[str]:
+    """What the marks mean, and every cell that was not measured, with its reason."""
+    cells = document["cells"]
+    lines = []
+    if any(cell["int8_calibrated_on"] == RANDOM_IMAGES for cell in cells):
+        lines.append("* calibrated on random images: its speed counts, its outputs do not")
+    untrained = [model["model"] for model in document["models"] if model["weights"] == "random"]
+    if untrained:
+        lines.append(f"untrained, random weights: {', '.join(untrained)}")
+    measured = [cell for cell in cells if was_measured(cell)]
+    disturbed = [cell for cell in measured if is_disturbed(cell)]
+    if disturbed:
+        lines.append(
+            f"{DISTURBED_MARK} disturbed, also when repeated: {len(disturbed)} of {len(measured)} measurements, "
+            f"the first because {disturbed[0]['disturbance']}"
+        )
+    lines += [f"not measured: {where}: {why}" for why, where in _failures(cells).items()]
+    return lines
+
+
+def _sessions(count: int) -> str:
+    return f"median of {count} fresh sessions" if count > 1 else "one session"
+
+
+def _failures(cells: Sequence[Document]) -> dict[str, str]:
+    """Reason -> the cells it holds for."""
+    found: dict[str, list[str]] = {}
+    for cell in cells:
+        if not was_measured(cell):
+            streams = f" {cell['streams']} streams" if cell["streams"] > 1 else ""
+            where = f"{cell['model']} {deployment_name(cell)} batch {cell['batch']}{streams}"
+            found.setdefault(cell["not_measured"], []).append(where)
+    return {why: ", ".join(where) for why, where in found.items()}
+
+
+def _one_call_at_a_time(document: Document, batch: int) -> list[Document]:
+    """Cells without streams at that batch, network by network."""
+    order = [model["model"] for model in document["models"]]
+    rows = [cell for cell in document["cells"] if cell["batch"] == batch and cell["streams"] == 1]
+    return sorted(rows, key=lambda cell: order.index(cell["model"]))
+
+
+def _marked(text: str, cell: Document) -> str:
+    return f"{DISTURBED_MARK} {text}" if was_measured(cell) and is_disturbed(cell) else text
+
+
+def _table(title: str, texts: Sequence[str], numbers: Sequence[str]) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, header_style="dim", pad_edge=False)
+    for heading in texts:
+        table.add_column(heading, overflow="fold")
+    for heading in numbers:
+        table.add_column(heading, justify="right", no_wrap=True)
+    return table

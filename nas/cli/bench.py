@@ -1,0 +1,76 @@
+"""`nas bench`."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from nas.cli.shell import Shell
+
+
+def _or_none(context: click.Context, parameter: click.Parameter, value: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """An option that may be repeated and was not given means: no restriction."""
+    return value or None
+
+
+@click.command(short_help="Measure networks side by side.")
+@click.argument("models", nargs=-1, required=True, metavar="MODEL...")
+@click.option("--target", default="local", show_default=True, help="The device: only this machine can be measured.")
+@click.option("--runtime", "runtimes", multiple=True, callback=_or_none, help="Only this runtime (repeatable).")
+@click.option("--precision", "precisions", multiple=True, callback=_or_none, help="Only this precision (repeatable).")
+@click.option(
+    "--batch",
+    "batches",
+    type=click.IntRange(min=1),
+    multiple=True,
+    default=(1, 8, 32),
+    show_default=True,
+    help="Images per call (repeatable).",
+)
+@click.option("--streams", type=click.IntRange(min=1), help="Up to so many calls at once; 1: none.  [default: threads]")
+@click.option("--threads", type=click.IntRange(min=1), help="Threads of a network.  [default: all]")
+@click.option(
+    "--resolution",
+    type=click.IntRange(min=1),
+    help="Input height = width of files that leave it open, and of torchvision networks.  [default: 224]",
+)
+@click.option("--sessions", type=click.IntRange(min=1), default=3, show_default=True, help="Fresh sessions.")
+@click.option(
+    "--operators", type=click.IntRange(min=0), default=5, show_default=True, help="Slowest operators; 0: none."
+)
+@click.option("--plot", type=click.Path(path_type=Path), help="Also draw it: FILE.html or FILE.png.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of tables.")
+@click.option("--quiet", is_flag=True, help="No progress on stderr.")
+@click.pass_context
+def bench(
+    context: click.Context, /, *, models: tuple[str, ...], plot: Path | None, as_json: bool, quiet: bool, **options: Any
+) -> None:
+    """Measure networks side by side on this machine: latency, throughput, memory and slowest operators.
+
+    A MODEL is an ONNX file, a bundle's folder, RUN#k (the k-th winner of a run) or torchvision:NAME (untrained).
+    All are measured in turns, in several fresh sessions, in every installed runtime and precision. What cannot be
+    measured is said with its reason, and the others are measured all the same.
+
+    \b
+    Example:
+      nas bench runs/imagenette#1 torchvision:resnet50 --resolution 128
+      nas bench model.onnx --runtime openvino --precision int8 --batch 1 --batch 16 --plot bench.html
+    """
+    from nas.bench.bench import BenchConfig, run_bench
+    from nas.bench.figure import check_plot_path, write_plot
+    from nas.progress import progress_for
+    from nas.report.document import to_json
+
+    if plot is not None:
+        check_plot_path(plot)
+    command = context.ensure_object(Shell).command
+    document = run_bench(BenchConfig(models=models, command=command, **options), progress_for(quiet=quiet))
+    if plot is not None:
+        write_plot(document, plot)
+    if as_json:
+        click.echo(to_json(document))
+    else:
+        from nas.bench.tables import print_bench
+
+        print_bench(document)
+    context.exit(0 if any(cell["not_measured"] is None for cell in document["cells"]) else 1)

@@ -1,0 +1,74 @@
+"""`nas finetune`."""
+
+from pathlib import Path
+
+import click
+
+from nas.cli.shell import Shell
+
+
+@click.command(short_help="Train a run's best networks with a recipe.")
+@click.argument("run")
+@click.option("--top", type=click.IntRange(min=1), default=3, show_default=True, help="How many of the run's networks.")
+@click.option("--recipe", default="classification-fast", show_default=True, help="A bundled recipe or a YAML file.")
+@click.option("--set", "overrides", multiple=True, metavar="KEY.SUB=VALUE", help="Change one setting (repeatable).")
+@click.option("--data", help="Train on other data than the run's.")
+@click.option("--out", type=click.Path(path_type=Path), help="The folder.  [default: RUN/finetune/RECIPE]")
+@click.option("--smoke", is_flag=True, help="Only two batches of each stage, to see whether all works; keeps nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of tables.")
+@click.option("--quiet", is_flag=True, help="No progress on stderr.")
+@click.pass_context
+def finetune(
+    context: click.Context,
+    /,
+    *,
+    run: str,
+    top: int,
+    recipe: str,
+    overrides: tuple[str, ...],
+    data: str | None,
+    out: Path | None,
+    smoke: bool,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Train the first networks of RUN, or the one of RUN#k, with a recipe; `nas recipes` lists them.
+
+    Interrupted, also by force, the same command goes on after the last finished epoch; finished, it shows the result
+    again. With more than one processor: torchrun --nproc-per-node 2 -m nas finetune RUN.
+
+    \b
+    Example:
+      nas finetune runs/classification-local-10ms
+      nas finetune runs/classification-local-10ms#1 --recipe classification --set epochs=30
+      nas finetune runs/small#1 --recipe classification-distill --set distillation.teacher=runs/large#1
+    """
+    import os
+
+    from nas.finetune.run import finetune as run_finetune
+    from nas.progress import progress_for
+
+    shell = context.ensure_object(Shell)
+    shell.resume = shell.command
+    # Of several processes one speaks.
+    first = os.environ.get("RANK", "0") == "0"
+    document = run_finetune(
+        run,
+        recipe=recipe,
+        overrides=overrides,
+        top=top,
+        data=data,
+        out=out,
+        smoke=smoke,
+        progress=progress_for(quiet=quiet or not first),
+    )
+    if not first:
+        return
+    if as_json:
+        from nas.report.document import to_json
+
+        click.echo(to_json(document))
+    else:
+        from nas.finetune.tables import print_finetuning
+
+        print_finetuning(document)

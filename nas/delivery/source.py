@@ -1,0 +1,206 @@
+"""What `nas export` is asked for: a winner of a run, a pair of files, or an architecture with weights."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nas.controller.limits import Limits
+from nas.data import Preprocess
+from nas.errors import UserError
+from nas.export.bundle import LABELS, NETWORK, PREPROCESS
+from nas.export.checkpoint import NetworkDescription, load_weights, read_description, read_json, sha256_of, weights_path
+from nas.export.receipt import RECEIPT
+from search_spaces import Architecture, load_search_space
+
+if TYPE_CHECKING:
+    from torch import nn
+
+PAIR_SUFFIX = ".network.json"
+RECORDS = (RECEIPT, "trained.json")
+"""Files that may lie beside weights and list their checksum."""
+RUN_DEPTH = 4
+"""So many folders up a network's run is looked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSettings:
+    """What a run was asked: the defaults for exporting a network of it."""
+
+    folder: Path
+    data: str
+    seed: int
+    target: str
+    threads: int | None
+    max_drop: float
+    limits: Limits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A network with weights, and what is known of how it was trained."""
+
+    label: str
+    """As asked for."""
+    path: Path
+    """The network's JSON file."""
+    description: NetworkDescription | None
+    """None where only the architecture is known: classes are the data's."""
+    architecture: Architecture | None
+    weights: Path
+    run: RunSettings | None
+    preprocess: Preprocess | None
+    """What it was trained with; None where no file tells, then the data's own is used."""
+    labels: tuple[str, ...] | None
+
+    def described(self, num_classes: int) -> NetworkDescription:
+        """The network for data with `num_classes`. Raises `UserError` where it has another number of outputs."""
+        if self.description is None:
+            assert self.architecture is not None
+            space = load_search_space(self.architecture.space)
+            return NetworkDescription(self.architecture, num_classes, space.resolution(self.architecture))
+        if self.description.num_classes != num_classes:
+            raise UserError(
+                f"{self.label} has {self.description.num_classes} outputs, the data has {num_classes} classes",
+                "give the data it was trained on with --data",
+            )
+        return self.description
+
+    def load(self, description: NetworkDescription) -> "nn.Module":
+        """The network with its weights, in eval mode. Raises `UserError` where they do not fit or were changed."""
+        _check_recorded(self.weights)
+        network = description.build()
+        load_weights(network, self.weights)
+        return network.eval()
+
+
+def resolve(model: str, checkpoint: Path | None = None) -> Source:
+    """Find the network that `model` names.
+
+    Args:
+        model: `RUN` or `RUN#k` (the k-th winner), `NAME.network.json` or a folder with `model.network.json`, or an
+            architecture as `SearchSpace.to_json` writes it.
+        checkpoint: weights; without, those beside the network's file.
+
+    Raises:
+        UserError: there is no such network, or it has no weights.
+    """
+    winner = re.fullmatch(r"(.+)#(\d+)", model)
+    path = Path(winner[1] if winner else model).expanduser()
+    if winner or ((path / "config.json").is_file() and not (path / NETWORK).is_file()):
+        path = _winner(path, int(winner[2]) if winner else 1)
+    elif path.is_dir():
+        path = path / NETWORK
+    if not path.is_file():
+        raise UserError(f"no such network: '{model}'", "give RUN#1, NAME.network.json, or ARCH.json with --checkpoint")
+    description, architecture, weights = None, None, checkpoint
+    if path.name.endswith(PAIR_SUFFIX):
+        description = read_description(path)
+        weights = checkpoint or weights_path(path)
+    else:
+        architecture = _architecture(path)
+    if weights is None:
+        raise UserError(
+            f"'{model}' is an architecture without weights", "give its trained weights: --checkpoint FILE.safetensors"
+        )
+    run = _enclosing_run(path)
+    nearby = (path.parent, *([run.folder / "winners" / "1"] if run else []))
+    return Source(
+        label=model,
+        path=path,
+        description=description,
+        architecture=architecture,
+        weights=weights,
+        run=run,
+        preprocess=next((p for p in map(_preprocess, nearby) if p is not None), None),
+        labels=next((names for names in map(_labels, nearby) if names is not None), None),
+    )
+
+
+def _winner(run: Path, rank: int) -> Path:
+    result = run / "result.json"
+    if not result.is_file():
+        what = "has no result yet" if (run / "config.json").is_file() else "is no run"
+        raise UserError(f"'{run}' {what}", "give the folder that `nas search` printed as `run`")
+    document = read_json(result)
+    count = len(document.get("best", ())) if isinstance(document, dict) else 0
+    if not 1 <= rank <= count:
+        has = f"{count} winner{'s' if count != 1 else ''}"
+        raise UserError(f"'{run}' has {has}, there is no #{rank}", f"give {run}#1" if count else "search again")
+    return run / "winners" / str(rank) / NETWORK
+
+
+def _architecture(path: Path) -> Architecture:
+    document = read_json(path)
+    if not isinstance(document, Mapping) or not isinstance(document.get("space"), str):
+        raise UserError(
+            f"'{path}' is neither a network nor an architecture",
+            "give NAME.network.json, or an architecture as a winner's architecture.json has it",
+        )
+    return load_search_space(document["space"]).from_json(document)
+
+
+def _enclosing_run(path: Path) -> RunSettings | None:
+    """The settings of the run whose folder `path` lies in."""
+    for folder in list(path.absolute().parents)[:RUN_DEPTH]:
+        if not ((folder / "config.json").is_file() and (folder / "winners").is_dir()):
+            continue
+        config = read_json(folder / "config.json")
+        if isinstance(config, dict) and {"data", "seed", "target", "max_drop"} <= config.keys():
+            return _settings(folder, config)
+    return None
+
+
+def _settings(folder: Path, config: dict[str, Any]) -> RunSettings:
+    given = {f.name: config[f.name] for f in fields(Limits) if config.get(f.name) is not None}
+    return RunSettings(
+        folder=folder,
+        data=config["data"],
+        seed=config["seed"],
+        target=config["target"],
+        threads=config.get("threads"),
+        max_drop=config["max_drop"],
+        limits=Limits(**given),
+    )
+
+
+def _preprocess(folder: Path) -> Preprocess | None:
+    path = folder / PREPROCESS
+    if not path.is_file():
+        return None
+    document = read_json(path)
+    try:
+        if not isinstance(document, dict):
+            raise TypeError(document)
+        mean, std = (tuple(float(value) for value in document[name]) for name in ("mean", "std"))
+        (r, g, b), (r_std, g_std, b_std) = mean, std
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"'{path}' has no mean and std of three channels", "remove it, or export again") from error
+    return Preprocess((r, g, b), (r_std, g_std, b_std))
+
+
+def _labels(folder: Path) -> tuple[str, ...] | None:
+    path = folder / LABELS
+    if not path.is_file():
+        return None
+    document = read_json(path)
+    return tuple(str(name) for name in document) if isinstance(document, list) else None
+
+
+def _check_recorded(weights: Path) -> None:
+    """Raises `UserError` where a record beside the weights lists another checksum of them."""
+    for name in RECORDS:
+        record = weights.with_name(name)
+        if not (record.is_file() and weights.is_file()):
+            continue
+        try:
+            listed = json.loads(record.read_text(encoding="utf-8"))["sha256"][weights.name]
+        except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError):
+            continue
+        if listed != sha256_of(weights):
+            raise UserError(
+                f"{weights} was changed after it was written: its checksum is not the one in {name}",
+                "restore it, or train the network again",
+            )

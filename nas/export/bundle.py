@@ -1,0 +1,230 @@
+"""A bundle: one folder with a deployed network, all it takes to run it, and the receipt of what was measured.
+
+model files        what the runtime loads; `model.onnx` (fp32); `model.network.json` with `model.safetensors`
+labels.json        names of the classes, in the order of the outputs
+preprocess.json    from an image to the input
+sample.png/.json   a validation image, and the network's outputs for it
+run.py             classifies an image with numpy, Pillow and the runtime alone
+receipt.json       written last: see docs/export.md
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nas import __version__
+from nas.data import ImageData, Preprocess
+from nas.export.checkpoint import sha256_of, write_json
+from nas.export.deploy import Deployed, TriedDeployment, files_of
+from nas.export.receipt import RECEIPT, SCHEMA, licences, versions
+from nas.export.run_script import run_script
+from nas.measure.host import HostFingerprint, fingerprint
+from nas.measure.measurement import Measurement
+from nas.runtimes import load_runtime
+
+NETWORK = "model.network.json"
+SAMPLE, SAMPLE_IMAGE, RUN_SCRIPT = "sample.json", "sample.png", "run.py"
+LABELS, PREPROCESS = "labels.json", "preprocess.json"
+TOLERANCES: Mapping[str, float] = {"fp32": 1e-3, "bf16": 0.05, "int8": 0.05}
+"""Largest difference between outputs of one network on two machines, over the largest output: kernels differ in the
+order of sums, and one changed rounding shows where numbers have 8 bits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataSource:
+    """How to find the data again."""
+
+    source: str
+    """A name or path as `nas.data.load_dataset` takes it."""
+    seed: int
+    """Of the splits that were held out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claims:
+    """What the files alone do not tell: where the network comes from, and how it was judged."""
+
+    command: str
+    source: str
+    """What was exported: `RUN#1`, or a file."""
+    target: str
+    data: DataSource
+    max_drop: float
+    """Accuracy (fraction) that a faster deployment was allowed to lose."""
+    limits: Mapping[str, float]
+    limits_text: str
+    within_limit: bool
+    margin_pct: float | None
+    torch_accuracy: float | None
+    """Fraction of the validation split, in torch."""
+    test_accuracy: float | None
+    """Of the deployed file on the test split."""
+    measured_on: HostFingerprint | None = None
+    """The machine that latencies were measured on; None: this one."""
+    predicted_ms: float | None = None
+    """Where nothing was measured: the upper bound of the prediction."""
+    more: Mapping[str, Any] = field(default_factory=dict)
+    """Further entries of the receipt."""
+
+
+def deliver_files(deployed: Deployed, folder: Path) -> Deployed:
+    """Copy the network and its chosen deployment to `folder` (replacing what is there), with the new paths.
+
+    Files of deployments that were not chosen are not delivered. The folder appears whole or not at all.
+    """
+    chosen = deployed.chosen
+    assert chosen is not None
+    assert chosen.path is not None
+    partial = folder.with_name(folder.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    network = deployed.onnx.with_name(NETWORK)
+    for file in {deployed.onnx, *files_of(network), *files_of(chosen.path)}:
+        shutil.copyfile(file, partial / file.name)
+    shutil.rmtree(folder, ignore_errors=True)
+    os.replace(partial, folder)
+    tried = tuple(replace(t, path=folder / chosen.path.name if t.chosen else None) for t in deployed.tried)
+    return replace(deployed, onnx=folder / deployed.onnx.name, tried=tried)
+
+
+def write_papers(folder: Path, deployed: Deployed, data: ImageData, claims: Claims) -> dict[str, Any]:
+    """Make a bundle of the model files in `folder` (see `deliver_files`); returns its receipt, which is written last.
+
+    The chosen deployment is run once, on a validation image.
+    """
+    chosen = deployed.chosen
+    assert chosen is not None
+    assert chosen.path is not None
+    write_json(folder / LABELS, list(data.classes))
+    write_json(folder / PREPROCESS, preprocess_document(data.preprocess, deployed.description.resolution))
+    _write_sample(folder, chosen, data, deployed.description.resolution)
+    script = run_script(chosen.deployment, chosen.path.name)
+    if script is not None:
+        (folder / RUN_SCRIPT).write_text(script, encoding="utf-8")
+    write_json(folder / RECEIPT, _receipt(folder, deployed, chosen, data, claims))
+    receipt: dict[str, Any] = json.loads((folder / RECEIPT).read_text(encoding="utf-8"))
+    return receipt
+
+
+def preprocess_document(preprocess: Preprocess, resolution: int) -> dict[str, Any]:
+    """How to make a network's input, for people and programs."""
+    return {
+        "layout": "NCHW float32",
+        "resolution": resolution,
+        "resize": "shorter side, bilinear with antialiasing, centre crop",
+        "scale": "x / 255, then (x - mean) / std per channel (RGB)",
+        "mean": list(preprocess.mean),
+        "std": list(preprocess.std),
+    }
+
+
+def tolerance_of(logits: NDArray[np.float32], precision: str) -> float:
+    """By how much outputs may differ from `logits` on another machine."""
+    return TOLERANCES[precision] * float(np.abs(logits).max())
+
+
+def validation_sha256(data: ImageData) -> str:
+    """Tells whether another copy of the data has the same validation split."""
+    digest = hashlib.sha256(np.ascontiguousarray(data.val.images))
+    digest.update(np.ascontiguousarray(data.val.labels))
+    return digest.hexdigest()
+
+
+def _write_sample(folder: Path, chosen: TriedDeployment, data: ImageData, resolution: int) -> None:
+    from PIL import Image
+
+    assert chosen.path is not None
+    example = data.at("val", resolution).some(1)
+    Image.fromarray(example.images[0]).save(folder / SAMPLE_IMAGE)
+    session = load_runtime(chosen.deployment.runtime).load(chosen.path, chosen.deployment)
+    logits = session.run(data.preprocess.array(example.images))[0]
+    write_json(
+        folder / SAMPLE,
+        {
+            "image": SAMPLE_IMAGE,
+            "label": data.classes[int(example.labels[0])],
+            "logits": [float(value) for value in logits],
+            "tolerance": tolerance_of(logits, chosen.deployment.precision),
+        },
+    )
+
+
+def _receipt(
+    folder: Path, deployed: Deployed, chosen: TriedDeployment, data: ImageData, claims: Claims
+) -> dict[str, Any]:
+    assert chosen.path is not None
+    measured = chosen.measurement
+    host = (claims.measured_on or fingerprint()) if measured is not None else None
+    fp32 = (t for t in deployed.tried if t.deployment.precision == "fp32" and t.deployment.runtime != "torch")
+    exact = [t.accuracy for t in fp32 if t.accuracy is not None]
+    return {
+        "schema": SCHEMA,
+        "nas_version": __version__,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": claims.command,
+        "source": claims.source,
+        "target": claims.target,
+        "device": host.cpu_model if host is not None else None,
+        "fingerprint": host.to_json() if host is not None else None,
+        "runtime": chosen.deployment.runtime,
+        "precision": chosen.deployment.precision,
+        "threads": chosen.deployment.threads,
+        "batch": chosen.deployment.batch,
+        "resolution": deployed.description.resolution,
+        "model": chosen.path.name,
+        "onnx": deployed.onnx.name,
+        "limits": dict(claims.limits),
+        "limits_text": claims.limits_text,
+        "within_limit": claims.within_limit,
+        "margin_pct": claims.margin_pct,
+        "latency_ms": _latency(measured),
+        "predicted_ms": claims.predicted_ms,
+        "memory_bytes": measured.memory_bytes if measured is not None else None,
+        "size_bytes": chosen.size_bytes,
+        "accuracy": {
+            "torch": claims.torch_accuracy,
+            "onnx_fp32": exact[0] if exact else None,
+            "deployed": chosen.accuracy,
+            "test": claims.test_accuracy,
+        },
+        "max_drop": claims.max_drop,
+        "parity": deployed.parity.to_json() if deployed.parity is not None else None,
+        "deployments": [t.to_json() for t in deployed.tried],
+        "data": {
+            "source": claims.data.source,
+            "seed": claims.data.seed,
+            "name": data.name,
+            "classes": data.num_classes,
+            "train": len(data.train),
+            "val": len(data.val),
+            "test": len(data.test),
+            "validation_sha256": validation_sha256(data),
+        },
+        "versions": versions(),
+        "licences": licences(),
+        **claims.more,
+        "sha256": {p.name: sha256_of(p) for p in sorted(folder.iterdir()) if p.is_file() and p.name != RECEIPT},
+    }
+
+
+def _latency(measured: Measurement | None) -> dict[str, Any] | None:
+    if measured is None or measured.failed is not None:
+        return None
+    return {
+        "p50": measured.p50_ms,
+        "p90": measured.p90_ms,
+        "p99": measured.p99_ms,
+        "sessions": [{"p50": s.p50_ms, "p90": s.p90_ms, "p99": s.p99_ms} for s in measured.sessions],
+        "between_session_spread_pct": measured.between_session_spread_pct,
+        "reference_p50": measured.reference_p50_ms if np.isfinite(measured.reference_p50_ms) else None,
+        "verdict": measured.verdict,
+    }

@@ -1,0 +1,117 @@
+"""The receipt of a bundle: what is claimed of its files, in a form that can be read back and checked."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, metadata, version
+from pathlib import Path
+from typing import Any
+
+from nas import __version__
+from nas.deployment import Deployment
+from nas.errors import UserError
+from nas.measure.host import HostFingerprint
+
+SCHEMA = 1
+RECEIPT = "receipt.json"
+PACKAGES = ("torch", "onnx", "onnxruntime", "openvino", "nncf", "numpy", "pillow")
+"""Libraries that make or run a bundle."""
+OUR_LICENCE = "Apache-2.0"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receipt:
+    """What verifying needs of a receipt."""
+
+    deployment: Deployment
+    model: str
+    """File that the runtime loads."""
+    resolution: int
+    data_source: str
+    """A name or path as `nas.data.load_dataset` takes it."""
+    data_seed: int
+    validation_sha256: str
+    accuracy: float | None
+    """Fraction of the validation split in the deployed runtime; None where it was not measured."""
+    limits: Mapping[str, float]
+    fingerprint: HostFingerprint | None
+    """Of the host it was measured on; None where it was not measured."""
+    sha256: Mapping[str, str]
+    """Of every other file of the bundle."""
+
+
+def read_receipt(folder: Path) -> Receipt:
+    """The receipt of the bundle in `folder`.
+
+    Raises:
+        UserError: no such folder, no receipt, a damaged one, or one of another version.
+    """
+    path = folder / RECEIPT
+    if not folder.is_dir():
+        raise UserError(f"no such bundle: '{folder}'", "give the folder that `nas export` printed")
+    if not path.is_file():
+        raise UserError(f"'{folder}' has no {RECEIPT}, so it is no bundle", "give a folder that `nas export` wrote")
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"'{path}' is damaged: {error}", "export the network again") from error
+    schema = document.get("schema") if isinstance(document, dict) else None
+    if isinstance(schema, int) and schema > SCHEMA:
+        raise UserError(
+            f"'{path}' was written by a newer version (schema {schema}, this one reads {SCHEMA})", "update this program"
+        )
+    if schema != SCHEMA:
+        raise UserError(f"'{path}' is no receipt of schema {SCHEMA}", "export the network again with `nas export`")
+    try:
+        return _parse(document)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        problem = f"{type(error).__name__}: {error}"
+        raise UserError(f"'{path}' is not a whole receipt: {problem}", "export the network again") from error
+
+
+def _parse(document: dict[str, Any]) -> Receipt:
+    host, data = document["fingerprint"], document["data"]
+    sha256 = {str(name): str(checksum) for name, checksum in document["sha256"].items()}
+    outside = [name for name in sha256 if Path(name).name != name]
+    if outside:
+        raise ValueError(f"{outside[0]!r} is no file of the bundle")
+    if document["model"] not in sha256:
+        raise ValueError(f"no checksum of {document['model']!r}")
+    return Receipt(
+        deployment=Deployment(**{name: document[name] for name in ("runtime", "precision", "threads", "batch")}),
+        model=document["model"],
+        resolution=int(document["resolution"]),
+        data_source=str(data["source"]),
+        data_seed=int(data["seed"]),
+        validation_sha256=str(data["validation_sha256"]),
+        accuracy=document["accuracy"]["deployed"],
+        limits=dict(document["limits"]),
+        fingerprint=HostFingerprint.from_json(host) if host is not None else None,
+        sha256=sha256,
+    )
+
+
+def versions() -> dict[str, str]:
+    """Of this program and of the installed libraries that make or run a bundle."""
+    return {"nas": __version__, **{name: version(name) for name in PACKAGES if _installed(name)}}
+
+
+def licences() -> dict[str, str]:
+    """The same packages' licences, as they state them themselves."""
+    return {"nas": OUR_LICENCE, **{name: _licence(name) for name in PACKAGES if _installed(name)}}
+
+
+def _installed(package: str) -> bool:
+    try:
+        version(package)
+    except PackageNotFoundError:
+        return False
+    return True
+
+
+def _licence(package: str) -> str:
+    """The SPDX expression, or what older packages have instead."""
+    stated = metadata(package)
+    classifiers = [c.split(" :: ")[-1] for c in stated.get_all("Classifier") or () if c.startswith("License :: ")]
+    text = stated.get("License-Expression") or stated.get("License") or ", ".join(classifiers)
+    return text.strip().splitlines()[0] if text and text.strip() else "not stated"

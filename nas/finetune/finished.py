@@ -1,0 +1,85 @@
+"""The end of a training: the best, last and average weights, finished and compared on the validation images."""
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from nas.export.checkpoint import NetworkDescription, write_json
+from nas.finetune.state import load_tensors, save_tensors
+from nas.finetune.trainer import BEST, Trainer
+from nas.training.evaluate import recalibrate_batch_norm
+from search_spaces.modules import folded
+
+_AVERAGE_IMAGES = 1024
+"""Training images for the statistics of averaged weights, where the recipe does not say."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Finished:
+    """A trained network, as it is delivered."""
+
+    network: nn.Module
+    """In evaluation mode, not folded."""
+    accuracy: float
+    """Fraction of the validation images, of the folded network: what an export starts from."""
+    kind: str
+    """`best`, `last` or `average`."""
+    accuracies: Mapping[str, float]
+    """Of each kind there is."""
+
+
+def finish(trainer: Trainer, description: NetworkDescription, folder: Path) -> Finished:
+    """Measure batch-norm statistics afresh where wanted, save every kind as a pair of files, and choose one.
+
+    Writes `best`, `last` and `average` (`.network.json` and `.safetensors`), and the chosen one as `model`.
+    """
+    wanted = trainer.recipe.checkpoints.deliver
+    networks = {kind: _finished(trainer, kind, state) for kind, state in _states(trainer).items()}
+    accuracies = {kind: trainer.accuracy(folded(network)) for kind, network in networks.items()}
+    for kind, network in networks.items():
+        save_pair(folder, kind, network, description, {"val_accuracy": accuracies[kind]})
+    # An early end leaves no average.
+    kind = wanted if wanted in networks else max(accuracies, key=lambda k: accuracies[k])
+    save_pair(folder, "model", networks[kind], description, {"kind": kind, "val_accuracy": accuracies[kind]})
+    return Finished(networks[kind], accuracies[kind], kind, accuracies)
+
+
+def save_pair(
+    folder: Path, name: str, network: nn.Module, description: NetworkDescription, story: Mapping[str, object]
+) -> None:
+    """Write `NAME.network.json` and `NAME.safetensors`, the weights first."""
+    save_tensors(folder / f"{name}.safetensors", network.state_dict(), story)
+    write_json(folder / f"{name}.network.json", description.to_json())
+
+
+def _states(trainer: Trainer) -> dict[str, dict[str, torch.Tensor]]:
+    states = {"last": trainer.network.state_dict()}
+    best = trainer.folder / BEST
+    if best.exists():
+        states["best"] = load_tensors(best)[0]
+    average = trainer.averaged()
+    if average is not None:
+        states["average"] = average
+    return states
+
+
+def _finished(trainer: Trainer, kind: str, state: Mapping[str, torch.Tensor]) -> nn.Module:
+    network = copy.deepcopy(trainer.network)
+    network.load_state_dict(state)
+    images = trainer.recipe.recalibrate_images
+    if kind == "average":
+        images = images or _AVERAGE_IMAGES
+    if images:
+        recalibrate_batch_norm(
+            network,
+            trainer.images.train,
+            trainer.images.preprocess,
+            images=images,
+            device=str(trainer.world.device),
+            seed=trainer.recipe.seed,
+        )
+    return network.eval()

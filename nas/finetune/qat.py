@@ -1,0 +1,197 @@
+"""Quantisation-aware training: the folded network learns with int8 rounding in place, and is exported with it.
+
+Each convolution and linear layer sees its input rounded to 8 bits (one range per layer) and its weights to 8 bits (one
+range per output channel), as int8 runtimes compute (Jacob et al. 2018). The exported ONNX file holds the ranges as
+QuantizeLinear / DequantizeLinear pairs, which ONNX Runtime and OpenVINO execute in int8.
+"""
+
+import os
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.ao.quantization import FakeQuantize
+from torch.ao.quantization.observer import MovingAverageMinMaxObserver, MovingAveragePerChannelMinMaxObserver
+
+from nas.data import ImageData
+from nas.deployment import Deployment
+from nas.export.checkpoint import NetworkDescription
+from nas.export.onnx import INPUT_NAME, OUTPUT_NAME, export_onnx
+from nas.finetune.recipe import EarlyStoppingSettings, Recipe, ScheduleSettings
+from nas.finetune.setup import Setup
+from nas.finetune.state import load_tensors
+from nas.finetune.trainer import BEST, Images, Trainer
+from nas.finetune.world import World
+from nas.runtimes import load_runtime
+from nas.training.evaluate import accuracy_in_runtime
+from search_spaces.modules import folded
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+QAT_FILE, PLAIN_FILE = "model.onnx", "plain.onnx"
+RUNTIMES = ("onnxruntime", "openvino")
+_BATCH = 64
+
+
+class Rounded(nn.Module):
+    """A convolution or linear layer that computes with rounded inputs and weights."""
+
+    def __init__(self, layer: nn.Conv2d | nn.Linear) -> None:
+        super().__init__()
+        self.layer = layer
+        self.inputs = FakeQuantize(  # type: ignore[no-untyped-call]
+            observer=MovingAverageMinMaxObserver,
+            quant_min=0,
+            quant_max=255,
+            dtype=torch.quint8,
+            averaging_constant=0.05,
+        )
+        self.weights = FakeQuantize(  # type: ignore[no-untyped-call]
+            observer=MovingAveragePerChannelMinMaxObserver,
+            quant_min=-128,
+            quant_max=127,
+            dtype=torch.qint8,
+            qscheme=torch.per_channel_symmetric,
+            ch_axis=0,
+            averaging_constant=1.0,
+        )
+        self.weights(layer.weight)  # so that the ranges have their shapes
+
+    def forward(self, x: "Tensor") -> "Tensor":
+        x, weight = self.inputs(x), self.weights(self.layer.weight)
+        if isinstance(self.layer, nn.Linear):
+            return nn.functional.linear(x, weight, self.layer.bias)
+        out: Tensor = self.layer._conv_forward(x, weight, self.layer.bias)
+        return out
+
+
+def rounded(network: nn.Module) -> nn.Module:
+    """Replace every convolution and linear layer of a folded network, in place, by its rounded form."""
+    for name, child in list(network.named_children()):
+        if isinstance(child, nn.Conv2d | nn.Linear):
+            setattr(network, name, Rounded(child))
+        else:
+            rounded(child)
+    return network
+
+
+def calibrate(network: nn.Module, images: Images, count: int, seed: int) -> None:
+    """Take the first ranges from training images, without rounding yet; afterwards rounding is on."""
+    layers = [m for m in network.modules() if isinstance(m, Rounded)]
+    some = images.train.some(count, seed)
+    network.eval()
+    for layer in layers:
+        layer.inputs.disable_fake_quant()
+    with torch.no_grad():
+        for start in range(0, len(some), _BATCH):
+            network(images.preprocess.tensor(torch.from_numpy(some.images[start : start + _BATCH])))
+    for layer in layers:
+        layer.inputs.enable_fake_quant()
+
+
+def freeze_ranges(network: nn.Module) -> nn.Module:
+    """Stop learning ranges, for evaluation and export."""
+    for module in network.modules():
+        if isinstance(module, FakeQuantize):
+            module.disable_observer()
+    return network
+
+
+def train_quantized(
+    network: nn.Module, description: NetworkDescription, data: ImageData, recipe: Recipe, setup: Setup, folder: Path
+) -> dict[str, Any]:
+    """Train the folded network with rounding, export it, and measure it beside plain quantisation after training.
+
+    `network` is not changed. Runs on the CPU. Writes `model.onnx` (with its int8 ranges) into `folder`.
+
+    Returns:
+        Accuracy (fraction of the validation images) in each runtime and p50 latency, of both ways.
+
+    Raises:
+        UserError: the training diverges, or the disk is full.
+    """
+    resolution = description.resolution
+    images = Images(
+        train=data.at("train", resolution),
+        val=data.at("val", resolution),
+        preprocess=data.preprocess,
+        num_classes=data.num_classes,
+        flip_ok=data.flip_ok,
+    )
+    student = rounded(folded(network.cpu()))
+    calibrate(student, images, recipe.qat.calibration_images, recipe.seed)
+    stage = recipe.model_copy(
+        update={
+            "epochs": recipe.qat.epochs,
+            "optimizer": recipe.optimizer.model_copy(update={"lr": recipe.qat.lr}),
+            "schedule": ScheduleSettings(),
+            "ema_decay": None,
+            "precision": "fp32",
+            "distillation": recipe.distillation.model_copy(update={"teacher": None}),
+            "checkpoints": recipe.checkpoints.model_copy(update={"average_epochs": 0, "deliver": "best"}),
+            "early_stopping": EarlyStoppingSettings(),
+        }
+    )
+    plain_setup = Setup(precision="fp32", channels_last=setup.channels_last, batch_size=setup.batch_size)
+    trainer = Trainer(student, images, stage, plain_setup, folder=folder, world=World(0, 1, torch.device("cpu")))
+    trainer.run()
+    student.load_state_dict(load_tensors(folder / BEST)[0])
+    exported = export_rounded(student, resolution, folder / QAT_FILE)
+    plain = export_onnx(network, resolution, folder / PLAIN_FILE)
+    return {
+        "epochs": len(trainer.curve),
+        "best_epoch": trainer.best_epoch,
+        "val_accuracy_torch": trainer.accuracy(freeze_ranges(student)),
+        "onnx": str(exported),
+        "deployments": _compared(exported, plain, data, images, folder),
+    }
+
+
+def export_rounded(network: nn.Module, resolution: int, path: Path) -> Path:
+    """Write ONNX with the ranges inside: float32 input `(1, 3, resolution, resolution)`."""
+    partial = path.with_name(path.name + ".partial")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the tracer warns of the switches inside FakeQuantize, which are constants
+        torch.onnx.export(
+            freeze_ranges(network).eval(),
+            (torch.zeros(1, 3, resolution, resolution),),
+            str(partial),
+            input_names=[INPUT_NAME],
+            output_names=[OUTPUT_NAME],
+            dynamo=False,
+        )
+    os.replace(partial, path)
+    return path
+
+
+def _compared(exported: Path, plain: Path, data: ImageData, images: Images, folder: Path) -> list[dict[str, Any]]:
+    """Quantisation-aware and plain int8 in each runtime, measured together in fresh sessions."""
+    from nas.measure.host import usable_threads
+    from nas.measure.measurement import MeasureRequest
+    from nas.measure.protocol import measure
+
+    calibration = data.preprocess.array(images.train.some(128).images)
+    rows: list[tuple[str, MeasureRequest]] = []
+    for name in RUNTIMES:
+        runtime, deployment = load_runtime(name), Deployment(name, "int8", usable_threads())
+        if runtime.missing() is not None:
+            continue
+        rows.append(("after training", MeasureRequest(runtime.prepare(plain, "int8", folder, calibration), deployment)))
+        rows.append(("quantisation-aware", MeasureRequest(exported, deployment)))
+    measured = measure([request for _, request in rows])
+    found = []
+    for (kind, request), measurement in zip(rows, measured, strict=True):
+        session = load_runtime(request.deployment.runtime).load(request.path, request.deployment)
+        found.append(
+            {
+                "deployment": request.deployment.name,
+                "quantised": kind,
+                "val_accuracy": accuracy_in_runtime(session.run, images.val, images.preprocess),
+                "p50_ms": None if measurement.failed is not None else float(np.round(measurement.p50_ms, 4)),
+            }
+        )
+    return found

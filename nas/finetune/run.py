@@ -1,0 +1,267 @@
+"""`finetune`: train a run's networks with a recipe, and say what that changed."""
+
+import errno
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from nas import __version__
+from nas.controller.records import read_record, write_record
+from nas.data import ImageData, ImageSplit
+from nas.errors import UserError
+from nas.export.checkpoint import write_json
+from nas.finetune.recipe import Recipe
+from nas.finetune.recipe_files import load_recipe, recipe_label
+from nas.progress import Progress, SilentProgress
+
+if TYPE_CHECKING:
+    from nas.finetune.distill import Teacher
+    from nas.finetune.sources import Candidate
+    from nas.finetune.world import World
+
+SCHEMA = 1
+IDENTITY, RESULT = "finetune.json", "result.json"
+SMOKE_BATCHES = 2
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What all networks of one call share."""
+
+    recipe: Recipe
+    label: str
+    data: ImageData
+    progress: Progress
+
+
+def finetune(
+    run: str | Path,
+    *,
+    recipe: str = "classification-fast",
+    overrides: Sequence[str] = (),
+    top: int = 3,
+    data: str | None = None,
+    out: Path | None = None,
+    smoke: bool = False,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Train the first networks of a run with a recipe; what was trained so before is read.
+
+    Under `torchrun` all processes call this together; the first one writes the files.
+
+    Args:
+        run: its folder, or `RUN#k` for one network.
+        recipe: a bundled name or a YAML file.
+        overrides: `key.sub=value`.
+        top: how many networks, where no single one is named.
+        data: another data set than the run's.
+        out: the folder; default `RUN/finetune/<recipe>`. Each network gets the sub-folder of its number.
+        smoke: only two batches of each stage, in a temporary folder.
+
+    Returns:
+        The document that `nas finetune --json` prints; accuracies are fractions.
+
+    Raises:
+        UserError: bad input, a full disk, or a folder with another fine-tuning.
+    """
+    from nas.finetune.sources import chosen_candidates, data_of
+    from nas.finetune.world import joined_world
+
+    settings = load_recipe(recipe, overrides)
+    folder, candidates = chosen_candidates(str(run), top)
+    images = data_of(folder, data)
+    label = recipe_label(recipe)
+    place = out or folder / "finetune" / label
+    if smoke:
+        settings, images = _shortened(settings, images)
+    with joined_world() as world, TemporaryDirectory(prefix="nas-smoke-") as scratch:
+        job = Job(recipe=settings, label=label, data=images, progress=progress or SilentProgress())
+        base = Path(world.agree(scratch)) if smoke else place
+        results = [train_candidate(candidate, job, base / str(candidate.rank), world) for candidate in candidates]
+    return {
+        "schema": SCHEMA,
+        "nas_version": __version__,
+        "run": str(folder),
+        "recipe": label,
+        "settings": settings.model_dump(mode="json"),
+        "smoke": smoke,
+        "out": None if smoke else str(place),
+        "data": {"name": images.name, "classes": images.num_classes, **_sizes(images)},
+        "networks": results,
+    }
+
+
+def train_candidate(candidate: "Candidate", job: Job, folder: Path, world: "World") -> dict[str, Any]:
+    """Train one network in its folder, or read what was trained there with just the same.
+
+    Raises:
+        UserError: the folder holds something else, or the training cannot go on.
+    """
+    identity = _identity(candidate, job)
+    # Only the first process looks: the others might see what it has just written.
+    found = world.agree(_known(folder, identity) if world.is_first else None)
+    if found is not None:
+        return {**found, "reused": True}
+    if world.is_first:
+        _claim(folder, identity)
+    try:
+        with job.progress.stage(f"{job.label}: network {candidate.rank}", job.recipe.epochs or None) as bar:
+            document = _trained(candidate, job, folder, world, bar.advance)
+        if world.is_first:
+            files = [folder / f"{kind}{end}" for kind in ("model", "last") for end in (".network.json", ".safetensors")]
+            write_record(folder, RESULT, {"identity": identity, **document}, files)
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        raise UserError(
+            f"cannot write into '{folder}': {error.strerror}",
+            "make room, then run the same command again: it goes on from the last checkpoint",
+        ) from error
+    return {**world.agree(document), "reused": False}
+
+
+def _trained(
+    candidate: "Candidate", job: Job, folder: Path, world: "World", advance: Callable[[float, str | None], None]
+) -> dict[str, Any]:
+    from nas.finetune.finished import finish
+    from nas.finetune.qat import train_quantized
+    from nas.finetune.setup import choose_setup
+    from nas.finetune.sources import load_teacher, parameters, starting_network
+    from nas.finetune.trainer import Images, Trainer, kept_setup
+    from nas.training.evaluate import evaluate_accuracy
+    from search_spaces.modules import folded
+
+    recipe, data = job.recipe, job.data
+    resolution = candidate.description.resolution
+    images = Images(
+        train=data.at("train", resolution),
+        val=data.at("val", resolution),
+        preprocess=data.preprocess,
+        num_classes=data.num_classes,
+        flip_ok=data.flip_ok,
+    )
+    scratch = recipe.start == "scratch"
+    network, start = starting_network(candidate, data.num_classes, recipe.seed, scratch=scratch)
+    if not recipe.epochs and start != "trained":
+        raise UserError(f"a network from {start} needs training", "set epochs to at least 1")
+    device = str(world.device)
+    network.to(world.device)
+    before = None
+    if start == "trained" and world.is_first:
+        before = evaluate_accuracy(folded(network), images.val, images.preprocess, device=device)
+    teacher: Teacher | None = None
+    if recipe.distillation.teacher is not None:
+        teacher = load_teacher(recipe.distillation.teacher, data, resolution, world.device)
+    setup = world.agree(
+        (kept_setup(folder) or choose_setup(recipe, network, resolution, len(images.train), world.device))
+        if world.is_first
+        else None
+    )
+    assert setup is not None
+    trainer = Trainer(network, images, recipe, setup, folder=folder, world=world, teacher=teacher)
+    trainer.run(lambda record: advance(1, f"{record.val_accuracy:.1%}"))
+    description = replace(candidate.description, num_classes=data.num_classes)
+    document: dict[str, Any] = {}
+    if world.is_first:
+        finished = finish(trainer, description, folder)
+        deployed = folded(finished.network).to(world.device)
+        curve = trainer.curve
+        test = evaluate_accuracy(deployed, data.at("test", resolution), images.preprocess, device=device)
+        document = {
+            "rank": candidate.rank,
+            "key": candidate.name,
+            "resolution": resolution,
+            "params": parameters(deployed),
+            "start": start,
+            "accuracy": {"before": before, "after": finished.accuracy, "test": test, **_kinds(finished.accuracies)},
+            "delivered": finished.kind,
+            "epochs": len(curve),
+            "best_epoch": trainer.best_epoch,
+            "stopped_early": trainer.stopped and len(curve) < recipe.epochs,
+            "seconds": sum(record.seconds for record in curve),
+            "images_per_s": _median([record.images_per_s for record in curve]),
+            "data_wait_share": _median([record.data_wait_share for record in curve]),
+            "processes": world.size,
+            **asdict(setup),
+            "checkpoint": str(folder / "model.network.json"),
+            "qat": None,
+        }
+        network = finished.network
+    if recipe.qat.epochs and world.is_first:
+        # One process: the stage is short, and its ranges are one process's.
+        document["qat"] = train_quantized(network, description, data, recipe, setup, folder / "qat")
+    return document
+
+
+def _known(folder: Path, identity: dict[str, Any]) -> dict[str, Any] | None:
+    found = read_record(folder, RESULT, {"identity": identity})
+    return None if found is None else {k: v for k, v in found.items() if k not in ("identity", "sha256")}
+
+
+def _identity(candidate: "Candidate", job: Job) -> dict[str, Any]:
+    identity = {
+        "network": candidate.description.to_json(),
+        "start_sha256": candidate.sha256 if job.recipe.start == "trained" else None,
+        "recipe": job.recipe.model_dump(mode="json"),
+        "data": {"name": job.data.name, "classes": list(job.data.classes), **_sizes(job.data)},
+    }
+    plain: dict[str, Any] = json.loads(json.dumps(identity))
+    return plain
+
+
+def _claim(folder: Path, identity: dict[str, Any]) -> None:
+    """Make the folder ready for a training of just this, or find that it is.
+
+    Raises:
+        UserError: it holds another one, or cannot be written.
+    """
+    path = folder / IDENTITY
+    try:
+        if path.exists():
+            differing = _differences(json.loads(path.read_text()), identity)
+            if differing:
+                raise UserError(
+                    f"'{folder}' holds another fine-tuning ({', '.join(differing)} differ)",
+                    "give another --out, or remove it",
+                )
+            return
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(path, identity)
+    except (OSError, ValueError) as error:
+        raise UserError(f"cannot use the folder '{folder}': {error}", "give another --out") from error
+
+
+def _differences(old: Any, new: Any, path: str = "") -> list[str]:
+    if isinstance(old, dict) and isinstance(new, dict):
+        keys = dict.fromkeys([*old, *new])
+        return [d for k in keys for d in _differences(old.get(k), new.get(k), f"{path}.{k}".lstrip("."))]
+    return [] if old == new else [path]
+
+
+def _shortened(recipe: Recipe, data: ImageData) -> tuple[Recipe, ImageData]:
+    """Two batches of each stage."""
+    size = recipe.batch_size if recipe.batch_size != "auto" else 32
+    count = SMOKE_BATCHES * size * recipe.accumulate_steps
+
+    def some(split: ImageSplit) -> ImageSplit:
+        return split.some(count)
+
+    few = replace(data, train=some(data.train), val=some(data.val), test=some(data.test), _resized={})
+    qat = recipe.qat.model_copy(update={"epochs": min(1, recipe.qat.epochs)})
+    return recipe.model_copy(update={"epochs": min(1, recipe.epochs), "qat": qat}), few
+
+
+def _kinds(accuracies: Any) -> dict[str, float]:
+    return {kind: float(accuracies[kind]) for kind in ("last", "best", "average") if kind in accuracies}
+
+
+def _sizes(data: ImageData) -> dict[str, int]:
+    return {"train": len(data.train), "val": len(data.val), "test": len(data.test)}
+
+
+def _median(values: list[float]) -> float | None:
+    return sorted(values)[len(values) // 2] if values else None

@@ -1,0 +1,216 @@
+"""What is trained and who teaches it: a run's networks, pairs of files, and torchvision's networks."""
+
+import json
+import math
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from nas.data import ImageData, load_dataset
+from nas.errors import UnknownNameError, UserError
+from nas.export.checkpoint import NetworkDescription, sha256_of, weights_path
+from nas.finetune.state import Tensors, load_tensors
+from nas.zoo import ZOO
+
+if TYPE_CHECKING:
+    from nas.finetune.distill import Teacher
+
+NETWORK = "model.network.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A network to train."""
+
+    rank: int
+    """Its number in `RUN#k`: the winners first, then the other finalists by accuracy."""
+    description: NetworkDescription
+    weights: Path | None = None
+    """Where a training may start; None: random."""
+    sha256: str | None = None
+    """Of the file `weights`, where that was recorded."""
+
+    @property
+    def name(self) -> str:
+        source = self.description.source
+        return source if isinstance(source, str) else source.key
+
+
+def split_rank(run: str) -> tuple[Path, int | None]:
+    """`RUN#k` -> its folder and k; `RUN` -> its folder and None.
+
+    Raises:
+        UserError: no such folder, or k is no number from 1.
+    """
+    path, hash_sign, rank = run.rpartition("#")
+    if not hash_sign or Path(run).is_dir():
+        path, rank = run, ""
+    elif not rank.isdigit() or int(rank) < 1:
+        raise UserError(f"{run!r} has no number after #", "write RUN#1 for a run's first network")
+    if not Path(path).is_dir():
+        raise UserError(f"no such run folder: '{path}'", "give the folder that `nas search` printed as `run`")
+    return Path(path), int(rank) if rank else None
+
+
+def candidates_of(run: Path) -> list[Candidate]:
+    """The trained networks of a run: its winners, then its other finalists, the most accurate first.
+
+    Raises:
+        UserError: there are none, or their files are damaged.
+    """
+    winners = [f for f in (run / "winners").glob("*") if f.name.isdigit()]
+    found = [_candidate(f, "receipt.json") for f in sorted(winners, key=lambda f: int(f.name))]
+    known = {c.name for c in found}
+    finalists = [(_json(f / "trained.json"), f) for f in (run / "finalists").glob("*") if (f / "trained.json").exists()]
+    for _, folder in sorted(finalists, key=lambda f: (-float(f[0].get("accuracy", 0.0)), f[1].name)):
+        candidate = _candidate(folder, "trained.json")
+        if candidate.name not in known:
+            known.add(candidate.name)
+            found.append(candidate)
+    if not found:
+        raise UserError(f"the run '{run}' has no trained network", "run its search to the end: it resumes")
+    return [replace(candidate, rank=rank) for rank, candidate in enumerate(found, start=1)]
+
+
+def chosen_candidates(run: str, top: int) -> tuple[Path, list[Candidate]]:
+    """The run's folder, and its `top` first networks or the one that `RUN#k` names.
+
+    Raises:
+        UserError: no such run or number.
+    """
+    folder, rank = split_rank(run)
+    found = candidates_of(folder)
+    if rank is None:
+        return folder, found[:top]
+    if rank > len(found):
+        raise UserError(f"the run '{folder}' has no network #{rank}", f"it has #1 to #{len(found)}")
+    return folder, [found[rank - 1]]
+
+
+def data_of(run: Path, data: str | None) -> ImageData:
+    """The data set named, or else the one of the run, with the splits that the run has seen.
+
+    Raises:
+        UserError: the run does not say what its data were, or they cannot be loaded.
+    """
+    path = run / "config.json"
+    config = _json(path) if path.exists() else {}
+    name = data or config.get("data")
+    if not isinstance(name, str):
+        raise UserError(f"the run '{run}' does not say what its data are", "name them: --data NAME or --data FOLDER")
+    return load_dataset(name, seed=int(config.get("seed", 0)))
+
+
+def starting_network(candidate: Candidate, num_classes: int, seed: int, *, scratch: bool) -> tuple[nn.Module, str]:
+    """The network to train, and where its weights come from: `trained`, `trained without head` or `scratch`.
+
+    The last layer starts anew where the number of classes has changed.
+
+    Raises:
+        UserError: the weights are damaged, were changed, or are of another architecture.
+    """
+    description = replace(candidate.description, num_classes=num_classes)
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        network = description.build()
+    if scratch or candidate.weights is None:
+        return network, "scratch"
+    tensors, _ = load_tensors(candidate.weights)
+    if candidate.sha256 is not None and sha256_of(candidate.weights) != candidate.sha256:
+        raise UserError(f"'{candidate.weights}' was changed after the run", "get it again, or set start=scratch")
+    old_classes = candidate.description.num_classes
+    return network, load_matching(network, tensors, candidate.weights, old_classes, num_classes)
+
+
+def load_matching(network: nn.Module, tensors: Tensors, path: Path, old_classes: int, new_classes: int) -> str:
+    """Load all weights but those that have a row per class, where the number of classes differs.
+
+    Raises:
+        UserError: other tensors differ.
+    """
+    state = network.state_dict()
+    heads = {
+        name
+        for name, tensor in tensors.items()
+        if old_classes != new_classes
+        and name in state
+        and (tensor.shape[:1], state[name].shape[:1]) == ((old_classes,), (new_classes,))
+        and tensor.shape[1:] == state[name].shape[1:]
+    }
+    wrong = sorted(state.keys() ^ tensors.keys())
+    wrong += [n for n in state if n in tensors and n not in heads and state[n].shape != tensors[n].shape]
+    if wrong:
+        raise UserError(
+            f"'{path}' holds the weights of another network: {len(wrong)} tensors differ, the first is {wrong[0]!r}",
+            "give the weights of this architecture, or set start=scratch",
+        )
+    network.load_state_dict({**state, **{n: t for n, t in tensors.items() if n not in heads}})
+    return "trained without head" if heads else "trained"
+
+
+def load_teacher(text: str, data: ImageData, resolution: int, device: torch.device) -> "Teacher":
+    """The teacher that `RUN#k`, `NAME.network.json` or `torchvision:NAME:FILE` names.
+
+    Args:
+        resolution: of a torchvision network, in pixels.
+
+    Raises:
+        UserError: there is none of that name, its file is damaged, or it knows other classes.
+    """
+    from nas.finetune.distill import Teacher
+
+    if not text:
+        raise UserError("the recipe needs a teacher", "name one: --set distillation.teacher=RUN#1")
+    if text.startswith("torchvision:"):
+        candidate = _torchvision(text, data.num_classes, resolution)
+    elif text.endswith(".network.json"):
+        candidate = pair(Path(text))
+    else:
+        candidate = chosen_candidates(text, 1)[1][0]
+    if candidate.description.num_classes != data.num_classes:
+        raise UserError(
+            f"the teacher {text!r} knows {candidate.description.num_classes} classes, the data have {data.num_classes}",
+            "give a teacher that was trained on these data",
+        )
+    network, _ = starting_network(candidate, data.num_classes, 0, scratch=False)
+    network.eval().requires_grad_(False).to(device)
+    return Teacher(network, candidate.description.resolution, text)
+
+
+def pair(path: Path) -> Candidate:
+    """The network of `NAME.network.json` with its weights beside it."""
+    return Candidate(rank=1, description=NetworkDescription.from_json(_json(path)), weights=weights_path(path))
+
+
+def _torchvision(text: str, num_classes: int, resolution: int) -> Candidate:
+    parts = text.split(":", 2)
+    if len(parts) != 3:
+        raise UserError(f"the teacher {text!r} names no weights", "write torchvision:NAME:FILE.safetensors")
+    if parts[1] not in ZOO:
+        raise UnknownNameError("network", parts[1], ZOO)
+    return Candidate(rank=1, description=NetworkDescription(parts[1], num_classes, resolution), weights=Path(parts[2]))
+
+
+def _candidate(folder: Path, record: str) -> Candidate:
+    checksums: Any = _json(folder / record).get("sha256", {}) if (folder / record).exists() else {}
+    found = pair(folder / NETWORK)
+    assert found.weights is not None
+    return replace(found, sha256=checksums.get(found.weights.name))
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"cannot read '{path}': {error}", "run the search again on that folder: it resumes") from error
+    if not isinstance(document, dict):
+        raise UserError(f"'{path}' is no table of settings", "run the search again on that folder: it resumes")
+    return document
+
+
+def parameters(network: nn.Module) -> int:
+    """How many a network has."""
+    return sum(math.prod(p.shape) for p in network.parameters())

@@ -1,0 +1,295 @@
+"""The training loop: everything it knows after an epoch lies in one file, from which it goes on to the same end."""
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from timm.optim._optim_factory import create_optimizer_v2
+from timm.utils.model_ema import ModelEmaV3
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from nas.data.images import ImageSplit, Preprocess
+from nas.errors import UserError
+from nas.finetune.batches import Augmenter, Batches, seed_step
+from nas.finetune.distill import Learner, Teacher, distilled
+from nas.finetune.logs import EpochRecord, TensorBoardLog, write_csv
+from nas.finetune.recipe import Recipe
+from nas.finetune.schedule import learning_rate
+from nas.finetune.setup import Setup
+from nas.finetune.state import (
+    below,
+    group_numbers,
+    load_tensors,
+    optimizer_tensors,
+    prefixed,
+    restore_optimizer,
+    save_tensors,
+)
+from nas.finetune.world import World
+from nas.tasks import classification
+from nas.training.evaluate import evaluate_accuracy
+from nas.training.precision import autocast
+
+STATE, BEST, AVERAGE, LOG = "state.safetensors", "best.safetensors", "average.safetensors", "log.csv"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Images:
+    """What a training sees, at the network's resolution."""
+
+    train: ImageSplit
+    val: ImageSplit
+    preprocess: Preprocess
+    num_classes: int
+    flip_ok: bool
+
+    def __post_init__(self) -> None:
+        for name, split, needed in (("training", self.train, 2), ("validation", self.val, 1)):
+            if len(split) < needed:
+                raise UserError(
+                    f"there are {len(split)} {name} images", f"give data with at least {needed} {name} images"
+                )
+
+
+class Trainer:
+    """One training of one network in its folder."""
+
+    def __init__(
+        self,
+        network: nn.Module,
+        images: Images,
+        recipe: Recipe,
+        setup: Setup,
+        *,
+        folder: Path,
+        world: World,
+        teacher: Teacher | None = None,
+    ) -> None:
+        self.images, self.recipe, self.setup, self.folder, self.world = images, recipe, setup, folder, world
+        self.teacher = teacher
+        self.learner = Learner(network, teacher, recipe.distillation)
+        self.learner.to(world.device).to(memory_format=setup.memory_format)
+        self.batches = Batches(images.train, setup.batch_size, recipe.seed, world.rank, world.size)
+        self.augmenter = Augmenter(recipe.augmentation, images.num_classes, flip_ok=images.flip_ok)
+        whole = setup.batch_size * recipe.accumulate_steps
+        reference = recipe.optimizer.lr_batch_size
+        self.peak_lr = recipe.optimizer.lr * (whole / reference if reference is not None else 1.0)
+        self.steps_per_epoch = math.ceil(self.batches.per_epoch / recipe.accumulate_steps)
+        self.optimizer = _make_optimizer(self.learner, recipe)
+        self.average = ModelEmaV3(network, recipe.ema_decay, use_warmup=True) if recipe.ema_decay else None
+        self.curve: list[EpochRecord] = []
+        self.best_epoch = 0
+        self.sums: dict[str, torch.Tensor] = {}
+        self.summed = 0
+        self.parallel: Callable[[torch.Tensor], Any] = (
+            DistributedDataParallel(self.learner) if world.size > 1 else self.learner
+        )
+
+    @property
+    def network(self) -> nn.Module:
+        """What is validated and delivered: the average where there is one."""
+        return cast(nn.Module, self.average.module) if self.average is not None else self.learner.network
+
+    def run(self, on_epoch: Callable[[EpochRecord], None] = lambda record: None) -> None:
+        """Train to the end, from where the folder's state says.
+
+        Afterwards `network` has the last weights, `BEST` the best ones, and `AVERAGE` the average where wanted.
+
+        Raises:
+            UserError: the training diverges, the folder's state is damaged or of another training, or the disk is full.
+        """
+        with torch.random.fork_rng():
+            seed_step(self.recipe.seed)
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._resume()
+            first = len(self.curve) + 1
+            if self.stopped or first > self.recipe.epochs:
+                return
+            if not self.world.is_first:
+                for epoch in range(first, self.recipe.epochs + 1):
+                    if self._finish(self._train_epoch(epoch)):
+                        return
+                return
+            with TensorBoardLog(self.folder / "tensorboard", first) as board:
+                for epoch in range(first, self.recipe.epochs + 1):
+                    ended = self._finish(self._train_epoch(epoch))
+                    board.add(self.curve[-1])
+                    on_epoch(self.curve[-1])
+                    if ended:
+                        return
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it ended before its last epoch, for lack of progress."""
+        patience = self.recipe.early_stopping.patience_epochs
+        return patience is not None and bool(self.curve) and len(self.curve) - self.best_epoch >= patience
+
+    def accuracy(self, network: nn.Module) -> float:
+        """Fraction of the validation images."""
+        return evaluate_accuracy(
+            network,
+            self.images.val,
+            self.images.preprocess,
+            device=str(self.world.device),
+            precision=self.setup.precision,
+        )
+
+    def _train_epoch(self, epoch: int) -> EpochRecord:
+        """One epoch without its validation (accuracy 0)."""
+        started = time.perf_counter()
+        self.learner.train()
+        losses, seen, waited = [], 0, 0.0
+        group = self.recipe.accumulate_steps
+        step = (epoch - 1) * self.steps_per_epoch
+        rate = 0.0
+        prepared = self._prepared(epoch)
+        for index in range(self.batches.per_epoch):
+            before = time.perf_counter()
+            images, targets = next(prepared)
+            waited += time.perf_counter() - before
+            in_group = min(group, self.batches.per_epoch - index // group * group)
+            loss = self._loss(images, targets)
+            (loss / in_group).backward()  # type: ignore[no-untyped-call]
+            losses.append(loss.detach())
+            seen += len(images) * self.world.size
+            if (index + 1) % group == 0 or index + 1 == self.batches.per_epoch:
+                rate = learning_rate(self.recipe, self.peak_lr, step, self.steps_per_epoch)
+                step += 1
+                self._update(rate, step)
+        mean = float(torch.stack(losses).mean())
+        if not math.isfinite(mean):
+            raise UserError(
+                f"the training diverged in epoch {epoch} (its loss is {mean})", "lower it: --set optimizer.lr=..."
+            )
+        seconds = time.perf_counter() - started
+        return EpochRecord(
+            epoch=epoch,
+            lr=rate,
+            train_loss=mean,
+            val_accuracy=0.0,
+            images_per_s=seen / seconds,
+            data_wait_share=waited / seconds,
+            seconds=seconds,
+        )
+
+    def _prepared(self, epoch: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Normalised, augmented images and their targets. What is random hangs on the step alone."""
+        for index, batch in enumerate(self.batches.epoch(epoch)):
+            generator = seed_step(self.recipe.seed, epoch, index, self.world.rank)
+            images = self.augmenter.images(batch.images.to(self.world.device), generator)
+            pixels = self.images.preprocess.tensor(images)
+            mixed, targets = self.augmenter.mixed(pixels, batch.targets.to(self.world.device), generator)
+            yield mixed.contiguous(memory_format=self.setup.memory_format), targets
+
+    def _loss(self, images: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        with autocast(self.world.device, self.setup.precision):
+            learnt = self.parallel(images)
+            taught = self.teacher(images, features=learnt[1] is not None) if self.teacher is not None else None
+        loss = classification.loss(learnt[0], targets, self.recipe.label_smoothing)
+        return loss if taught is None else distilled(loss, learnt, taught, self.recipe.distillation)
+
+    def _update(self, rate: float, step: int) -> None:
+        for settings in self.optimizer.param_groups:
+            settings["lr"] = rate
+        if self.recipe.clip_norm is not None:
+            nn.utils.clip_grad_norm_(self.learner.parameters(), self.recipe.clip_norm)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        if self.average is not None:
+            self.average.update(self.learner.network, step)
+
+    def _finish(self, record: EpochRecord) -> bool:
+        """Validate, keep what has to be kept, and tell whether that was the last epoch."""
+        started = time.perf_counter()
+        accuracy = self.world.agree(self.accuracy(self.network) if self.world.is_first else 0.0)
+        seconds = record.seconds + time.perf_counter() - started
+        record = EpochRecord(**{**asdict(record), "val_accuracy": accuracy, "seconds": seconds})
+        best = self.curve[self.best_epoch - 1].val_accuracy if self.best_epoch else -1.0
+        self.curve.append(record)
+        better = accuracy > best + self.recipe.early_stopping.min_gain or not self.best_epoch
+        if better:
+            self.best_epoch = record.epoch
+        if record.epoch > self.recipe.epochs - self.recipe.checkpoints.average_epochs:
+            self._add_to_sums()
+        if self.world.is_first:
+            # The state last: whatever it speaks of is there.
+            if better:
+                save_tensors(self.folder / BEST, self.network.state_dict(), {"epoch": record.epoch})
+            write_csv(self.folder / LOG, self.curve)
+            self._save()
+        return record.epoch == self.recipe.epochs or self.stopped
+
+    def averaged(self) -> dict[str, torch.Tensor] | None:
+        """The mean weights of the last epochs; None where the recipe wants none or the training ended before them."""
+        if not self.summed:
+            return None
+        return {k: v / self.summed if v.is_floating_point() else v for k, v in self.sums.items()}
+
+    def _add_to_sums(self) -> None:
+        for name, tensor in self.network.state_dict().items():
+            known = self.sums.get(name)
+            self.sums[name] = known + tensor if known is not None and tensor.is_floating_point() else tensor.clone()
+        self.summed += 1
+
+    def _save(self) -> None:
+        tensors = {
+            **prefixed("learner", self.learner.state_dict()),
+            **prefixed("optimizer", optimizer_tensors(self.optimizer)),
+            **prefixed("sums", self.sums),
+        }
+        if self.average is not None:
+            tensors.update(prefixed("average", self.average.module.state_dict()))
+        story = {
+            "recipe": self.recipe.model_dump(mode="json"),
+            "setup": asdict(self.setup),
+            "optimizer": group_numbers(self.optimizer),
+            "curve": [asdict(record) for record in self.curve],
+            "best_epoch": self.best_epoch,
+            "summed": self.summed,
+        }
+        save_tensors(self.folder / STATE, tensors, story)
+
+    def _resume(self) -> None:
+        path = self.folder / STATE
+        if not path.exists():
+            return
+        tensors, story = load_tensors(path)
+        if story.get("recipe") != self.recipe.model_dump(mode="json"):
+            raise UserError(f"'{path}' is of a training with another recipe", "give another --out, or remove it")
+        try:
+            self.learner.load_state_dict(below("learner", tensors))
+            if self.average is not None:
+                self.average.module.load_state_dict(below("average", tensors))
+            restore_optimizer(self.optimizer, below("optimizer", tensors), story["optimizer"])
+        except (RuntimeError, ValueError) as error:
+            raise UserError(f"'{path}' is of another network", "give another --out, or remove it") from error
+        self.sums = {k: v.to(self.world.device) for k, v in below("sums", tensors).items()}
+        self.curve = [EpochRecord(**record) for record in story["curve"]]
+        self.best_epoch, self.summed = story["best_epoch"], story["summed"]
+
+
+def kept_setup(folder: Path) -> Setup | None:
+    """How the training in a folder runs, where it has begun."""
+    path = folder / STATE
+    if not path.exists():
+        return None
+    return Setup(**load_tensors(path)[1]["setup"])
+
+
+def _make_optimizer(learner: Learner, recipe: Recipe) -> torch.optim.Optimizer:
+    """Norms and biases get no weight decay (timm's rule: tensors of one dimension)."""
+    settings = recipe.optimizer
+    # timm's name for sgd without Nesterov, which needs a momentum.
+    name = "momentum" if settings.name == "sgd" and not settings.momentum else settings.name
+    return create_optimizer_v2(
+        learner,
+        opt=name,
+        lr=settings.lr,
+        weight_decay=settings.weight_decay,
+        momentum=settings.momentum,
+    )

@@ -1,0 +1,122 @@
+"""Planning and telling a bench: pure."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from rich.console import Console
+
+from nas.bench.cells import Cell, plan_cells, stream_counts
+from nas.bench.chart import chart_of, ticks
+from nas.bench.document import (
+    RANDOM_IMAGES,
+    TRAINING_IMAGES,
+    cell_document,
+    deployment_name,
+    fastest,
+    operators_document,
+)
+from nas.bench.figure import check_plot_path, write_plot
+from nas.bench.models import BenchModel
+from nas.bench.tables import print_bench
+from nas.deployment import Deployment
+from nas.errors import UserError
+from nas.runtimes.nodes import NodeTime
+from tests.nas.bench.documents import DEPLOYMENTS, REASON, document, made_up
+
+INT8 = Deployment("onnxruntime", "int8", threads=2, batch=8)
+MODEL = BenchModel(name="model.onnx", resolution=(64, 64), onnx=Path("model.onnx"))
+
+
+def test_every_network_is_planned_in_every_way_beside_the_others() -> None:
+    cells = plan_cells(3, DEPLOYMENTS[:2], (8, 1, 8), max_streams=2)
+    assert len(cells) == len(set(cells)) == 3 * 2 * 3
+    assert [c.model for c in cells[:3]] == [0, 1, 2]
+    assert len({(c.deployment, c.streams) for c in cells[:3]}) == 1
+    assert {(c.deployment.batch, c.streams) for c in cells} == {(1, 1), (8, 1), (1, 2)}
+
+
+@pytest.mark.parametrize(("most", "counts"), [(1, []), (2, [2]), (4, [2, 4]), (6, [2, 4, 6]), (9, [2, 4, 8, 9])])
+def test_stream_counts(most: int, counts: list[int]) -> None:
+    assert stream_counts(most) == counts
+
+
+def test_a_cell_says_what_was_measured_or_why_not() -> None:
+    cell = Cell(0, INT8)
+    measured = made_up(cell)
+    found = cell_document(cell, MODEL, measured)
+    assert found["images_per_s"] == pytest.approx(8e3 / measured.p50_ms)
+    assert found["int8_calibrated_on"] == RANDOM_IMAGES
+    assert deployment_name(found) == "onnxruntime-int8*"
+    bundle = replace(MODEL, delivered={("onnxruntime", "int8"): Path("int8.onnx")})
+    assert cell_document(cell, bundle, measured)["int8_calibrated_on"] == TRAINING_IMAGES
+    for failed in ("no such thing", replace(measured, failed="no such thing")):
+        entry = cell_document(cell, MODEL, failed)
+        assert entry["not_measured"] == "no such thing"
+        assert entry["images_per_s"] is entry["p50_ms"] is entry["verdict"] is None
+
+
+def test_streams_have_a_throughput_but_no_latency() -> None:
+    cell = Cell(0, INT8, streams=2)
+    found = cell_document(cell, MODEL, made_up(cell))
+    assert found["p50_ms"] is None
+    assert found["images_per_s"] > 0
+
+
+def test_operators_are_the_slowest_with_their_share() -> None:
+    nodes = [NodeTime("a", 1.0), NodeTime("b", 3.0), NodeTime("c", 4.0)]
+    found = operators_document(Cell(0, INT8), MODEL, nodes, most=2)
+    assert [(o["name"], o["share"]) for o in found["slowest"]] == [("c", 0.5), ("b", 0.375)]
+    assert (found["total_ms"], found["operators_in_all"]) == (8.0, 3)
+
+
+def test_tables_fit_100_columns_and_tell_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
+    long = document(("runs/classification-local-10ms#1", "torchvision:mobilenet_v3_large"))
+    print_bench(long)
+    text = capsys.readouterr().out
+    assert max(len(line.rstrip()) for line in text.splitlines()) <= 100
+    assert REASON in " ".join(text.split())
+    assert "1 of 39 measurements, the first because threads waited" in " ".join(text.split())
+    assert "* calibrated on random images" in text
+    assert "untrained, random weights: torchvision:mobilenet_v3_large" in text
+    assert "openvino-int8  /stages/7/conv/Conv" in text  # the fastest deployment's operators alone
+    assert "openvino-fp32  /stages" not in text
+    wide = Console(width=200, record=True, quiet=True)
+    print_bench(long, wide)
+    json.dumps(long, allow_nan=False)
+
+
+def test_the_fastest_cell_is_one_call_at_the_smallest_batch() -> None:
+    best = fastest(document()["cells"], "runs/photos#1")
+    assert best is not None
+    assert (best["precision"], best["batch"], best["streams"]) == ("int8", 1, 1)
+    assert fastest(document()["cells"], "another") is None
+
+
+def test_the_chart_shows_spread_and_leaves_out_what_was_not_measured() -> None:
+    chart = chart_of(document())
+    assert len(chart.latencies) == 10
+    assert all(row.low_ms < row.p50_ms < row.high_ms for row in chart.latencies)
+    assert [row.disturbed for row in chart.latencies].count(True) == 1
+    missing = next(t for t in chart.throughputs if t.model.startswith("torch") and t.deployment == "openvino-int8")
+    assert [batch for batch, _ in missing.points] == [1, 32]
+    assert ticks(0.3, 12) == [0.5, 1.0, 2.0, 5.0, 10.0]
+
+
+def test_plots_are_written(tmp_path: Path) -> None:
+    for names in (("a",), ("a", "b", "c", "d")):
+        write_plot(document(names), tmp_path / "plot.png")
+        with Image.open(tmp_path / "plot.png") as image:
+            assert image.width == 2000
+            assert len(image.getcolors(10**6) or ()) > 10
+    write_plot(document(names), tmp_path / "plot.html")
+    assert "onnxruntime-int8" in (tmp_path / "plot.html").read_text()
+
+
+@pytest.mark.parametrize("name", ["plot.pdf", "absent/plot.png", "."])
+def test_a_plot_that_cannot_be_written_is_refused_at_once(name: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError) as error:
+        check_plot_path(tmp_path / name)
+    assert error.value.hint

@@ -1,0 +1,50 @@
+"""One real bench from the command line to its document."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from nas.bench import bench
+from nas.cli.main import run
+from nas.measure import protocol
+from tests.nas.tiny import write_tiny_network
+
+
+def test_two_networks_side_by_side(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(protocol, "REPEATS", 0)  # a busy machine must not make this slow
+    monkeypatch.setattr(bench, "PROFILING_S", 0.02)
+    good = write_tiny_network(tmp_path / "good.onnx")
+    bad = write_tiny_network(tmp_path / "bad.onnx", scale=float("nan"))
+    options = ["--runtime", "onnxruntime", "--batch", "1", "--batch", "2", "--threads", "1", "--sessions", "1"]
+    plot = ["--plot", str(tmp_path / "plot.html"), "--operators", "2", "--precision", "fp32"]
+    assert run(["bench", str(good), str(bad), *options, *plot, "--json", "--quiet"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    cells = {(Path(c["model"]).name, c["batch"]): c for c in document["cells"]}
+    assert cells["good.onnx", 2]["images_per_s"] > 0
+    assert cells["good.onnx", 1]["p50_ms"] <= cells["good.onnx", 1]["p99_ms"]
+    assert {cells["bad.onnx", batch]["not_measured"] for batch in (1, 2)} == {"its output is not finite"}
+    (operators,) = document["operators"]
+    assert (operators["model"], len(operators["slowest"])) == (str(good), 2)
+    assert document["fingerprint"]["cpu_model"] == document["device"]
+    assert (tmp_path / "plot.html").stat().st_size > 10_000
+
+
+def test_where_nothing_is_measured_the_exit_code_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(protocol, "REPEATS", 0)
+    bad = write_tiny_network(tmp_path / "bad.onnx", scale=float("nan"))
+    options = ["--runtime", "onnxruntime", "--precision", "fp32", "--batch", "1", "--threads", "1", "--sessions", "1"]
+    assert run(["bench", str(bad), *options, "--plot", str(tmp_path / "plot.png"), "--quiet"]) == 1
+    assert "its output is not finite" in capsys.readouterr().out
+    assert not (tmp_path / "plot.png").exists()
+
+
+def test_a_missing_network_is_bad_input(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["bench", "absent.onnx"]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("Error: no such file or folder: 'absent.onnx'")
+    assert "hint: give an ONNX file" in error

@@ -1,0 +1,143 @@
+"""Which deployment is exported, and what becomes of limits; timings are made up, everything else is real."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nas.data import ImageData
+from nas.delivery import exporting as module
+from nas.delivery.exporting import ExportRequest, choose_deployments, default_folder, export_bundle
+from nas.delivery.source import resolve
+from nas.errors import NotDeliverableError, UnknownNameError, UserError
+from nas.export import deploy as deploying
+from nas.export.receipt import RECEIPT
+from nas.targets.registry import load_target
+from tests.nas.bundles import digits, instant, save_pair
+from tests.nas.fake_device import fake_profile, save_fake_profile
+
+
+@pytest.fixture(scope="module")
+def data() -> ImageData:
+    return digits()
+
+
+@pytest.fixture
+def request_(tmp_path: Path, data: ImageData, monkeypatch: pytest.MonkeyPatch) -> ExportRequest:
+    monkeypatch.setattr(module, "load_dataset", lambda name, seed: data)
+    monkeypatch.setattr(deploying, "measure", instant)
+    return ExportRequest(
+        model=str(save_pair(tmp_path)), runtimes=("onnxruntime",), data="digits", threads=1, max_drop=1.0,
+        out=tmp_path / "bundle",
+    )  # fmt: skip
+
+
+def test_auto_takes_the_fastest_and_says_why_not_the_others(request_: ExportRequest) -> None:
+    exported = export_bundle(replace(request_, latency_ms=1.6))
+    by_name = {d["name"]: d for d in exported.receipt["deployments"]}
+    assert exported.receipt["precision"] == "int8"
+    assert exported.missed == ""
+    assert exported.receipt["within_limit"]
+    assert exported.receipt["margin_pct"] == pytest.approx(100 * (1 - 1 / 1.6))
+    assert by_name["onnxruntime-fp32"]["reason"] == "its slowest session took 2.00 ms"
+    assert exported.receipt["latency_ms"]["p90"] == pytest.approx(1.1)
+    assert len(exported.receipt["latency_ms"]["sessions"]) == 3
+    assert exported.receipt["fingerprint"]["cores"] >= 1
+    assert exported.receipt["accuracy"]["torch"] is not None
+    assert json.loads((exported.folder / RECEIPT).read_text()) == exported.receipt
+    assert not list(exported.folder.parent.glob(".preparing-*")), "nothing is left behind"
+
+
+def test_a_missed_limit_is_exported_and_said(request_: ExportRequest) -> None:
+    exported = export_bundle(replace(request_, latency_ms=0.5))
+    assert exported.missed == "its slowest session took 1.00 ms"
+    assert not exported.receipt["within_limit"]
+    assert exported.receipt["margin_pct"] == pytest.approx(-100)
+    again = export_bundle(replace(request_, latency_ms=5.0))
+    assert again.receipt["within_limit"], "an earlier bundle is replaced"
+
+
+def test_a_drop_that_is_too_large_is_refused(request_: ExportRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    def with_accuracy(tried: Any, *rest: Any) -> Any:
+        return replace(tried, accuracy=0.9 if tried.deployment.precision == "fp32" else 0.7)
+
+    monkeypatch.setattr(deploying, "_with_accuracy", with_accuracy)
+    with pytest.raises(NotDeliverableError, match=r"onnxruntime-int8: accuracy 70.0% is below 80.0%") as refused:
+        export_bundle(replace(request_, precision="int8", max_drop=0.1))
+    assert "--max-drop" in str(refused.value.hint)
+    assert request_.out is not None
+    assert not request_.out.exists()
+    exported = export_bundle(replace(request_, max_drop=0.1))
+    assert exported.receipt["precision"] == "fp32"
+    forced = export_bundle(replace(request_, precision="int8", max_drop=0.2))
+    reasons = {d["name"]: d["reason"] for d in forced.receipt["deployments"]}
+    assert reasons["onnxruntime-fp32"].startswith("not asked for"), "the reference was tried and not delivered"
+
+
+def test_no_validation_images_is_a_sentence(
+    request_: ExportRequest, data: ImageData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    empty = replace(data, val=data.val.take([]), _resized={})
+    monkeypatch.setattr(module, "load_dataset", lambda name, seed: empty)
+    with pytest.raises(UserError, match="'digits' has no validation images"):
+        export_bundle(request_)
+
+
+def test_other_classes_and_unknown_data_are_sentences(request_: ExportRequest, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="nothing says what"):
+        export_bundle(replace(request_, data=None))
+    (tmp_path / "labels.json").write_text(json.dumps([*"012345678", "ten"]))
+    with pytest.raises(UserError, match="trained on other classes than 'digits' has \\('ten' and '9'\\)"):
+        export_bundle(request_)
+
+
+def test_what_is_in_the_way_stays(request_: ExportRequest, tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "notes.txt").write_text("mine")
+    with pytest.raises(UserError, match=r"holds other files \(notes.txt\)"):
+        export_bundle(replace(request_, out=folder))
+    with pytest.raises(UserError, match="is a file"):
+        export_bundle(replace(request_, out=folder / "notes.txt"))
+    assert (folder / "notes.txt").read_text() == "mine"
+
+
+def test_a_bundle_has_a_place_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    save_pair(tmp_path / "run" / "winners" / "2")
+    (tmp_path / "run" / "result.json").write_text(json.dumps({"best": [{}, {}]}))
+    config = {"data": "digits", "seed": 0, "target": "local", "max_drop": 0.01}
+    (tmp_path / "run" / "config.json").write_text(json.dumps(config))
+    assert default_folder(resolve("run#2")) == Path("run/exports/2")
+    save_pair(tmp_path / "run" / "finetune")
+    assert default_folder(resolve("run/finetune")) == Path("run/finetune/model.bundle")
+
+
+def test_deployments_that_do_not_exist(request_: ExportRequest) -> None:
+    here = load_target("local")
+    with pytest.raises(UnknownNameError, match="bf16"):
+        choose_deployments(replace(request_, precision="bf16"), here, 1)
+    with pytest.raises(UnknownNameError, match="tensorrt"):
+        choose_deployments(replace(request_, runtimes=("tensorrt",)), here, 1)
+    names = [d.name for d in choose_deployments(request_, here, 1)]
+    assert names == ["onnxruntime-fp32", "onnxruntime-int8"]
+
+
+def test_another_device_is_predicted(request_: ExportRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    save_fake_profile(tmp_path / "cache", fake_profile("elsewhere", host=False))
+    exported = export_bundle(replace(request_, target="elsewhere", threads=None, latency_ms=1000.0))
+    assert exported.receipt["latency_ms"] is None
+    assert exported.receipt["predicted_ms"] > 0
+    assert exported.receipt["precision"] == "int8"
+    assert exported.receipt["within_limit"]
+    missed = export_bundle(replace(request_, target="elsewhere", threads=None, latency_ms=1e-6))
+    assert missed.missed.startswith("predicted to take up to")
+
+
+@pytest.mark.parametrize(("name", "value"), [("max_drop", 2.0), ("threads", 0)])
+def test_impossible_requests(name: str, value: Any) -> None:
+    with pytest.raises(UserError, match="makes no sense"):
+        ExportRequest(model="x", **{name: value})

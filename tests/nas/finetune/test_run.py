@@ -1,0 +1,202 @@
+"""Fine-tuning a run: from its weights to a pair of files, read again, refused where something is wrong."""
+
+import json
+import os
+import shutil
+import signal
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from nas.cli.main import run
+from nas.errors import UnknownNameError, UserError
+from nas.export.checkpoint import NetworkDescription, load_network, save_network
+from nas.finetune.run import finetune
+from nas.finetune.sources import candidates_of, load_teacher
+from nas.finetune.state import load_tensors
+from tests.nas.finetune.conftest import small_description, write_data, write_run
+from tests.nas.killing import start, stop_when
+
+QUICK = ("epochs=2", "precision=fp32", "channels_last=yes", "batch_size=12", "ema_decay=0.9")
+
+
+def test_a_run_is_trained_and_then_read(run_folder: Path) -> None:
+    document = finetune(run_folder, overrides=QUICK)
+    (network,) = document["networks"]
+    assert network["accuracy"]["before"] is not None
+    assert network["accuracy"]["after"] == max(network["accuracy"]["last"], network["accuracy"]["best"])
+    assert (network["epochs"], network["start"], network["reused"]) == (2, "trained", False)
+    pair = Path(network["checkpoint"])
+    assert pair == run_folder / "finetune" / "classification-fast" / "1" / "model.network.json"
+    with torch.no_grad():
+        assert load_network(pair)(torch.zeros(1, 3, network["resolution"], network["resolution"])).shape == (1, 3)
+    again = finetune(run_folder, overrides=QUICK)["networks"][0]
+    assert again == {**network, "reused": True}
+
+
+def test_finished_weights_that_were_changed_are_made_again(run_folder: Path) -> None:
+    (network,) = finetune(run_folder, overrides=QUICK)["networks"]
+    weights = Path(network["checkpoint"]).with_name("model.safetensors")
+    before = weights.read_bytes()
+    weights.write_bytes(before[:-1] + bytes([before[-1] ^ 1]))
+    (again,) = finetune(run_folder, overrides=QUICK)["networks"]
+    assert not again["reused"]
+    load_tensors(weights)
+    assert again["accuracy"] == network["accuracy"]
+
+
+def test_another_recipe_in_the_same_folder_is_refused(run_folder: Path) -> None:
+    finetune(run_folder, overrides=QUICK)
+    with pytest.raises(UserError, match=r"recipe\.optimizer\.lr differ"):
+        finetune(run_folder, overrides=(*QUICK, "optimizer.lr=0.5"))
+
+
+def test_smoke_keeps_nothing(run_folder: Path) -> None:
+    document = finetune(run_folder, recipe="classification", overrides=QUICK[1:], smoke=True)
+    assert document["networks"][0]["epochs"] == 1
+    assert document["data"]["train"] == 24
+    assert not (run_folder / "finetune").exists()
+
+
+def test_other_classes_start_with_a_new_head(run_folder: Path, tmp_path: Path) -> None:
+    data = write_data(tmp_path / "two.npz", classes=2)
+    (network,) = finetune(run_folder, overrides=QUICK, data=str(data))["networks"]
+    assert (network["start"], network["accuracy"]["before"]) == ("trained without head", None)
+    assert json.loads(Path(network["checkpoint"]).read_text())["num_classes"] == 2
+
+
+@pytest.mark.parametrize("teacher", ["{run}#1", "{run}/winners/1/model.network.json", "torchvision:resnet10_w50:{zoo}"])
+def test_distillation(teacher: str, run_folder: Path, tmp_path: Path) -> None:
+    pair = tmp_path / "zoo.network.json"
+    save_network(NetworkDescription("resnet10_w50", 3, 32).build(), NetworkDescription("resnet10_w50", 3, 32), pair)
+    name = teacher.format(run=run_folder, zoo=tmp_path / "zoo.safetensors")
+    settings = (*QUICK, "epochs=1", f"distillation.teacher={name}", "distillation.features_weight=0.5")
+    (network,) = finetune(run_folder, recipe="classification-distill", overrides=settings)["networks"]
+    assert "learner.adapter.weight" in load_tensors(Path(network["checkpoint"]).with_name("state.safetensors"))[0]
+
+
+def test_teachers_that_cannot_teach(run_folder: Path, tmp_path: Path) -> None:
+    from nas.data import load_dataset
+
+    data = load_dataset(str(tmp_path / "data.npz"))
+    cpu = torch.device("cpu")
+    with pytest.raises(UserError, match="needs a teacher"):
+        finetune(run_folder, recipe="classification-distill", overrides=QUICK)
+    with pytest.raises(UserError, match="names no weights"):
+        load_teacher("torchvision:resnet18", data, 32, cpu)
+    with pytest.raises(UnknownNameError, match="resnet19"):
+        load_teacher("torchvision:resnet19:x.safetensors", data, 32, cpu)
+    other = write_run(tmp_path / "other", small_description(5), tmp_path / "data.npz")
+    with pytest.raises(UserError, match="knows 5 classes"):
+        load_teacher(f"{other}#1", data, 32, cpu)
+    torch.save({}, tmp_path / "weights.pt")
+    with pytest.raises(UserError, match="is a pickle"):
+        load_teacher(f"torchvision:resnet18:{tmp_path / 'weights.pt'}", data, 32, cpu)
+
+
+def test_weights_that_are_not_the_networks(run_folder: Path, tmp_path: Path) -> None:
+    weights = run_folder / "winners" / "1" / "model.safetensors"
+    good = weights.read_bytes()
+    weights.write_bytes(good[:-10])
+    with pytest.raises(UserError, match="no whole safetensors"):
+        finetune(run_folder, overrides=QUICK)
+    weights.write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
+    with pytest.raises(UserError, match="was changed after the run"):
+        finetune(run_folder, overrides=QUICK)
+    torch.save({}, weights)
+    with pytest.raises(UserError, match="is a pickle"):
+        finetune(run_folder, overrides=QUICK)
+    wider = small_description(stage1__width=24)
+    save_network(wider.build(), wider, run_folder / "x.network.json")
+    shutil.copy(run_folder / "x.safetensors", weights)
+    (run_folder / "winners" / "1" / "receipt.json").unlink()
+    with pytest.raises(UserError, match="weights of another network"):
+        finetune(run_folder, overrides=QUICK, out=tmp_path / "out")
+
+
+def test_runs_that_are_none(run_folder: Path, tmp_path: Path) -> None:
+    for name, message in (
+        ("nowhere", "no such run folder"),
+        (f"{run_folder}#2", "has no network #2"),
+        (f"{run_folder}#best", "no number after #"),
+        (str(tmp_path), "has no trained network"),
+    ):
+        with pytest.raises(UserError, match=message):
+            finetune(name)
+    (run_folder / "config.json").unlink()
+    with pytest.raises(UserError, match="does not say what its data are"):
+        finetune(run_folder)
+
+
+def test_classes_that_differ_between_train_and_val(run_folder: Path, tmp_path: Path) -> None:
+    with np.load(tmp_path / "data.npz") as file:
+        arrays = dict(file)
+    arrays["y_val"] = arrays["y_val"] % 2
+    np.savez(tmp_path / "bad.npz", **arrays)
+    with pytest.raises(UserError, match="has no images in val"):
+        finetune(run_folder, overrides=QUICK, data=str(tmp_path / "bad.npz"))
+
+
+def test_finalists_follow_the_winners(run_folder: Path, tmp_path: Path) -> None:
+    for name, accuracy, width in (("a", 0.5, 24), ("b", 0.7, 32)):
+        other = write_run(tmp_path / name, small_description(stage1__width=width), tmp_path / "data.npz")
+        shutil.copytree(other / "winners" / "1", run_folder / "finalists" / name)
+        (run_folder / "finalists" / name / "trained.json").write_text(json.dumps({"accuracy": accuracy}))
+    shutil.copytree(run_folder / "winners" / "1", run_folder / "finalists" / "c")
+    (run_folder / "finalists" / "c" / "trained.json").write_text(json.dumps({"accuracy": 0.9}))
+    folders = [c.weights.parent.name for c in candidates_of(run_folder) if c.weights is not None]
+    assert folders == ["1", "b", "a"]
+
+
+def test_command(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["finetune", str(run_folder), *(word for s in QUICK for word in ("--set", s)), "--quiet"]
+    assert run(command) == 0
+    assert "accuracy in %" in capsys.readouterr().out
+    assert run([*command, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["networks"][0]["reused"]
+    assert run(["finetune", str(run_folder), "--set", "optimiser.lr=1"]) == 1
+    assert "did you mean 'optimizer'" in capsys.readouterr().err
+
+
+def _command(run_folder: Path, out: Path, epochs: int) -> list[str]:
+    settings = [f"epochs={epochs}", *QUICK[1:], "augmentation.mixup_alpha=0.2", "checkpoints.average_epochs=2"]
+    sets = [word for setting in settings for word in ("--set", setting)]
+    return ["nas", "finetune", str(run_folder), "--out", str(out), *sets, "--json", "--quiet"]
+
+
+@pytest.mark.slow
+def test_a_killed_process_goes_on_to_the_same_figures(run_folder: Path, tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    out, module = tmp_path / "out", [sys.executable, "-m"]
+    epochs = 40
+    command = [*module, *_command(run_folder, out, epochs)]
+
+    def in_epoch_3() -> bool:
+        log = out / "1" / "log.csv"
+        return log.exists() and len(log.read_text().splitlines()) > 3
+
+    code, _, _ = stop_when(in_epoch_3, signal.SIGKILL, command, environment)
+    assert code == -signal.SIGKILL
+    assert not (out / "1" / "result.json").exists()
+    resumed, _ = start(command, environment).communicate()
+    overrides = [word for word in _command(run_folder, out, epochs) if "=" in word]
+    undisturbed = finetune(run_folder, overrides=overrides, out=tmp_path / "whole")["networks"][0]
+    network = json.loads(resumed)["networks"][0]
+    assert network["accuracy"] == undisturbed["accuracy"]
+    assert network["epochs"] == epochs
+    ends = [load_tensors(folder / "1" / "model.safetensors")[0] for folder in (out, tmp_path / "whole")]
+    assert all(torch.equal(ends[0][name], ends[1][name]) for name in ends[1])
+
+
+@pytest.mark.slow
+def test_two_processes_train_one_network(run_folder: Path, tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]
+    out, err = start([*torchrun, *_command(run_folder, tmp_path / "out", 3)], environment).communicate()
+    document = json.loads(out) if out else pytest.fail(err)
+    (network,) = document["networks"]
+    assert (network["processes"], network["epochs"]) == (2, 3)
+    assert load_network(Path(network["checkpoint"])) is not None
