@@ -5,6 +5,7 @@ TARGET ?= local
 LATENCY_MS ?= 10
 DATA ?= digits
 BUDGET ?= 150s
+JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); test $$n -lt 4 && echo $$n || echo 4)
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -45,11 +46,12 @@ check: setup  ## Format, lint, types and layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: check  ## Every check and every test
-	$(BIN)/pytest
+test: check  ## Every check and every test: first those that can share the machine, then those that need it alone
+	$(BIN)/pytest -m 'not alone' --numprocesses $(JOBS) --dist loadgroup
+	$(BIN)/pytest -m alone
 
 test-fast: setup  ## The tests that take seconds
-	$(BIN)/pytest -m 'not slow'
+	$(BIN)/pytest -m 'not slow and not alone' --numprocesses $(JOBS) --dist loadgroup
 
 clean:  ## Remove caches and the environment, but no run
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build *.egg-info

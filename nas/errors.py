@@ -2,7 +2,14 @@
 
 from search_spaces.errors import UnknownNameError, UserError
 
-__all__ = ["InfeasibleError", "LimitMissedError", "MissingDependencyError", "UnknownNameError", "UserError"]
+__all__ = [
+    "InfeasibleError",
+    "LimitMissedError",
+    "MissingDependencyError",
+    "NotDeliverableError",
+    "UnknownNameError",
+    "UserError",
+]
 
 
 class MissingDependencyError(UserError):
@@ -20,5 +27,11 @@ class InfeasibleError(UserError):
 
 class LimitMissedError(UserError):
     """A network was found, but none kept the limit when its exported file was re-measured (exit code 3)."""
+
+    exit_code = 3
+
+
+class NotDeliverableError(UserError):
+    """A network was exported, but no deployment of it is as good as was asked for (exit code 3)."""
 
     exit_code = 3

@@ -32,6 +32,13 @@ def percent(fraction: float | None) -> str:
     return "-" if fraction is None or not math.isfinite(fraction) else f"{100 * fraction:.1f} %"
 
 
+def worth(value: float | None, unit: str) -> str:
+    """An estimate's value: `91.2 %` where its unit is `accuracy`, else `+1.30 sd`; a dash for None or nan."""
+    if value is None or not math.isfinite(value):
+        return "-"
+    return percent(value) if unit == "accuracy" else f"{value:+.2f} sd"
+
+
 def points(fraction: float | None) -> str:
     """As `percent`, without its sign, for columns whose heading has it."""
     return percent(fraction).removesuffix(" %")

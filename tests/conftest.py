@@ -2,10 +2,18 @@
 
 import os
 
+import hypothesis
 import pytest
 
 # Before torch is imported: it would start a thread per core of the machine, also where a container may use two.
+# Tests that run side by side take one each: threads of several processes that wait for each other wait long.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ["OMP_NUM_THREADS"] = "1"
 os.environ.setdefault("OMP_NUM_THREADS", str(min(2, os.cpu_count() or 1)))
+
+# How long an example takes says how busy the machine is, and nothing else.
+hypothesis.settings.register_profile("patient", deadline=None)
+hypothesis.settings.load_profile("patient")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -16,8 +16,12 @@ from nas.cli.shell import Shell
 
 COMMANDS: Mapping[str, str] = {
     "search": "nas.cli.search:search",
+    "finetune": "nas.cli.finetune:finetune",
+    "recipes": "nas.cli.recipes:recipes",
+    "export": "nas.cli.export:export",
     "targets": "nas.cli.targets:targets",
     "profile": "nas.cli.profile:profile",
+    "bench": "nas.cli.bench:bench",
     "report": "nas.cli.report:report",
 }
 """Command -> where it lives, in the order `nas --help` shows them. A new command is one file and one line here."""

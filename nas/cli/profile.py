@@ -13,34 +13,68 @@ from nas.cli.types import Seconds
 @click.argument("name", default="local")
 @click.option("--budget", "budget_s", type=Seconds(), default="15m", show_default=True, help="Time for measuring.")
 @click.option("--networks", type=click.IntRange(min=12), default=240, show_default=True, help="Stop after this many.")
-@click.option("--threads", type=click.IntRange(min=1), help="Threads of the measured networks.  [default: all]")
+@click.option("--space", "spaces", multiple=True, help="Networks of this space only (repeatable).  [default: all]")
+@click.option("--threads", type=click.IntRange(min=1), multiple=True, help="Threads (repeatable).  [default: all]")
+@click.option("--batch", type=click.IntRange(min=1), default=1, show_default=True, help="Images per call.")
 @click.option("--runtime", "runtimes", multiple=True, help="Measure only this runtime (repeatable).")
 @click.option("--precision", "precisions", multiple=True, help="Measure only this precision (repeatable).")
 @click.option("--resolution", "resolutions", type=click.IntRange(min=1), multiple=True, help="Only this resolution.")
 @click.option("--out", type=click.Path(path_type=Path), help="The profile's file.  [default: the user's profiles]")
+@click.option("--export-kit", type=click.Path(path_type=Path), help="Do not measure: write a kit for another device.")
+@click.option("--import-kit", type=click.Path(path_type=Path), help="Make the profile from what a kit measured.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of a table.")
 @click.option("--quiet", is_flag=True, help="No progress on stderr.")
 @click.pass_context
 def profile(
-    context: click.Context, /, *, name: str, out: Path | None, as_json: bool, quiet: bool, **options: Any
+    context: click.Context,
+    /,
+    *,
+    name: str,
+    out: Path | None,
+    export_kit: Path | None,
+    import_kit: Path | None,
+    as_json: bool,
+    quiet: bool,
+    **options: Any,
 ) -> None:
     """Measure random networks on this machine and keep their latencies as the profile NAME.
 
     Leave the machine alone meanwhile. An interrupted profile is continued by the same command; more networks make the
     predictions better. A search for target NAME then uses it.
 
+    A device without torch is measured by a kit: a zip of networks and one script that needs only numpy and
+    onnxruntime. Run it there and bring its result back.
+
     \b
     Example:
       nas profile local --budget 15m
       nas profile my-server --runtime onnxruntime --precision int8 --out my-server.json
+      nas profile edge-box --export-kit kit.zip
+      nas profile edge-box --import-kit result.json
     """
     from nas.progress import progress_for
     from nas.report.document import to_json
+    from nas.targets.profile import saved_profile
     from nas.targets.profiling import profile_summary, profile_this_host
 
+    if export_kit is not None and import_kit is not None:
+        raise click.UsageError("--export-kit and --import-kit belong to different devices: give one of them")
     shell = context.ensure_object(Shell)
     shell.resume = shell.command
-    made = profile_this_host(name, out, progress=progress_for(quiet=quiet), **options)
+    progress = progress_for(quiet=quiet)
+    if export_kit is not None:
+        from nas.targets.kit import export_random_networks
+
+        export_random_networks(export_kit, progress=progress, **options)
+        click.echo(f"wrote {export_kit}: unpack it on the device and run `python measure.py` there")
+        return
+    if import_kit is not None:
+        from nas.targets.kit import import_result
+
+        made = import_result(name, import_kit)
+        made.save(out or saved_profile(name))
+    else:
+        made = profile_this_host(name, out, progress=progress, **options)
     if as_json:
         click.echo(to_json(profile_summary(made)))
     else:

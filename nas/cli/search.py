@@ -4,9 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from nas.cli.shell import Shell
-from nas.cli.types import LatencyMs, PercentagePoints, Seconds
+from nas.cli.types import LatencyMs, PercentagePoints, Positive, Seconds
 
 
 def _or_none(context: click.Context, parameter: click.Parameter, value: tuple[Any, ...]) -> tuple[Any, ...] | None:
@@ -14,9 +15,41 @@ def _or_none(context: click.Context, parameter: click.Parameter, value: tuple[An
     return value or None
 
 
-@click.command(short_help="Search the best network under a latency limit.")
+def is_typed(context: click.Context, name: str) -> bool:
+    """Whether an option was given, not left at its default."""
+    return context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+
+
+@click.command(short_help="Search the best network under limits.")
 @click.option("--target", default="local", show_default=True, help="The device; `nas targets` lists them.")
-@click.option("--latency-ms", type=LatencyMs(), required=True, help="The limit for one image, in milliseconds.")
+@click.option("--latency-ms", type=LatencyMs(), help="Limit: milliseconds for one call.")
+@click.option(
+    "--percentile",
+    type=click.Choice(["50", "90", "99"]),
+    default="50",
+    show_default=True,
+    help="Of the calls: the one that keeps --latency-ms, in each fresh session.",
+)
+@click.option("--throughput", type=Positive("images/s", "throughput", "500"), help="Limit: at least images per second.")
+@click.option(
+    "--max-params", type=Positive("count", "number of parameters", "2M"), help="Limit: parameters (500k, 2M)."
+)
+@click.option("--max-size-mb", type=Positive("MB", "size", "4.5"), help="Limit: megabytes of the deployed files.")
+@click.option(
+    "--max-memory-mb", type=Positive("MB", "memory", "64"), help="Limit: megabytes of memory of the deployed network."
+)
+@click.option(
+    "--min-accuracy",
+    type=PercentagePoints("accuracy", "90"),
+    help="Limit: at least per cent of validation images right, by the deployed file.",
+)
+@click.option(
+    "--objective",
+    type=click.Choice(["accuracy", "latency", "throughput", "pareto"]),
+    default="accuracy",
+    show_default=True,
+    help="What to find: the most accurate network, the fastest with --min-accuracy, or a front of both.",
+)
 @click.option(
     "--data",
     default="digits",
@@ -28,10 +61,11 @@ def _or_none(context: click.Context, parameter: click.Parameter, value: tuple[An
     "--budget",
     "budget_s",
     type=Seconds(),
-    default="10m",
-    show_default=True,
-    help="Time for everything: measuring, searching and training (90s, 30m, 4h).",
+    help="Time for everything: measuring, searching and training (90s, 30m, 4h).  [default: 10m]",
 )
+@click.option("--max-trials", type=click.IntRange(min=1), help="At most so many candidates are judged by the search.")
+@click.option("--max-cost", "max_cost_usd", type=Positive("USD", "cost", "2.50"), help="The budget as money.")
+@click.option("--price-per-hour", type=Positive("USD", "price", "1.20"), help="Of this machine, to count the cost.")
 @click.option(
     "--max-drop",
     type=PercentagePoints(),
@@ -39,13 +73,18 @@ def _or_none(context: click.Context, parameter: click.Parameter, value: tuple[An
     show_default=True,
     help="Accuracy that a faster precision may cost, in percentage points.",
 )
-@click.option("--top", type=click.IntRange(1, 5), default=1, show_default=True, help="How many winners to deliver.")
+@click.option("--top", type=click.IntRange(1, 5), help="How many winners to deliver.  [default: 1, or 3 of a front]")
 @click.option("--threads", type=click.IntRange(min=1), help="Threads of the deployed network.  [default: all]")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Same seed, same proposals.")
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
     help="The run's folder; the same command on it resumes.  [default: runs/<task>-<target>-<limit>]",
+)
+@click.option(
+    "--run",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="Ask an earlier run for other limits: nothing is evaluated twice. The answer lies in RUN/limits.",
 )
 @click.option("--runtime", "runtimes", multiple=True, callback=_or_none, help="Allow only this runtime (repeatable).")
 @click.option(
@@ -60,34 +99,68 @@ def _or_none(context: click.Context, parameter: click.Parameter, value: tuple[An
     help="Allow only this input height = width in pixels (repeatable).",
 )
 @click.option(
+    "--strict", is_flag=True, help="Refuse a profile of a host that differs from this one, instead of correcting it."
+)
+@click.option(
     "--baselines/--no-baselines", default=True, show_default=True, help="Also train random and well-known networks."
 )
+@click.option(
+    "--estimator",
+    default="auto",
+    show_default=True,
+    help="What candidates are compared by: zero-cost, short (trainings), supernet or predictor; auto says why.",
+)
+@click.option(
+    "--sampler", default="surrogate", show_default=True, help="Who proposes: surrogate, tpe, nsga2, gp or random."
+)
+@click.option("--workers", type=click.IntRange(min=1), help="Short trainings at once.  [default: 1]")
+@click.option("--ray", help="Train on a Ray cluster: `auto` for the one this machine belongs to, or HOST:PORT.")
+@click.option("--asha", is_flag=True, help="Stop short trainings early whose curves are hopeless (needs --ray).")
+@click.option("--storage", help="Database server for many machines (postgresql://..., mysql://...).  [default: SQLite]")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of tables.")
 @click.option("--quiet", is_flag=True, help="No progress on stderr.")
 @click.pass_context
-def search(context: click.Context, /, *, as_json: bool, quiet: bool, **options: Any) -> None:
-    """Search the most accurate network that keeps a latency limit on a target.
+def search(context: click.Context, /, *, as_json: bool, quiet: bool, run: Path | None, **options: Any) -> None:
+    """Search the most accurate network that keeps the limits on a target, or the fastest, or a front of both.
 
-    The winner is trained, exported, quantised where that pays, and measured again from its exported file in freshly
-    loaded sessions: only a network that keeps the limit in each of them is accepted (exit code 3 otherwise).
+    Limits are hard and may be combined. The winner is trained, exported, quantised where that pays, and measured again
+    from its exported file in freshly loaded sessions: only a network that keeps every limit in each of them is accepted
+    (exit code 3 otherwise). Candidates are compared by what --estimator says of them, the best are trained fully; the
+    result tells how right the estimates were. Ctrl-C once ends the search early with the best so far, twice at once;
+    the same command goes on.
 
     \b
     Example:
       nas search --target local --latency-ms 10 --data digits --budget 3m
       nas search --target xeon-spr --latency-ms 4 --data ./photos --budget 30m --json > result.json
+      nas search --latency-ms 5 --percentile 99 --max-size-mb 2 --data ./photos
+      nas search --objective latency --min-accuracy 92 --data ./photos --max-cost 0.50 --price-per-hour 1.20
+      nas search --objective pareto --data ./photos --top 5 --budget 1h
+      nas search --latency-ms 10 --data ./photos --budget 5m --estimator zero-cost
+      nas search --run runs/classification-local-10ms --latency-ms 5
     """
     from nas.controller.config import SearchConfig
     from nas.controller.search import run_search
+    from nas.controller.storage import without_passwords
     from nas.progress import progress_for
     from nas.report.document import to_json
 
     shell = context.ensure_object(Shell)
-    shell.resume = shell.command
-    result = run_search(SearchConfig(**options, command=shell.command), progress_for(quiet=quiet))
+    shell.resume = without_passwords(shell.command)
+    options["percentile"] = int(options["percentile"])
+    if run is None:
+        result = run_search(SearchConfig(**options, command=shell.resume), progress_for(quiet=quiet))
+    else:
+        from nas.controller.relimit import search_again
+
+        typed = {name: value for name, value in options.items() if is_typed(context, name)}
+        result = search_again(run, {**typed, "command": shell.resume}, progress_for(quiet=quiet))
     if as_json:
         click.echo(to_json(result.document))
     else:
         from nas.report.tables import print_result
 
         print_result(result.document)
+    if result.exit_code == 130:
+        click.echo(f"Interrupted: this is the best so far. To continue, run: {shell.resume}", err=True)
     context.exit(result.exit_code)

@@ -38,15 +38,36 @@ class PercentagePoints(click.ParamType[float]):
 
     name = "points"
 
+    def __init__(self, what: str = "largest drop", example: str = "1.0") -> None:
+        self.what, self.example = what, example
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         points = _number(value)
         if points is None or not 0 <= points <= 100:
             from nas.errors import UserError
 
             raise UserError(
-                f"the largest drop {value!r} is not between 0 and 100", "give percentage points of accuracy: 1.0"
+                f"the {self.what} {value!r} is not between 0 and 100",
+                f"give percentage points of accuracy: {self.example}",
             )
         return points / 100
+
+
+class Positive(click.ParamType[float]):
+    """A finite number above 0; k, M and G may follow it."""
+
+    def __init__(self, name: str, what: str, example: str) -> None:
+        self.name, self.what, self.example = name, what, example
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        text = str(value).strip()
+        factor = {"k": 1e3, "m": 1e6, "g": 1e9}.get(text[-1:].lower(), 1.0)
+        number = _number(text if factor == 1.0 else text[:-1])
+        if number is None or not math.isfinite(number) or number <= 0:
+            from nas.errors import UserError
+
+            raise UserError(f"the {self.what} {value!r} is not a number above 0", f"write it like {self.example}")
+        return number * factor
 
 
 def _number(value: Any) -> float | None:

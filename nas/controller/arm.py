@@ -1,43 +1,79 @@
-"""One arm of a search: propose, train briefly, tell Optuna; for the search itself and for its random baseline."""
+"""One arm of a search: propose, estimate, tell Optuna; for the search itself and for its random baseline."""
 
 import math
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import optuna
-from optuna.trial import FrozenTrial, Trial, TrialState
+from optuna.samplers import BaseSampler
+from optuna.trial import Trial, TrialState
 
 from nas.controller.budget import Budget
-from nas.controller.sampler import PROXIES_ATTR, ProxyScores, SpaceSampler, architecture_of
-from nas.controller.scoring import LatencyScorer
+from nas.controller.judges import Judge, everyone_is_trained
+from nas.controller.samplers import INTERRUPTED_ATTR, PROXIES_ATTR, ProxyScores, architecture_of
+from nas.controller.scoring import CandidateScorer
+from nas.controller.storage import StudyStorage
+from nas.controller.trials import (
+    REASON_ATTR,
+    SHORT,
+    Judgement,
+    Proposal,
+    finished,
+    judged_by_estimate,
+    judged_by_training,
+    judgement_of,
+    known_judgement,
+    left_behind,
+    propose,
+    tell,
+)
 from nas.data import ImageData
 from nas.errors import UserError
-from nas.evaluation.short_training import ShortTraining, trained
+from nas.evaluation.estimators import ESTIMATORS
+from nas.evaluation.short_training import ShortTraining
+from nas.executors import Evaluation, Executor, Failure, Outcome
 from nas.export.checkpoint import NetworkDescription
 from nas.progress import Stage
+from nas.text import worth
 from search_spaces import Architecture, StagedSpace
 
 MAX_FAILURES_IN_A_ROW = 10
+MAX_REPEATS_IN_A_ROW = 10
+"""Proposals of networks that are evaluated already, before the arm ends: there is nothing new under the limits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluated:
-    """A candidate that was trained briefly."""
+    """A candidate and what it was found to be worth."""
 
     arch: Architecture
     trial: int
-    accuracy: float
-    """Fraction of the validation split after the short training."""
+    value: float
+    """Higher is better, in the unit of the estimator: by default the fraction of the validation split after a short
+    training."""
     seconds: float
-    seconds_per_image: float
-    """Of training, validation included."""
+    seconds_per_image: float | None = None
+    """Of training, validation included; None where it was not trained."""
+    interval: tuple[float, float] | None = None
+    """90 %, as far as the estimator knows."""
+    estimator: str = SHORT
+
+    @property
+    def accuracy(self) -> float | None:
+        """The value, where that is an accuracy."""
+        return self.value if ESTIMATORS[self.estimator].unit == "accuracy" else None
+
+    @property
+    def short_accuracy(self) -> float | None:
+        """The value, where the candidate was trained briefly."""
+        return self.value if self.estimator == SHORT else None
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A candidate that could not be trained."""
+    """A candidate that could not be judged."""
 
     arch: Architecture
     trial: int
@@ -46,55 +82,38 @@ class Failed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arm:
-    """What both arms share: the study's storage, the data, the recipe, the limits."""
+    """What both arms share: the studies' storage, the data, the recipe, the limits, who estimates and who trains."""
 
     space: StagedSpace
     data: ImageData
-    scorer: LatencyScorer
+    scorer: CandidateScorer
     short: Callable[[Architecture], ShortTraining]
     """The short training that a candidate gets."""
     proxies: ProxyScores | None
-    storage: Path
+    storage: StudyStorage
+    executor: Executor | None
+    """Who trains; None where `judge` never asks for that."""
+    judge: Judge = everyone_is_trained
 
-    def study(self, name: str, sampler: SpaceSampler) -> optuna.Study:
-        """The study `name` in the run's SQLite file; one that exists is continued."""
-        return optuna.create_study(
-            storage=f"sqlite:///{self.storage}",
-            study_name=name,
-            sampler=sampler,
-            direction="maximize",
-            load_if_exists=True,
-        )
+    def study(self, name: str, sampler: BaseSampler) -> optuna.Study:
+        """The study `name` in the run's storage; one that exists is continued."""
+        return self.storage.study(name, sampler, {"space": self.space.name, "data": self.data.name})
 
     def run(
         self, study: optuna.Study, budget: Budget, until_s: float, bar: Stage, *, at_most: int | None = None
     ) -> list[Evaluated]:
         """Evaluate proposals until `budget.elapsed_s` reaches `until_s`, or `at_most` trials are done.
 
-        A trial is begun only if a usual one would end in time. Raises `UserError` where ten candidates in a
-        row fail.
+        As many at once as the executor can run. A trial is begun only if a usual one would end in time. Trials that an
+        earlier process left behind come first. Raises `UserError` where ten candidates in a row fail.
         """
-        durations: list[float] = []
-        failures = 0
         bar.advance(len(finished(study)))
-        while at_most is None or len(finished(study)) < at_most:
-            began = budget.elapsed_s
-            usual = float(np.median(durations)) if durations else 0.0
-            if began + usual > until_s and self.evaluated(study):
-                break
-            trial = study.ask()
-            arch = self.space.suggest(trial)
-            reason = self._evaluate(study, trial, arch)
-            failures = failures + 1 if reason else 0
-            if failures == MAX_FAILURES_IN_A_ROW:
-                raise UserError(
-                    f"{failures} candidates in a row failed, the last one with: {reason}",
-                    "see the trials of study.db; a smaller batch size or resolution often helps",
-                )
-            durations.append(budget.elapsed_s - began)
-            done = self.evaluated(study)
-            best = max((e.accuracy for e in done), default=0.0)
-            bar.advance(1, note=f"best {best:.1%}")
+        try:
+            with self.storage.reachable():
+                _Round(self, study, budget, until_s, bar, at_most).run()
+        finally:
+            if self.executor is not None:
+                self.executor.abandon()  # where we were interrupted; its trials are continued later
         return self.evaluated(study)
 
     def evaluated(self, study: optuna.Study) -> list[Evaluated]:
@@ -103,14 +122,11 @@ class Arm:
         for trial in study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
             arch = architecture_of(trial, self.space)
             if arch is not None:
-                attributes = trial.user_attrs
+                judged, images = judgement_of(trial), trial.user_attrs.get("images")
+                per_image = judged.seconds / images if images and judged.estimator == SHORT else None
                 found.append(
                     Evaluated(
-                        arch,
-                        trial.number,
-                        trial.values[0],
-                        attributes["seconds"],
-                        attributes["seconds"] / attributes["images"],
+                        arch, trial.number, judged.value, judged.seconds, per_image, judged.interval, judged.estimator
                     )
                 )
         return found
@@ -118,43 +134,126 @@ class Arm:
     def failed(self, study: optuna.Study) -> list[Failed]:
         """Candidates that failed, with the reason recorded."""
         trials = study.get_trials(deepcopy=False, states=(TrialState.FAIL,))
-        found = [(architecture_of(trial, self.space), trial) for trial in trials]
-        return [Failed(arch, t.number, t.user_attrs.get("reason", "interrupted")) for arch, t in found if arch]
+        known = [t for t in trials if not t.user_attrs.get(INTERRUPTED_ATTR)]
+        found = [(architecture_of(trial, self.space), trial) for trial in known]
+        return [Failed(arch, t.number, t.user_attrs.get(REASON_ATTR, "interrupted")) for arch, t in found if arch]
 
-    def _evaluate(self, study: optuna.Study, trial: Trial, arch: Architecture) -> str | None:
-        """Train one candidate and tell the study; returns the reason where it failed."""
+    def describe(self, trial: Trial, arch: Architecture) -> None:
+        """Write into the trial what is known of its network before it is judged."""
         latency = self.scorer.describe(arch)
         trial.set_user_attr("key", arch.key)
         trial.set_user_attr("deployment", latency.deployment.name)
         trial.set_user_attr("predicted_latency_ms", latency.mean_ms)
         trial.set_user_attr("predicted_std_ms", latency.std_ms)
-        trial.set_constraint("latency_ms", latency.mean_ms - self.scorer.limit_ms)
+        for name, excess in self.scorer.excesses(arch).items():
+            if name not in trial.constraints:  # a trial that was left behind has them
+                trial.set_constraint(name, excess)
         if self.proxies is not None:
             trial.set_user_attr(PROXIES_ATTR, [None if math.isnan(v) else float(v) for v in self.proxies(arch)])
+
+    def task(self, study: optuna.Study, trial: Trial, arch: Architecture) -> Evaluation:
+        """The short training of a trial's network; says in the trial how many images it will see."""
         short = self.short(arch)
-        images = short.train_images or len(self.data.train)
-        trial.set_user_attr("images", images * short.config.epochs)
-        description = NetworkDescription(arch, self.data.num_classes, self.space.resolution(arch))
-        try:
-            _, result = trained(description, self.data, short)
-        except (RuntimeError, MemoryError) as error:  # out of memory, or an operator that torch refuses
-            return self._fail(study, trial, f"{type(error).__name__}: {error}")
-        if result.stopped == "diverged":
-            return self._fail(study, trial, "training diverged")
-        trial.set_user_attr("seconds", result.seconds)
-        trial.set_user_attr("curve", [log.val_accuracy for log in result.curve])
-        study.tell(trial, result.accuracy)
-        return None
-
-    @staticmethod
-    def _fail(study: optuna.Study, trial: Trial, reason: str) -> str:
-        trial.set_user_attr("reason", reason)
-        study.tell(trial, state=TrialState.FAIL)
-        return reason
+        trial.set_user_attr("images", (short.train_images or len(self.data.train)) * short.config.epochs)
+        return Evaluation(
+            study=study.study_name.replace("/", "-"),
+            trial=trial.number,
+            description=NetworkDescription(arch, self.data.num_classes, self.space.resolution(arch)),
+            data=self.data.name,
+            short=short,
+        )
 
 
-def finished(study: optuna.Study) -> list[FrozenTrial]:
-    return study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.FAIL))
+class _Round:
+    """One call of `Arm.run`: what is under way, and what it has seen."""
+
+    def __init__(
+        self, arm: Arm, study: optuna.Study, budget: Budget, until_s: float, bar: Stage, at_most: int | None
+    ) -> None:
+        self.arm = arm
+        self.study = study
+        self.budget = budget
+        self.until_s = until_s
+        self.bar = bar
+        self.at_most = at_most
+        self.under_way: dict[int, tuple[Proposal, float]] = {}
+        self.durations: list[float] = []
+        self.failures = 0
+        self.repeats = 0
+        self.left_behind = deque(left_behind(study, arm.space, arm.storage))
+
+    def run(self) -> None:
+        while True:
+            while len(self.under_way) < self._capacity and self._one_more():
+                began = self.budget.elapsed_s
+                proposal = (
+                    self.left_behind.popleft()
+                    if self.left_behind
+                    else propose(self.study, self.arm.space, self.arm.storage)
+                )
+                self._begin(proposal, began)
+            if not self.under_way:
+                return
+            assert self.arm.executor is not None
+            for done in self.arm.executor.wait():
+                proposal, began = self.under_way.pop(done.task.trial)
+                self._end(proposal, self._judged(done.result), began)
+                self.arm.executor.journal.forget(done.task)
+
+    @property
+    def _capacity(self) -> int:
+        return 1 if self.arm.executor is None else self.arm.executor.capacity
+
+    def _one_more(self) -> bool:
+        """Whether another trial may begin now."""
+        count = len(finished(self.study)) + len(self.under_way)
+        if (self.at_most is not None and count >= self.at_most) or self.repeats >= MAX_REPEATS_IN_A_ROW:
+            return False
+        usual = float(np.median(self.durations)) if self.durations else 0.0
+        in_time = self.budget.elapsed_s + usual <= self.until_s
+        return in_time or not (self.under_way or self.arm.evaluated(self.study))
+
+    def _begin(self, proposal: Proposal, began: float) -> None:
+        arch = proposal.arch
+        self.arm.describe(proposal.trial, arch)
+        repeated = known_judgement(self.study, arch)
+        self.repeats = self.repeats + 1 if repeated else 0
+        untrained = None if repeated else self.arm.judge(self.study)
+        if repeated is not None:
+            self._end(proposal, repeated, began)
+        elif untrained is not None:
+            name, estimator = untrained
+            self._end(proposal, judged_by_estimate(name, estimator.estimate([arch])[0]), began)
+        else:
+            self._train(proposal, began)
+
+    def _train(self, proposal: Proposal, began: float) -> None:
+        """Submit the short training, unless the journal knows how it ended."""
+        executor = self.arm.executor
+        assert executor is not None
+        task = self.arm.task(self.study, proposal.trial, proposal.arch)
+        known = executor.journal.find(task)
+        if known is not None:
+            self._end(proposal, self._judged(known), began)
+            executor.journal.forget(task)
+            return
+        self.under_way[proposal.trial.number] = (proposal, began)
+        executor.submit(task)
+
+    def _judged(self, result: Outcome | Failure) -> Judgement | Failure:
+        return result if isinstance(result, Failure) else judged_by_training(result, len(self.arm.data.val))
+
+    def _end(self, proposal: Proposal, result: Judgement | Failure, began: float) -> None:
+        tell(self.study, proposal, result)
+        self.durations.append(self.budget.elapsed_s - began)
+        self.failures = self.failures + 1 if isinstance(result, Failure) else 0
+        if isinstance(result, Failure) and self.failures == MAX_FAILURES_IN_A_ROW:
+            raise UserError(
+                f"{self.failures} candidates in a row failed, the last one with: {result.reason}",
+                f"see the trials in {self.arm.storage.where}; a smaller batch size or resolution often helps",
+            )
+        best = max(self.arm.evaluated(self.study), key=lambda e: e.value, default=None)
+        self.bar.advance(1, note=None if best is None else f"best {worth(best.value, ESTIMATORS[best.estimator].unit)}")
 
 
 def best_first(evaluated: Sequence[Evaluated], key: Callable[[Evaluated], float]) -> list[Evaluated]:

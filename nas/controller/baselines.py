@@ -9,11 +9,12 @@ from torch import nn
 
 from nas.controller.budget import Budget
 from nas.controller.plan import DEPLOY_S
+from nas.controller.records import accuracy_on_test, deployed_network, trained_network
 from nas.data import ImageData
 from nas.deployment import Deployment
-from nas.evaluation.short_training import ShortTraining, trained
 from nas.export.checkpoint import NetworkDescription
-from nas.export.deploy import Deployed, deploy, deployed_accuracy
+from nas.export.deploy import Deployed, deploy, no_objection
+from nas.measure.site import Site
 from nas.progress import Stage
 from nas.training.config import Precision, TrainConfig
 from nas.zoo import ZOO
@@ -51,6 +52,8 @@ class ZooRound:
     recipe: TrainConfig
     max_drop: float
     folder: Path
+    site: Site
+    """The machine they are measured on."""
 
     def run(self, budget: Budget, until_s: float, bar: Stage) -> list[Baseline]:
         """First the latency of every network, then trainings in order of cost, while they fit into the time."""
@@ -66,11 +69,14 @@ class ZooRound:
             bar.advance(1, note=name)
         for name in found:
             # The deployments of a trained network take longer than its one measurement above did.
-            needed = self._training_s(name) + DEPLOY_S * len(self.deployments)
-            if budget.elapsed_s + needed <= until_s:
+            needed = DEPLOY_S * len(self.deployments) + self._training_s(name)
+            if self._is_recorded(name) or budget.elapsed_s + needed <= until_s:
                 found[name] = self._train(name)
                 bar.advance(1, note=f"{name} trained")
         return list(found.values())
+
+    def _is_recorded(self, name: str) -> bool:
+        return (self.folder / name / "deployed.json").exists()
 
     def _training_s(self, name: str) -> float:
         """What training would take, from a few steps."""
@@ -82,27 +88,29 @@ class ZooRound:
         return 1.25 * step * steps  # a quarter for validation and augmentation
 
     def _train(self, name: str) -> Baseline:
-        network, result = trained(self._description(name), self.data, ShortTraining(self.recipe))
-        deployed = deploy(
-            network, self._description(name), self.data, self.deployments,
-            folder=self.folder / name, limit_ms=None, max_drop=self.max_drop,
+        description, folder = self._description(name), self.folder / name
+        network, outcome = trained_network(folder, description, self.data, self.recipe)
+        deployed = deployed_network(
+            folder, network, description, self.data, self.deployments,
+            max_drop=self.max_drop, objection=no_objection, site=self.site,
         )  # fmt: skip
         chosen = deployed.chosen
-        test = None if chosen is None else deployed_accuracy(chosen, self.data, "test", self.resolution)
+        test = None if chosen is None else accuracy_on_test(folder, chosen, self.data, self.resolution)
         return Baseline(
-            name=name, deployed=deployed, trained_accuracy=result.accuracy, test_accuracy=test,
-            params=_parameters(network), note=f"{self.recipe.epochs} epochs",
+            name=name, deployed=deployed, trained_accuracy=outcome.accuracy, test_accuracy=test,
+            params=_parameters(network), note=f"{outcome.epochs} epochs",
         )  # fmt: skip
 
     def _latency_only(self, name: str) -> Baseline:
         from search_spaces.modules import set_norm_statistics
 
         network = self._description(name).build()
-        images = self.data.at("train", self.resolution).images[:16]
-        set_norm_statistics(network, torch.from_numpy(self.data.preprocess.array(images)))
+        examples = self.data.at("train", self.resolution).some(16)
+        set_norm_statistics(network, torch.from_numpy(self.data.preprocess.array(examples.images)))
         deployed = deploy(
             network, self._description(name), self.data, (self.quick,),
-            folder=self.folder / name, limit_ms=None, max_drop=self.max_drop, trained=False,
+            folder=self.folder / f"{name}-untrained", max_drop=self.max_drop, trained=False,
+            measurer=self.site.measure,
         )  # fmt: skip
         return Baseline(
             name=name, deployed=deployed, trained_accuracy=None, test_accuracy=None, params=_parameters(network),

@@ -1,39 +1,115 @@
-"""One wall-clock budget and an account of where it went."""
+"""One budget, an account of where it went, and the two ways to ask a search to come to an end."""
 
+import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from nas.export.checkpoint import write_json
+from nas.progress import Stage
 
 
 class Budget:
-    """Counts down from the moment it is made.
+    """Counts down from the moment it is made, less what earlier processes of the same run have spent.
 
     `clock` is a monotonic clock in seconds, so that tests need not wait.
     """
 
-    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        spent: Mapping[str, float] | None = None,
+        price_per_hour: float | None = None,
+    ) -> None:
+        """`seconds`: of wall clock, inf where trials alone end the search. `spent`: seconds by stage before now."""
         self.seconds = seconds
+        self.price_per_hour = price_per_hour
         self._clock = clock
-        self._start = clock()
-        self._spent: dict[str, float] = {}
+        self._spent = {stage: s for stage, s in (spent or {}).items() if stage != "total"}
+        self._start = clock() - (spent or {}).get("total", 0.0)
+        self._running: list[tuple[str, float]] = []
 
     @property
     def elapsed_s(self) -> float:
         return self._clock() - self._start
 
-    @property
-    def left_s(self) -> float:
-        return self.seconds - self.elapsed_s
-
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
         """Book the time inside the block on `name`."""
-        began = self._clock()
+        self._running.append((name, self._clock()))
         try:
             yield
         finally:
+            _, began = self._running.pop()
             self._spent[name] = self._spent.get(name, 0.0) + self._clock() - began
 
     def account(self) -> dict[str, float]:
-        """Seconds by stage in the order they first ran, then `total`."""
-        return {**{name: round(s, 2) for name, s in self._spent.items()}, "total": round(self.elapsed_s, 2)}
+        """Seconds by stage in the order they first ran, running ones up to now, then `total`."""
+        spent = dict(self._spent)
+        if self._running:  # the outermost alone: nested ones lie within it
+            name, began = self._running[0]
+            spent[name] = spent.get(name, 0.0) + self._clock() - began
+        return {**{name: round(s, 2) for name, s in spent.items()}, "total": round(self.elapsed_s, 2)}
+
+    @property
+    def cost_usd(self) -> float | None:
+        """What the time so far has cost; None where no price was given."""
+        return None if self.price_per_hour is None else round(self.elapsed_s / 3600 * self.price_per_hour, 4)
+
+
+class BookedStage:
+    """A stage whose steps also save the account, so that a killed process has spent what it has spent."""
+
+    def __init__(self, stage: Stage, budget: Budget, path: Path) -> None:
+        self._stage, self._budget, self._path = stage, budget, path
+
+    def advance(self, amount: float = 1, note: str | None = None) -> None:
+        self._stage.advance(amount, note)
+        write_json(self._path, self._budget.account())
+
+
+class Abandoned(BaseException):
+    """Raised inside `Interrupts.abandonable` by the first interrupt. No `Exception`, so that nothing swallows it."""
+
+
+class Interrupts:
+    """Ctrl-C once: finish with what is there. Twice: stop at once."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._abandonable = False
+
+    @contextmanager
+    def handled(self) -> Iterator[None]:
+        """Take over SIGINT inside the block; other threads than the main one get none."""
+        try:
+            before = signal.signal(signal.SIGINT, self._on_signal)
+        except ValueError:  # not the main thread: then nobody presses keys for us
+            yield
+            return
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    @contextmanager
+    def abandonable(self) -> Iterator[None]:
+        """A block that the first interrupt leaves at once. After it the caller asks `asked`."""
+        outer, self._abandonable = self._abandonable, True
+        try:
+            yield
+        except Abandoned:
+            pass
+        finally:
+            self._abandonable = outer
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self.asked:
+            raise KeyboardInterrupt
+        self.asked = True
+        if self._abandonable:
+            raise Abandoned

@@ -5,7 +5,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from nas.errors import UserError
+from nas.controller.limits import Limits
+from nas.controller.objective import OBJECTIVES, Objective
+from nas.errors import UnknownNameError, UserError
+
+DEFAULT_BUDGET_S = 600.0
+FRONT = 3
+"""Networks delivered of a front, where `top` does not say how many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,16 +19,29 @@ class SearchConfig:
     """One search. A run folder belongs to one configuration: see `identity`."""
 
     target: str = "local"
-    latency_ms: float
-    """The limit, kept by the median latency of each fresh session."""
+    latency_ms: float | None = None
+    percentile: int = 50
+    throughput: float | None = None
+    max_params: float | None = None
+    max_size_mb: float | None = None
+    max_memory_mb: float | None = None
+    min_accuracy: float | None = None
+    """For these seven see `Limits`."""
+    objective: Objective = "accuracy"
     data: str = "digits"
     space: str = "mixed"
-    budget_s: float = 600.0
-    """Wall-clock time for everything: measuring, search, training, baselines."""
+    budget_s: float | None = None
+    """Wall-clock time for everything: measuring, search, training, baselines. None: as `max_trials` and `max_cost_usd`
+    say, or 10 minutes where they say nothing either."""
+    max_trials: int | None = None
+    """Short trainings of the search. Alone, without a time or a cost, nothing depends on the clock."""
+    max_cost_usd: float | None = None
+    price_per_hour: float | None = None
+    """USD for an hour of this machine."""
     max_drop: float = 0.01
     """Accuracy (fraction) that a faster deployment may lose against the fp32 one."""
-    top: int = 1
-    """Winners to deliver."""
+    top: int | None = None
+    """Winners to deliver. None: 1, or 3 of a front."""
     threads: int | None = None
     """None: all usable cores."""
     seed: int = 0
@@ -32,29 +51,93 @@ class SearchConfig:
     precisions: tuple[str, ...] | None = None
     resolutions: tuple[int, ...] | None = None
     """None: chosen from the data's native resolution."""
+    strict: bool = False
+    """Refuse a profile of a host that differs from this one."""
     baselines: bool = True
+    estimator: str = "auto"
+    """Who says what candidates are worth: a name of `nas.evaluation.estimators.ESTIMATORS`, or `auto`."""
+    sampler: str = "surrogate"
+    """Who proposes candidates: a name of `nas.controller.samplers.SAMPLERS`."""
+    storage: str | None = None
+    """URL of a database server for the studies; None: an SQLite file in the run's folder."""
+    workers: int | None = None
+    """Short trainings at once; None: one (with more, the same seed may propose others), or as Ray's cluster allows."""
+    ray: str | None = None
+    """Address of a Ray cluster for the short trainings, or `auto`; None: this machine alone."""
+    asha: bool = False
+    """Stop short trainings early whose curves are hopeless (Ray Tune)."""
     command: str = ""
     """As typed, for the record."""
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.latency_ms) and self.latency_ms > 0):
-            raise UserError(f"a latency limit of {self.latency_ms} ms makes no sense", "give a number above 0, in ms")
-        if not (math.isfinite(self.budget_s) and self.budget_s > 0):
+        self._check_question()
+        self._check_money()
+        if self.budget_s is not None and not (math.isfinite(self.budget_s) and self.budget_s > 0):
             raise UserError(f"a budget of {self.budget_s} s makes no sense", "give a duration like 90s, 30m or 4h")
         if not 0 <= self.max_drop <= 1:
             raise UserError(f"a largest drop of {self.max_drop} makes no sense", "give percentage points, 0 to 100")
-        if not 1 <= self.top <= 5:
+        if self.top is not None and not 1 <= self.top <= 5:
             raise UserError(f"--top {self.top} makes no sense", "ask for 1 to 5 winners")
         if self.threads is not None and self.threads < 1:
             raise UserError(f"--threads {self.threads} makes no sense", "give 1 or more")
 
+    def _check_question(self) -> None:
+        """What is asked for has to be a question: something to maximise, and something in its way."""
+        if self.objective not in OBJECTIVES:
+            raise UnknownNameError("objective", self.objective, OBJECTIVES)
+        limits = self.limits
+        if self.objective in ("latency", "throughput") and limits.min_accuracy is None:
+            raise UserError(
+                f"--objective {self.objective} without an accuracy would deliver a network that knows nothing",
+                "say how accurate it has to be: --min-accuracy 90",
+            )
+        if self.objective == "accuracy" and not limits.predicted:
+            raise UserError(
+                "nothing limits the search, so the largest network would win",
+                "give a limit such as --latency-ms 10 or --max-params 1M, or another --objective",
+            )
+
+    def _check_money(self) -> None:
+        for option, value in (("--max-cost", self.max_cost_usd), ("--price-per-hour", self.price_per_hour)):
+            if value is not None and not (math.isfinite(value) and value > 0):
+                raise UserError(f"{option} {value} makes no sense", "give USD above 0")
+        if self.max_cost_usd is not None and self.price_per_hour is None:
+            raise UserError("--max-cost says nothing without a price", "say what an hour costs: --price-per-hour 1.5")
+        if self.max_trials is not None and self.max_trials < 1:
+            raise UserError(f"--max-trials {self.max_trials} makes no sense", "give 1 or more")
+
+    @property
+    def seconds(self) -> float:
+        """The budget as wall-clock time: the tightest of what was given; inf where trials alone end the search."""
+        times = [self.budget_s] if self.budget_s is not None else []
+        if self.max_cost_usd is not None and self.price_per_hour is not None:
+            times.append(3600 * self.max_cost_usd / self.price_per_hour)
+        return min(times, default=DEFAULT_BUDGET_S if self.max_trials is None else math.inf)
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(
+            latency_ms=self.latency_ms, percentile=self.percentile, throughput=self.throughput,
+            max_params=self.max_params, max_size_mb=self.max_size_mb, max_memory_mb=self.max_memory_mb,
+            min_accuracy=self.min_accuracy,
+        )  # fmt: skip
+
+    @property
+    def winners(self) -> int:
+        """How many networks to deliver."""
+        return self.top or (FRONT if self.objective == "pareto" else 1)
+
     @property
     def run_dir(self) -> Path:
-        return self.out or Path("runs") / f"classification-{self.target}-{self.latency_ms:g}ms"
+        goal = () if self.objective == "accuracy" else (self.objective,)
+        return self.out or Path("runs") / "-".join(("classification", self.target, *goal, self.limits.label)).strip("-")
 
     def identity(self) -> dict[str, Any]:
         """What must be equal for a run folder to be continued; budget and wording of the command may change."""
         document = asdict(self)
-        for free in ("budget_s", "out", "command"):
+        for free in (
+            *("budget_s", "max_trials", "max_cost_usd", "price_per_hour", "out", "command"),
+            *("storage", "workers", "ray"),
+        ):
             del document[free]
         return document

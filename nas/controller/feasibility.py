@@ -1,18 +1,27 @@
-"""Whether a limit can be kept at all: asked before anything is trained."""
+"""Whether the limits can be kept at all: asked before anything is trained."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
+from nas.controller.limits import LIMIT_KINDS, Limits
+from nas.controller.scoring import CandidateScorer
 from nas.deployment import Deployment
 from nas.errors import InfeasibleError
 from nas.targets.latency import Z_90, LatencyModel
 from search_spaces import Choices, StagedSpace
 
 SAMPLES = 4096
+ENOUGH = 32
+"""Of these: then random networks that keep the limits are found as they are needed."""
 DESCENT_ROUNDS = 12
 DESCENT_POPULATION = 256
+
+Score = Callable[[Choices], NDArray[np.float64]]
+"""(n, decisions) -> (n,): lower is better."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +34,11 @@ class DeploymentRange:
     median_ms: float
     max_ms: float
     satisfiable: bool
+    """Whether the limits on latency and throughput can be kept."""
 
 
 def latency_ranges(
-    space: StagedSpace, model: LatencyModel, limit_ms: float, num_classes: int, rng: np.random.Generator
+    space: StagedSpace, model: LatencyModel, limits: Limits, num_classes: int, rng: np.random.Generator
 ) -> tuple[DeploymentRange, ...]:
     """For every deployment, what the space spans on the target and whether the limit lies within."""
     sampled = space.sample(SAMPLES, rng)
@@ -45,7 +55,7 @@ def latency_ranges(
                 min_ms=float(upper.min()),
                 median_ms=float(np.median(mean)),
                 max_ms=float(mean.max()),
-                satisfiable=bool(upper.min() <= limit_ms),
+                satisfiable=bool(upper.min() <= limits.call_limit_ms(deployment.batch)),
             )
         )
     return tuple(ranges)
@@ -55,25 +65,103 @@ def fastest_networks(
     space: StagedSpace, model: LatencyModel, num_classes: int, sampled: Choices, rng: np.random.Generator
 ) -> Choices:
     """The fastest networks an evolutionary descent on the predictor finds, fastest first."""
+    return descend(space, lambda choices: model.fastest(space, choices, num_classes)[1].mean, sampled, rng)
+
+
+def descend(space: StagedSpace, score: Score, sampled: Choices, rng: np.random.Generator) -> Choices:
+    """The networks with the lowest score that an evolutionary descent from `sampled` finds, best first."""
     population = sampled[: 4 * DESCENT_POPULATION]
     for _ in range(DESCENT_ROUNDS):
-        _, prediction = model.fastest(space, population, num_classes)
-        population = population[np.argsort(prediction.mean)[:DESCENT_POPULATION]]
+        population = population[np.argsort(score(population))[:DESCENT_POPULATION]]
         population = np.unique(np.concatenate([population, space.mutate(population, rng, 0.05)]), axis=0)
-    _, prediction = model.fastest(space, population, num_classes)
-    return population[np.argsort(prediction.mean)[:DESCENT_POPULATION]]
+    return population[np.argsort(score(population))[:DESCENT_POPULATION]]
 
 
-def require_feasible(ranges: Sequence[DeploymentRange], limit_ms: float, space: str, target: str) -> None:
-    """Raises `InfeasibleError` naming the nearest limit that can be kept."""
-    if any(r.satisfiable for r in ranges):
+def require_feasible(
+    ranges: Sequence[DeploymentRange], scorer: CandidateScorer, target: str, rng: np.random.Generator
+) -> None:
+    """Raises `InfeasibleError` naming the nearest limit that can be kept, and in a combination the one that binds."""
+    limits, space = scorer.limits, scorer.space
+    names = limits.predicted
+    if not names:
         return
-    nearest = min(ranges, key=lambda r: r.min_ms)
-    # Rounded up to two digits, so that the limit named can really be asked for.
-    digits = 10 ** (1 - int(np.floor(np.log10(nearest.min_ms))))
-    limit = float(np.ceil(nearest.min_ms * digits) / digits)
+    if not any(r.satisfiable for r in ranges) and names == ("latency_ms",) and limits.percentile == 50:
+        nearest = min(ranges, key=lambda r: r.min_ms)
+        raise _infeasible(limits, space.name, target, {"latency_ms": nearest.min_ms}, f" ({nearest.deployment.name})")
+    sampled = space.sample(SAMPLES, rng)
+    best = descend(space, scorer.worst_ratio, sampled, rng)[:1]
+    if scorer.worst_ratio(best)[0] <= 1.0:
+        return
+    alone = {name: _lowest(scorer, names, row, sampled, rng) for row, name in enumerate(names)}
+    binding = {name: _value(limits, name, ratio) for name, ratio in alone.items() if ratio is not None}
+    if binding:
+        among = " with the other limits kept" if len(names) > 1 else ""
+        raise _infeasible(limits, space.name, target, binding, among)
+    # No single limit is to blame: name a whole combination that exists.
+    ratios = scorer.ratios(best)[:, :, 0]
+    ratios = ratios[:, int(ratios.max(axis=0).argmin())]
+    together = {name: _value(limits, name, float(r)) for name, r in zip(names, ratios, strict=True) if r > 1}
     raise InfeasibleError(
-        f"no network of space {space!r} keeps {limit_ms:g} ms on {target!r}: "
-        f"the nearest feasible limit is {limit:g} ms ({nearest.deployment.name})",
-        f"ask for --latency-ms {limit:g} or more, or a lower --resolution",
+        f"no network of space {space.name!r} keeps {limits.text} together on {target!r}: the nearest one that exists "
+        f"needs {' and '.join(limits.quantity(n, v) for n, v in together.items())}",
+        f"ask for {' '.join(f'{LIMIT_KINDS[n].option} {v:g}' for n, v in together.items())}",
     )
+
+
+def examples(scorer: CandidateScorer, rng: np.random.Generator) -> Choices:
+    """(n, decisions): networks that keep the limits and can be trained in time, where hardly any random one does; else
+    none, because nobody needs them, and none where a descent finds none either."""
+
+    def ratio(choices: Choices) -> NDArray[np.float64]:
+        worst = scorer.worst_ratio(choices)
+        return worst if scorer.affordable is None else np.where(scorer.affordable(choices), worst, 1e6 + worst)
+
+    sampled = scorer.space.sample(SAMPLES, rng)
+    if np.count_nonzero(ratio(sampled) <= 1.0) >= ENOUGH:
+        return sampled[:0]
+    best = descend(scorer.space, ratio, sampled, rng)
+    found: Choices = best[ratio(best) <= 1.0]
+    return found
+
+
+def _lowest(
+    scorer: CandidateScorer, names: Sequence[str], row: int, sampled: Choices, rng: np.random.Generator
+) -> float | None:
+    """The lowest ratio to its limit that a limit reaches while all others are kept; None where they cannot be."""
+    others = [i for i in range(len(names)) if i != row]
+
+    def score(choices: Choices) -> NDArray[np.float64]:
+        ratios = scorer.ratios(choices)
+        missed = ratios[others].max(axis=0) if others else np.zeros(ratios.shape[1:])
+        # Networks that miss another limit come after all that keep them, nearest first.
+        ranked: NDArray[np.float64] = np.where(missed <= 1, ratios[row], 1e6 * missed).min(axis=0)
+        return ranked
+
+    reached = float(score(descend(scorer.space, score, sampled, rng)[:1])[0])
+    return reached if reached < 1e6 else None
+
+
+def _value(limits: Limits, name: str, ratio: float) -> float:
+    """The limit that a network at `ratio` of the present one keeps."""
+    asked = limits.given[name]
+    return asked * ratio if LIMIT_KINDS[name].at_most else asked / ratio
+
+
+def _infeasible(limits: Limits, space: str, target: str, nearest: dict[str, float], detail: str) -> InfeasibleError:
+    # Rounded to two digits towards the safe side, so that the limit named can really be asked for.
+    rounded = {name: two_digits(value, up=LIMIT_KINDS[name].at_most) for name, value in nearest.items()}
+    names = " or ".join(limits.quantity(name, value) for name, value in rounded.items())
+    options = ", or ".join(
+        f"{LIMIT_KINDS[n].option} {v:g} or {'more' if LIMIT_KINDS[n].at_most else 'less'}" for n, v in rounded.items()
+    )
+    asked = limits.text.removeprefix("at most ") if tuple(limits.given) == ("latency_ms",) else limits.text
+    return InfeasibleError(
+        f"no network of space {space!r} keeps {asked} on {target!r}: the nearest feasible limit is {names}{detail}",
+        f"ask for {options}, or a lower --resolution",
+    )
+
+
+def two_digits(value: float, *, up: bool) -> float:
+    """Rounded to two significant digits, up or down."""
+    digits = 10.0 ** (1 - math.floor(math.log10(value)))
+    return float((math.ceil if up else math.floor)(value * digits) / digits)

@@ -1,24 +1,31 @@
-"""The last round: train the best candidates with the full recipe, deploy them, and admit what keeps the limit."""
+"""The last round: train the best candidates with the full recipe, deploy them, and admit what keeps the limits."""
 
-import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from nas.controller.arm import Evaluated
-from nas.controller.scoring import LatencyScorer
+from nas.controller.limits import LIMIT_KINDS, Broken, Limits, Seen, broken, seen_in
+from nas.controller.objective import Objective, finalist_pool, next_finalist
+from nas.controller.records import Trained, accuracy_on_test, deployed_network, read_trained, trained_network
+from nas.controller.scoring import CandidateScorer
 from nas.data import ImageData
 from nas.deployment import Deployment
-from nas.evaluation.short_training import ShortTraining, trained
+from nas.errors import LimitMissedError
+from nas.export.bundle import deliver_files
 from nas.export.checkpoint import NetworkDescription
-from nas.export.deploy import Deployed, UpperBound, deploy, deployed_accuracy
+from nas.export.deploy import Deployed, TriedDeployment, UpperBound, files_bytes
+from nas.measure.site import Site
 from nas.progress import Stage
-from nas.targets.profiling import measure_networks
+from nas.targets.preparing import deploy_untrained
 from nas.training.config import TrainConfig
 from search_spaces import StagedSpace
 
 SURE_STDS = 3.0
 """Predicted this many standard deviations below the limit, a candidate is not measured before it is trained."""
+HOPELESS = 1.3
+"""Predicted this many times over a limit, a deployment is not even measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,11 +33,15 @@ class Finalist:
     """A fully trained and deployed candidate."""
 
     evaluated: Evaluated
-    trained_accuracy: float
-    """Fraction of the validation split, in torch."""
+    trained: Trained
     deployed: Deployed
-    epochs: int
-    """Finished epochs: fewer than the recipe's where the time limit ended the training."""
+    broken: tuple[Broken, ...]
+    """The limits that its best deployment misses; of all deployments where none was chosen."""
+    call_ms: float
+    """A call of the chosen deployment, at the limits' percentile; its predicted upper bound where nothing is
+    measured; inf where none was chosen."""
+    images_per_s: float
+    """Of the chosen deployment, by its median call; 0 where none was chosen."""
     test_accuracy: float | None
     """Of the deployed file on the test split; None where no deployment was accepted."""
 
@@ -51,97 +62,172 @@ class FinalRound:
 
     space: StagedSpace
     data: ImageData
-    scorer: LatencyScorer
+    scorer: CandidateScorer
     deployments: tuple[Deployment, ...]
     recipe: TrainConfig
-    limit_ms: float
+    size: int
+    """Finalists, if the objective needs so many."""
+    objective: Objective
+    limits: Limits
     max_drop: float
-    measured_here: bool
+    site: Site | None
+    """The machine that finalists are measured on; None: their latency is only predicted."""
+    folder: Path
+    """Holds a folder for each finalist, by its key."""
+    skip_missed: bool = False
+    """Finalists that were trained before and miss the present limits do not count as tried."""
 
-    def admissible(self, candidates: Sequence[Evaluated], count: int) -> list[Evaluated]:
-        """The first `count` candidates whose untrained network keeps the limit when measured.
+    def run(
+        self, candidates: Sequence[Evaluated], bar: Stage, in_time: Callable[[], bool] = lambda: True
+    ) -> Iterator[Finalist]:
+        """Train and deploy finalists in the objective's order, one by one, at least one, others while `in_time`.
 
-        Speed does not depend on the weights, so a candidate that would miss the limit costs seconds here instead of a
-        training. Candidates predicted far below the limit are taken at their word: they are measured after training.
+        A candidate that would miss a limit is found out before it is trained, see `admits`, as long as there is time.
         """
-        kept: list[Evaluated] = []
-        for candidate in candidates:
-            if len(kept) == count:
-                break
-            if not self.measured_here or self._surely_fast(candidate) or self._measured_fast(candidate):
-                kept.append(candidate)
-        return kept
+        pool = finalist_pool(self.objective, candidates, self._latency_ms)
+        done: dict[str, bool] = {}
+        while len(done) < self.size and (not done or in_time()):
+            candidate = next_finalist(self.objective, pool, done, self._latency_ms)
+            if candidate is None:
+                return
+            if self.is_recorded(candidate) or not in_time() or self.admits(candidate):
+                found = self.finalist(candidate, bar)
+                if self.skip_missed and found.trained.reused and not found.within_limit:
+                    pool.remove(candidate)
+                    continue
+                done[candidate.arch.key] = found.within_limit
+                yield found
+            else:
+                pool.remove(candidate)
 
-    def train_and_deploy(self, candidate: Evaluated, folder: Path, bar: Stage) -> Finalist:
-        """Train with the full recipe, export, try every deployment, and look at the test split once."""
-        description = NetworkDescription(candidate.arch, self.data.num_classes, self.space.resolution(candidate.arch))
-        network, result = trained(description, self.data, ShortTraining(self.recipe))
-        bar.advance(1, note=f"trained {result.accuracy:.1%}")
-        deployed = deploy(
-            network,
-            description,
-            self.data,
-            self.deployments,
-            folder=folder,
-            limit_ms=self.limit_ms,
-            max_drop=self.max_drop,
-            upper_bound=None if self.measured_here else self._upper_bound(candidate),
-        )
+    def is_recorded(self, candidate: Evaluated) -> bool:
+        """Whether its training with this recipe was finished: it was admitted then."""
+        return read_trained(self.folder_of(candidate), self._description(candidate), self.recipe) is not None
+
+    def admits(self, candidate: Evaluated) -> bool:
+        """Whether the untrained network keeps the limits that do not depend on the weights.
+
+        A candidate that would miss one costs seconds here instead of a training. Candidates predicted far below the
+        limits are taken at their word: they are measured after training.
+        """
+        if self.site is None:
+            return bool(self.scorer.worst_ratio(self.space.choices([candidate.arch]))[0] <= 1.0)
+        return self._surely_within(candidate) or self._measured_within(candidate, self.site)
+
+    def finalist(self, candidate: Evaluated, bar: Stage) -> Finalist:
+        """Train with the full recipe, export, try every deployment, and look at the test split once.
+
+        What the finalist's folder holds already is not done again.
+        """
+        description, folder = self._description(candidate), self.folder_of(candidate)
+        network, outcome = trained_network(folder, description, self.data, self.recipe)
+        bar.advance(1, note=f"trained {outcome.accuracy:.1%}")
+        deployed = deployed_network(
+            folder, network, description, self.data, self.deployments,
+            max_drop=self.max_drop, objection=lambda t: self._objection(candidate, t),
+            site=self.site, upper_bound=None if self.site else self._upper_bound(candidate),
+        )  # fmt: skip
+        return self.judged(candidate, outcome, deployed)
+
+    def judged(self, candidate: Evaluated, outcome: Trained, deployed: Deployed) -> Finalist:
+        """The finalist that these results make."""
         chosen = deployed.chosen
-        test = None if chosen is None else deployed_accuracy(chosen, self.data, "test", description.resolution)
+        missed = [b for t in deployed.tried for b in self._broken(candidate, t)] if chosen is None else []
+        test = None
+        if chosen is not None:
+            resolution = deployed.description.resolution
+            test = accuracy_on_test(self.folder_of(candidate), chosen, self.data, resolution)
+        seen = self._seen(candidate, chosen) if chosen is not None else Seen()
         return Finalist(
             evaluated=candidate,
-            trained_accuracy=result.accuracy,
+            trained=outcome,
             deployed=deployed,
-            epochs=len(result.curve),
+            broken=tuple(missed),
+            call_ms=usual(seen.latencies_ms),
+            images_per_s=1e3 * seen.batch / usual(seen.medians_ms),
             test_accuracy=test,
         )
+
+    def folder_of(self, candidate: Evaluated) -> Path:
+        return self.folder / folder_name(candidate.arch.key)
+
+    def _description(self, candidate: Evaluated) -> NetworkDescription:
+        return NetworkDescription(candidate.arch, self.data.num_classes, self.space.resolution(candidate.arch))
+
+    def _latency_ms(self, candidate: Evaluated) -> float:
+        return self.scorer.describe(candidate.arch).mean_ms
 
     def _upper_bound(self, candidate: Evaluated) -> UpperBound:
         return lambda deployment: self.scorer.predicted(candidate.arch, deployment).upper_ms
 
-    def _surely_fast(self, candidate: Evaluated) -> bool:
-        latency = self.scorer.describe(candidate.arch)
-        return latency.mean_ms + SURE_STDS * latency.std_ms <= self.limit_ms
+    def _objection(self, candidate: Evaluated, t: TriedDeployment) -> str:
+        return "; ".join(b.reason for b in self._broken(candidate, t))
 
-    def _measured_fast(self, candidate: Evaluated) -> bool:
-        possible = [
-            d for d in self.deployments if self.scorer.predicted(candidate.arch, d).mean_ms <= 1.3 * self.limit_ms
-        ]
+    def _broken(self, candidate: Evaluated, t: TriedDeployment) -> list[Broken]:
+        return broken(self.limits, self._seen(candidate, t))
+
+    def _seen(self, candidate: Evaluated, t: TriedDeployment) -> Seen:
+        params = int(self.space.costs(self.space.choices([candidate.arch]), self.data.num_classes)["params"][0])
+        known = Seen(batch=t.deployment.batch, params=params, size_bytes=t.size_bytes, accuracy=t.accuracy)
+        if self.site is None:
+            upper_ms = self.scorer.predicted(candidate.arch, t.deployment).upper_ms
+            return replace(known, latencies_ms=(upper_ms,), medians_ms=(upper_ms,), predicted=True)
+        return seen_in(known, t.measurement, self.limits)
+
+    def _surely_within(self, candidate: Evaluated) -> bool:
+        if self.limits.needs_probes:
+            return False
+        latency = self.scorer.describe(candidate.arch)
+        limit_ms = self.limits.call_limit_ms(latency.deployment.batch)
+        return latency.mean_ms + SURE_STDS * latency.std_ms <= limit_ms
+
+    def _measured_within(self, candidate: Evaluated, site: Site) -> bool:
+        ratios = self.scorer.ratios(self.space.choices([candidate.arch]))[:, :, 0]
+        possible = [d for d, r in zip(self.deployments, ratios.T, strict=True) if (r <= HOPELESS).all()]
         if not possible:
             return False
-        return any(m.keeps(self.limit_ms) for m in measure_networks([candidate.arch], possible)[0])
+        with TemporaryDirectory(prefix="nas-candidate-") as folder:
+            requests = deploy_untrained(candidate.arch, possible, Path(folder), 0)
+            sizes = [files_bytes(r.path) for r in requests]
+            found = site.measure(requests)
+        seen = (seen_in(Seen(batch=m.request.deployment.batch, size_bytes=size), m, self.limits)
+                for m, size in zip(found, sizes, strict=True) if m.failed is None)  # fmt: skip
+        return any(not broken(self.limits, s) for s in seen)
 
 
-def ranked(finalists: Sequence[Finalist]) -> list[Finalist]:
-    """Those that keep the limit, most accurate deployed network first, faster first among equals."""
-    admitted = [f for f in finalists if f.within_limit]
-
-    def key(f: Finalist) -> tuple[float, float]:
-        chosen = f.deployed.chosen
-        assert chosen is not None
-        return -f.deployed_accuracy, chosen.p50_ms
-
-    return sorted(admitted, key=key)
+def usual(latencies_ms: Sequence[float]) -> float:
+    """The median of the sessions; inf without any."""
+    ordered = sorted(latencies_ms)
+    return ordered[len(ordered) // 2] if ordered else float("inf")
 
 
-def move_files(finalist: Finalist, folder: Path) -> Finalist:
-    """Move a finalist's files to `folder` (replacing what is there) and return it with the new paths.
+def folder_name(key: str) -> str:
+    """A key as a name of a folder: keys are long, so the end is its checksum."""
+    import hashlib
 
-    Files of deployments that were not chosen stay behind: they are not delivered.
-    """
-    source = finalist.deployed.onnx.parent
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    if folder.exists():
-        shutil.rmtree(folder)
-    shutil.move(str(source), str(folder))
-    for t in finalist.deployed.tried:
-        if not t.chosen and t.path is not None and t.path.stem != finalist.deployed.onnx.stem:
-            for file in folder.glob(f"{t.path.stem}.*"):
-                file.unlink()
-    tried = tuple(
-        replace(t, path=folder / t.path.name if t.chosen and t.path is not None else None)
-        for t in finalist.deployed.tried
+    return f"{key.split(':')[0]}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
+
+
+def deliver(finalist: Finalist, folder: Path) -> Finalist:
+    """Copy what is handed over of a finalist to `folder` (replacing what is there) and return it with the new paths."""
+    return replace(finalist, deployed=deliver_files(finalist.deployed, folder))
+
+
+def limits_missed(finalists: Sequence[Finalist], limits: Limits) -> LimitMissedError:
+    """What to say where no finalist kept the limits: how near they came to each."""
+    misses = [b for f in finalists for b in f.broken]
+    nearest = {}
+    for name in limits.given:
+        values = [b.value for b in misses if b.name == name]
+        if values:
+            nearest[name] = min(values) if LIMIT_KINDS[name].at_most else max(values)
+    came = f"; the nearest came to {' and '.join(limits.quantity(n, float(f'{v:.3g}')) for n, v in nearest.items())}"
+    what = limits.text.removeprefix("at most ") if tuple(limits.given) == ("latency_ms",) else limits.text
+    options = ", ".join(
+        f"a {'higher' if LIMIT_KINDS[n].at_most else 'lower'} {LIMIT_KINDS[n].option}" for n in nearest or limits.given
     )
-    moved = replace(finalist.deployed, onnx=folder / finalist.deployed.onnx.name, tried=tried)
-    return replace(finalist, deployed=moved)
+    finer = "" if set(nearest) == {"min_accuracy"} else ", or make a finer profile with `nas profile`"
+    return LimitMissedError(
+        f"no candidate kept {what} when its exported file was measured{came if nearest else ''}",
+        f"ask for {options}{',' if finer else ' or'} give a longer --budget{finer}",
+    )

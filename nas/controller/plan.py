@@ -1,11 +1,13 @@
 """How a budget becomes recipes, by rules: all networks get the same, and a repetition decides the same."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nas.controller.objective import Objective
 from nas.evaluation.short_training import ShortTraining
 from nas.training.config import TrainConfig
 
@@ -22,9 +24,18 @@ SHORT_EPOCHS = (2, 4)
 MIN_SHORT_IMAGES = 512
 FINAL_EPOCHS = (5, 40)
 FINALISTS = 2
+FRONT_FINALISTS = 3
+"""Where a front is wanted, or the fastest network above an accuracy, or no candidate was trained before: one training
+tells too little of any of these."""
 STRETCH = 1.5
 """A finalist may take this much longer to train than the best candidates are expected to; then its learning rate has
 come down to zero and it ends, whatever the number of epochs. Otherwise one slow network would eat the budget."""
+OPEN_END_S = 600.0
+"""What trainings are planned for where trials alone end the search: then nothing may depend on the clock."""
+REPORT_S = 4.0
+"""Receipts, tables and the page at the end."""
+ANYTIME_S = 15.0
+"""Training of the finalist that answers an interrupt."""
 DEPLOY_S = 3.5
 """Exporting, quantising, checking and measuring one deployment of one small network."""
 
@@ -42,9 +53,28 @@ class Schedule:
     search_until_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class FinalPlan:
+    """The recipe every compared network is trained with, and how many finalists there are."""
+
+    recipe: TrainConfig
+    size: int
+
+
+def planned_s(budget_s: float) -> float:
+    """The budget that work is planned for: a usual one where trials alone end the search (inf)."""
+    return budget_s if math.isfinite(budget_s) else OPEN_END_S
+
+
+def wanted_finalists(objective: Objective, winners: int, *, trained: bool = True) -> int:
+    """More than are delivered, where the budget allows: the last round is what decides. `trained`: candidates were
+    compared by short trainings."""
+    return max(FINALISTS if objective == "accuracy" and trained else FRONT_FINALISTS, winners)
+
+
 def schedule(elapsed_s: float, budget_s: float, *, baselines: bool) -> Schedule:
     """Divide what is left of the budget."""
-    left = max(0.0, budget_s - elapsed_s)
+    left = max(0.0, budget_s - elapsed_s - REPORT_S)
     arm = (SEARCH_SHARE if baselines else ALONE_SHARE) * left
     return Schedule(search_short_until_s=elapsed_s + SHORT_SHARE * arm, search_until_s=elapsed_s + arm)
 
@@ -83,15 +113,67 @@ def short_training(recipe: TrainConfig, train_images: int, image_s: float, secon
     return ShortTraining(replace(recipe, epochs=epochs), images if images < train_images else None)
 
 
-def final_recipe(recipe: TrainConfig, epoch_s: float, available_s: float, deployments: int) -> tuple[TrainConfig, int]:
-    """The recipe every compared network is trained with, and how many finalists there are.
+def final_plan(
+    recipe: TrainConfig, epoch_s: float, available_s: float, deployments: int, wanted: int = FINALISTS
+) -> FinalPlan:
+    """As many finalists, up to `wanted`, and epochs as `available_s` allows.
 
-    A second finalist is only worth it where both get at least twice the fewest epochs.
+    Another finalist is only worth it where all get at least twice the fewest epochs.
     """
     lowest, highest = FINAL_EPOCHS
-    for count in range(FINALISTS, 0, -1):
-        epochs = int((available_s / count - DEPLOY_S * deployments) / max(epoch_s, 1e-9))
-        if epochs >= 2 * lowest or count == 1:
-            epochs = min(highest, max(lowest, epochs))
-            return replace(recipe, epochs=epochs, time_limit_s=STRETCH * epochs * epoch_s), count
-    raise AssertionError("unreachable")
+    shares = {count: available_s / count - DEPLOY_S * deployments for count in range(1, wanted + 1)}
+    affordable = {count: int(share / max(epoch_s, 1e-9)) for count, share in shares.items()}
+    count = max((c for c, epochs in affordable.items() if epochs >= 2 * lowest), default=1)
+    epochs = min(highest, max(lowest, affordable[count]))
+    # Where even the fewest epochs do not fit, the clock ends the training rather than the budget being ignored.
+    limit_s = max(ANYTIME_S / 3, min(STRETCH * epochs * epoch_s, STRETCH * shares[count]))
+    return FinalPlan(replace(recipe, epochs=epochs, time_limit_s=limit_s), count)
+
+
+def open_end_plan(recipe: TrainConfig, epoch_s: float, deployments: int, wanted: int, *, baselines: bool) -> FinalPlan:
+    """`final_plan` where trials alone end the search: `epoch_s` is nominal, and no clock ends a training."""
+    marks = schedule(0.0, OPEN_END_S, baselines=baselines)
+    plan = final_plan(recipe, epoch_s, marks.search_until_s - marks.search_short_until_s, deployments, wanted)
+    return replace(plan, recipe=replace(plan.recipe, time_limit_s=None))
+
+
+def room_for_baseline(elapsed_s: float, budget_s: float, spent: Mapping[str, float], evaluations: int) -> bool:
+    """Whether one network can still be trained briefly and fully as the search's were, `spent` being its account.
+
+    A search that ran over its time must not have its opponent run over it as well.
+    """
+    one_s = spent.get("short_training", 0.0) / max(1, evaluations) + spent.get("final_training", 0.0) / FINALISTS
+    return elapsed_s + one_s <= budget_s - REPORT_S
+
+
+def estimate(
+    elapsed_s: float,
+    budget_s: float,
+    short_s: float,
+    trials: int | None,
+    *,
+    baselines: bool,
+    phase: str = "short_training",
+    supernet_s: float = 0.0,
+) -> dict[str, float]:
+    """Seconds by stage that a search is expected to take, before it starts; `prepare` is what it took so far.
+
+    `short_s`: of judging each candidate. `trials`: at most so many. `phase`: name of the stage that judges them.
+    `supernet_s`: of training a supernet for that. Nothing is left over on purpose: stages end earlier when their work
+    does.
+    """
+    open_end = not math.isfinite(budget_s)
+    marks = schedule(elapsed_s, elapsed_s + OPEN_END_S if open_end else budget_s, baselines=baselines)
+    short = marks.search_short_until_s - elapsed_s
+    supernet_s = min(supernet_s, short)
+    short -= supernet_s
+    if trials is not None:
+        short = trials * short_s if open_end else min(short, trials * short_s)
+    final = marks.search_until_s - marks.search_short_until_s
+    stages = {"prepare": elapsed_s, **({"supernet": supernet_s} if supernet_s else {})}
+    stages |= {phase: short, "final_training": final}
+    if baselines:
+        stages["random_baseline"] = short + final
+        rest = budget_s - sum(stages.values())
+        stages["baselines"] = max(0.0, rest) if not open_end else short + final
+    return {name: round(seconds, 1) for name, seconds in {**stages, "total": sum(stages.values())}.items()}

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from nas.controller.sampler import ProxyScores
+from nas.controller.samplers import ProxyScores
 from nas.data import ImageData
 from nas.evaluation.zero_cost import zero_cost_scores
 from search_spaces import Architecture, StagedSpace
@@ -14,12 +14,11 @@ BATCH = 16
 
 def proxy_scores(space: StagedSpace, data: ImageData, seed: int) -> ProxyScores:
     """A function that builds an architecture's network and scores it; the same batch and initialisation every time."""
-    chosen = np.random.default_rng(seed).permutation(len(data.train))[:BATCH]
     known: dict[str, NDArray[np.float64]] = {}
 
     def scores(arch: Architecture) -> NDArray[np.float64]:
         if arch.key not in known:
-            split = data.at("train", space.resolution(arch)).take(np.sort(chosen))
+            split = data.at("train", space.resolution(arch)).some(BATCH, seed)
             with torch.random.fork_rng():
                 torch.manual_seed(seed)
                 network = space.build(arch, data.num_classes)

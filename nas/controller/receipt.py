@@ -1,35 +1,38 @@
-"""The papers that go with a winner's files: what it is, how to feed it, and what was measured."""
+"""A winner of a search as a bundle."""
 
-import hashlib
-from pathlib import Path
 from typing import Any
 
-from nas.data import ImageData
+from nas.controller.finalists import Finalist
+from nas.controller.outcome import Outcome
+from nas.export.bundle import Claims, DataSource, write_papers
 from nas.export.checkpoint import write_json
 
+_SHARED = ("objective", "recipe", "task", "space")
+_OWN = ("rank", "key", "epochs", "predicted_latency_ms", "predicted_std_ms", "macs", "params", "energy_mj", "accuracy")
 
-def write_receipt(folder: Path, document: dict[str, Any], winner: dict[str, Any], data: ImageData) -> None:
-    """Write `architecture.json`, `labels.json`, `preprocess.json` and `receipt.json` beside a winner's model files."""
-    write_json(folder / "architecture.json", winner["architecture"])
-    write_json(folder / "labels.json", list(data.classes))
-    write_json(
-        folder / "preprocess.json",
-        {
-            "layout": "NCHW float32",
-            "resolution": winner["resolution"],
-            "resize": "shorter side, bilinear with antialiasing, centre crop",
-            "scale": "x / 255, then (x - mean) / std per channel (RGB)",
-            "mean": list(data.preprocess.mean),
-            "std": list(data.preprocess.std),
-        },
+
+def write_receipt(outcome: Outcome, winner: Finalist, document: dict[str, Any], entry: dict[str, Any]) -> None:
+    """Complete the folder of a winner, which holds its model files, with everything else a bundle has.
+
+    `entry` is the winner's place in the result `document`.
+    """
+    config = outcome.config
+    folder = winner.deployed.onnx.parent
+    write_json(folder / "architecture.json", entry["architecture"])
+    claims = Claims(
+        command=config.command,
+        source=f"{outcome.folder.path}#{entry['rank']}",
+        target=config.target,
+        data=DataSource(source=config.data, seed=config.seed),
+        max_drop=config.max_drop,
+        limits=config.limits.to_json(),
+        limits_text=config.limits.text,
+        within_limit=winner.within_limit,
+        margin_pct=entry["margin_pct"],
+        torch_accuracy=winner.trained.accuracy,
+        test_accuracy=winner.test_accuracy,
+        measured_on=outcome.target.site.fingerprint if outcome.target.site else None,
+        predicted_ms=None if entry["measured"] else winner.call_ms,
+        more={"search": {**{k: document[k] for k in _SHARED}, **{k: entry[k] for k in _OWN}}},
     )
-    shared = ("command", "created", "nas_version", "target", "device", "limit_ms", "data", "recipe", "seed")
-    files = sorted(p for p in folder.iterdir() if p.is_file() and p.name != "receipt.json")
-    write_json(
-        folder / "receipt.json",
-        {
-            **{name: document[name] for name in shared},
-            **{k: v for k, v in winner.items() if k != "architecture"},
-            "sha256": {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in files},
-        },
-    )
+    write_papers(folder, winner.deployed, outcome.data, claims)

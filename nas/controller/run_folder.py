@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,11 @@ class RunFolder:
         return self.path / "study.db"
 
     @property
+    def server(self) -> Path:
+        """Exists where the studies are not in `study` but in a database: names it, without a password."""
+        return self.path / "storage.json"
+
+    @property
     def result(self) -> Path:
         return self.path / "result.json"
 
@@ -38,11 +44,61 @@ class RunFolder:
     def report(self) -> Path:
         return self.path / "report.html"
 
+    @property
+    def account(self) -> Path:
+        """Seconds by stage."""
+        return self.path / "account.json"
+
+    @property
+    def target(self) -> Path:
+        """What was learned about the target, see `nas.controller.target_record`."""
+        return self.path / "target.json"
+
+    @property
+    def reused(self) -> Path:
+        """Exists where another run's evaluations were taken over, see `nas.controller.relimit`."""
+        return self.path / "reused.json"
+
+    @property
+    def plan(self) -> Path:
+        return self.path / "plan.json"
+
+    @property
+    def estimator(self) -> Path:
+        """Who estimates candidates, see `nas.controller.estimator_choice`."""
+        return self.path / "estimator.json"
+
+    @property
+    def supernet(self) -> Path:
+        """The supernet's weights, where there is one; its training goes on from them."""
+        return self.path / "supernet.safetensors"
+
+    @property
+    def final_plan(self) -> Path:
+        """Exists from when the last round was begun."""
+        return self.path / "final.json"
+
+    @property
+    def finalists(self) -> Path:
+        """Everything that was trained and deployed in last rounds, see `nas.controller.records`."""
+        return self.path / "finalists"
+
+    @property
+    def evaluations(self) -> Path:
+        """The workers' files, and outcomes that no study has recorded yet, see `nas.executors.journal`."""
+        return self.path / "evaluations"
+
     def winner(self, rank: int) -> Path:
         return self.path / "winners" / str(rank)
 
-    def work(self, name: str) -> Path:
-        return self.path / "work" / name
+    def baseline(self, name: str) -> Path:
+        return self.path / "baselines" / name
+
+    def forget_winners(self, after: int) -> None:
+        """Remove winners of lower rank, which an earlier, interrupted end of the run has left."""
+        for folder in (self.path / "winners").glob("*"):
+            if not folder.name.isdigit() or int(folder.name) > after:
+                shutil.rmtree(folder)
 
 
 def check_folder(config: SearchConfig) -> RunFolder:
@@ -60,12 +116,22 @@ def check_folder(config: SearchConfig) -> RunFolder:
                 f"{folder.path} holds a run with another configuration ({differing})",
                 "give another --out, or remove it",
             )
+        _check_storage(config, folder)
     elif folder.path.is_dir() and any(folder.path.iterdir()):
         raise UserError(f"{folder.path} is not empty and no run of this program", "give another --out")
     existing = next(p for p in (folder.path, *folder.path.absolute().parents) if p.exists())
     if not os.access(existing, os.W_OK | os.X_OK):
         raise UserError(f"{existing} cannot be written to", "give an --out you may write to")
     return folder
+
+
+def _check_storage(config: SearchConfig, folder: RunFolder) -> None:
+    """A run that forgot where its studies are would begin again from nothing."""
+    if config.storage is None and folder.server.exists():
+        where = json.loads(folder.server.read_text())["where"]
+        raise UserError(f"the studies of {folder.path} lie in {where}", "give its URL with --storage")
+    if config.storage is not None and folder.study.exists():
+        raise UserError(f"the studies of {folder.path} lie in its own study.db", "leave out --storage")
 
 
 def open_folder(config: SearchConfig, folder: RunFolder) -> None:

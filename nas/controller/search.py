@@ -1,52 +1,64 @@
 """One search from inputs to evidence. Each step is a function of its own; this file is their order."""
 
 import json
+import math
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import optuna
-from numpy.typing import NDArray
+from optuna.samplers import BaseSampler
 
 from nas.controller.arm import Arm, Evaluated, Failed, best_first
 from nas.controller.baselines import Baseline, ZooRound, names_not_reached
-from nas.controller.budget import Budget
+from nas.controller.budget import BookedStage, Budget, Interrupts
 from nas.controller.config import SearchConfig
-from nas.controller.feasibility import DeploymentRange, latency_ranges, require_feasible
-from nas.controller.finalists import Finalist, FinalRound, move_files, ranked
+from nas.controller.engine import Engine, device_of, engine_of
+from nas.controller.estimator_choice import EstimatorChoice, estimator_choice, planned_phase_s, remarks
+from nas.controller.evidence import write_evidence
+from nas.controller.feasibility import examples
+from nas.controller.finalists import Finalist, FinalRound, deliver, limits_missed
+from nas.controller.judges import OneForAll, make_judge, most_candidates, prepared_s, trains
+from nas.controller.ladder import ladder
+from nas.controller.objective import winners
+from nas.controller.opening import Opening, open_search
+from nas.controller.outcome import Outcome, RandomOpponent
 from nas.controller.plan import (
+    ANYTIME_S,
     FINALISTS,
-    SHORT_TRAININGS,
-    Schedule,
-    affordable_image_s,
-    final_recipe,
-    nominal_image_s,
-    schedule,
-    short_training,
+    REPORT_S,
+    STRETCH,
+    FinalPlan,
+    estimate,
+    final_plan,
+    open_end_plan,
+    room_for_baseline,
+    wanted_finalists,
 )
+from nas.controller.plan_record import read_account, read_final_plan, search_plan, write_final_plan
 from nas.controller.proxies import proxy_scores
-from nas.controller.receipt import write_receipt
-from nas.controller.result import Outcome, RandomOpponent, candidate_rows, result_document
-from nas.controller.run_folder import RunFolder, check_folder, open_folder, write_candidates
-from nas.controller.sampler import RandomFeasibleSampler, SurrogateSampler
-from nas.controller.scoring import LatencyScorer
-from nas.controller.target_model import TargetModel, prepare_target
-from nas.data import ImageData, load_dataset
-from nas.errors import LimitMissedError
-from nas.evaluation.short_training import ShortTraining
-from nas.export.checkpoint import NetworkDescription, write_json
-from nas.measure.host import usable_threads
-from nas.progress import Progress, SilentProgress
-from nas.targets.registry import load_target
+from nas.controller.recipes import make_recipes
+from nas.controller.run_folder import RunFolder, check_folder, open_folder
+from nas.controller.samplers import Feasible, RandomFeasibleSampler, SamplerTask, WithExamples, make_sampler
+from nas.controller.target_record import write_target
+from nas.controller.trials import SHORT, trained_briefly
+from nas.evaluation.estimators import SUPERNET_SHARE, EstimatorSetting
+from nas.evaluation.supernet.config import LOG_STEPS, SupernetConfig
+from nas.executors import Executor
+from nas.export.checkpoint import write_json
+from nas.measure.site import undisturbed
+from nas.progress import Progress, SilentProgress, Stage
+from nas.text import duration
 from nas.training.config import TrainConfig
-from search_spaces import Architecture, Choices, StagedSpace, load_search_space
 
 SEARCH_STUDY, RANDOM_STUDY = "search", "random"
-CHEAPEST_SHARE = 0.05
-"""Of the space that is never left out for its training cost."""
+INTERRUPTED = 130
+PHASES = {"short_training": "short trainings", "estimates": "estimates"}
+"""The stages in which candidates are judged, and what they are called."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,206 +69,332 @@ class SearchResult:
     """The result as in `result.json`."""
     run_dir: Path
     exit_code: int
-    """0, or 3 where no network kept the limit when it was measured."""
+    """0, or 130 where it was interrupted and has finished early."""
 
 
 def run_search(config: SearchConfig, progress: Progress | None = None) -> SearchResult:
     """Search as `config` says; a run folder that holds a finished run of it is only read.
 
-    Raises `UserError` for wrong input before anything is written, `InfeasibleError` where the limit is out of reach,
-    `LimitMissedError` where no finalist kept it.
+    Raises `UserError` for wrong input before anything is written, `InfeasibleError` where a limit is out of reach,
+    `LimitMissedError` where no finalist kept them, `KeyboardInterrupt` where it was interrupted with nothing to show.
     """
     optuna.logging.set_verbosity(optuna.logging.WARNING)  # progress is told by `progress`
     progress = progress or SilentProgress()
-    budget = Budget(config.budget_s)
     folder = check_folder(config)
-    if folder.result.exists():
+    finished = finished_result(folder)
+    if finished is not None:
         progress.note(f"{folder.path} holds this run's result already")
-        return SearchResult(json.loads(folder.result.read_text()), folder.path, 0)
-    with budget.stage("prepare"):
-        load_target(config.target)  # a misspelt name should not wait for the data
-        whole = load_search_space(config.space)
-        data = load_dataset(config.data, seed=config.seed)
-        space = whole.restrict("resolution", config.resolutions or default_resolutions(whole, data))
-    with budget.stage("calibrate"):
-        target = prepare_target(config, budget, progress)
-    with budget.stage("prepare"):
-        rng = np.random.default_rng(config.seed)
-        ranges = latency_ranges(space, target.model, config.latency_ms, data.num_classes, rng)
-        require_feasible(ranges, config.latency_ms, config.space, config.target)
+        return finished
+    budget = Budget(config.seconds, spent=read_account(folder), price_per_hour=config.price_per_hour)
+    with device_of(config) as device:
+        opening = open_search(config, budget, progress, folder.target, device)
         open_folder(config, folder)
-    return _Search(config, progress, budget, folder, data, space, target, ranges).run()
+        write_target(folder.target, opening.target, opening.scorer.files)
+        interrupts = Interrupts()
+        with interrupts.handled(), engine_of(config, folder, opening.data, budget.seconds) as engine:
+            return Search(opening, folder, budget, progress, interrupts, engine).run()
 
 
-def default_resolutions(space: StagedSpace, data: ImageData) -> list[int]:
-    """The space's resolutions near the data's own: none above it, none below half of it.
-
-    More pixels than there are cost time and show nothing new; far fewer lose what there is to see.
-    """
-    options = sorted(int(r) for r in space.decisions[space.column("resolution")].options)
-    fitting = [r for r in options if 0.5 * data.native_resolution < r <= data.native_resolution]
-    return fitting or [min(options, key=lambda r: abs(r - data.native_resolution))]
+def finished_result(folder: RunFolder) -> SearchResult | None:
+    """The result in a run's folder, unless an interrupt made it an early one."""
+    if not folder.result.exists():
+        return None
+    document = json.loads(folder.result.read_text())
+    return None if document.get("interrupted") else SearchResult(document, folder.path, 0)
 
 
-class _Search:
+class Search:
     """The steps of one search after its inputs were found good, in the order of `run`."""
 
     def __init__(
         self,
-        config: SearchConfig,
-        progress: Progress,
-        budget: Budget,
+        opening: Opening,
         folder: RunFolder,
-        data: ImageData,
-        space: StagedSpace,
-        target: TargetModel,
-        ranges: Sequence[DeploymentRange],
+        budget: Budget,
+        progress: Progress,
+        interrupts: Interrupts,
+        engine: Engine,
     ) -> None:
-        self.config = config
-        self.progress = progress
-        self.budget = budget
-        self.folder = folder
-        self.data = data
-        self.space = space
-        self.target = target
-        self.ranges = tuple(ranges)
-        self.scorer = LatencyScorer(space, target.model, config.latency_ms, data.num_classes)
-        self.proxies = proxy_scores(space, data, config.seed)
+        self.opening, self.folder, self.budget, self.engine = opening, folder, budget, engine
+        self.progress, self.interrupts = progress, interrupts
+        self.config, self.space, self.data = opening.config, opening.space, opening.data
+        self.target, self.scorer = opening.target, opening.scorer
+        self.site = undisturbed(self.target.site, engine.quiet) if self.target.site else None
         self.notes: list[str] = []
         self.failed: list[Failed] = []
-        self.short_seconds = 0.0
-        self.short_limit_s = 0.0
-        self.finalists = FINALISTS
+        with budget.stage("prepare"):
+            self.plan = search_plan(
+                folder, budget, lambda precision: make_recipes(self.config, self.space, self.data, precision),
+                baselines=self.config.baselines,
+            )  # fmt: skip
+            self.recipes = self.plan.recipes
+            self.scorer.affordable, remark = self.recipes.affordable(len(self.target.model.deployments))
+            self.notes += [remark] if remark else []
+            self.examples = examples(self.scorer, np.random.default_rng(self.config.seed))
+            self.choice = self._choice()
+            self.judge = make_judge(self.choice.name, self._setting(), self.config.max_trials)
+            # scores that are the estimates themselves teach a sampler nothing
+            zero_cost = self.choice.name == "zero-cost"
+            self.proxies = None if zero_cost else proxy_scores(self.space, self.data, self.config.seed)
+
+    def arm(self, executor: Executor | None = None) -> Arm:
+        return Arm(
+            space=self.space, data=self.data, scorer=self.scorer, short=self.recipes.short, proxies=self.proxies,
+            storage=self.engine.storage, executor=executor, judge=self.judge,
+        )  # fmt: skip
 
     def run(self) -> SearchResult:
-        with self.budget.stage("prepare"):
-            recipe = self._recipe()
-            marks = schedule(self.budget.elapsed_s, self.budget.seconds, baselines=self.config.baselines)
-            short = self._short_recipe(recipe)
-            self._limit_training_cost(recipe)
-            arm = Arm(
-                space=self.space, data=self.data, scorer=self.scorer, short=short, proxies=self.proxies,
-                storage=self.folder.study,
-            )  # fmt: skip
-        evaluated = self._evaluate(arm, marks)
-        final = self._final_round(recipe, evaluated, marks)
+        expected = self._estimate()
+        arm = self.arm(self.engine.executor if trains(self.choice.name) else None)
+        evaluated, final = self._search(arm)
+        if not evaluated:
+            raise KeyboardInterrupt  # so early that there is nothing to show
         with self.budget.stage("final_training"):
-            finalists = self._finals(final, best_first(evaluated, lambda e: e.accuracy), "finalists")
-        winners = ranked(finalists)[: self.config.top]
-        if not winners:
-            raise limit_missed(finalists, self.config.latency_ms)
-        opponent = self._random_baseline(arm, final, len(evaluated)) if self.config.baselines else None
-        zoo = self._zoo(final, winners[0]) if self.config.baselines else []
-        winners = [move_files(w, self.folder.winner(rank)) for rank, w in enumerate(winners, start=1)]
+            finalists = self._finals(final, evaluated, "finalists", self.plan.marks.search_until_s)
+            best = winners(self.config.objective, finalists, self.config.winners)
+            if not best and self.interrupts.asked:
+                finalists += self._anytime(final, evaluated)
+                best = winners(self.config.objective, finalists, self.config.winners)
+        if not best:
+            raise limits_missed(finalists, self.config.limits)
+        opponent, zoo = self._baselines(arm, final, len(evaluated), best[0])
+        return self.conclude(final.recipe, evaluated, finalists, best, opponent, zoo, expected)
+
+    def conclude(
+        self,
+        recipe: TrainConfig,
+        evaluated: Sequence[Evaluated],
+        finalists: Sequence[Finalist],
+        best: Sequence[Finalist],
+        opponent: RandomOpponent | None = None,
+        zoo: Sequence[Baseline] = (),
+        expected: Mapping[str, float] | None = None,
+    ) -> SearchResult:
+        """Deliver the `best` and write the evidence."""
+        best = [deliver(w, self.folder.winner(rank)) for rank, w in enumerate(best, start=1)]
+        self.folder.forget_winners(after=len(best))
         if opponent is not None:
-            opponent = replace(
-                opponent, finalist=move_files(opponent.finalist, self.folder.path / "baselines" / "random")
-            )
-        return self._finish(arm, final.recipe, evaluated, finalists, winners, opponent, zoo)
+            opponent = replace(opponent, finalist=deliver(opponent.finalist, self.folder.baseline("random")))
+        outcome = Outcome(
+            opening=self.opening, folder=self.folder, short_s=self.recipes.short_s, estimator=self.choice,
+            prepared_s=prepared_s(self.judge), recipe=recipe, evaluated=tuple(evaluated), failed=tuple(self.failed),
+            finalists=tuple(finalists), winners=tuple(best), opponent=opponent, zoo=tuple(zoo),
+            seconds=self.budget.account(), estimate=dict(expected or {}), cost_usd=self.budget.cost_usd,
+            interrupted=self.interrupts.asked, notes=tuple(self.notes),
+        )  # fmt: skip
+        document = write_evidence(outcome)
+        if not self.interrupts.asked:
+            shutil.rmtree(self.folder.baseline("zoo"), ignore_errors=True)  # large, and nobody asks for them again
+        write_json(self.folder.account, self.budget.account())
+        return SearchResult(document, self.folder.path, INTERRUPTED if self.interrupts.asked else 0)
+
+    @contextmanager
+    def _stage(self, name: str, total: float | None = None) -> Iterator[Stage]:
+        with self.progress.stage(name, total) as bar:
+            yield BookedStage(bar, self.budget, self.folder.account)
+
+    @property
+    def phase(self) -> str:
+        """The stage in which candidates are judged."""
+        return "short_training" if trains(self.choice.name) else "estimates"
 
     # -- steps -----------------------------------------------------------------------------------
 
-    def _recipe(self) -> TrainConfig:
-        """The training recipe, with fp32 or bf16 chosen by measuring on a typical network."""
-        from nas.training.precision import choose_precision
+    def _estimate(self) -> dict[str, float]:
+        """Say what is ahead, before it starts."""
+        seconds = estimate(
+            self.budget.elapsed_s, self.budget.seconds, self.recipes.short_s, self.config.max_trials,
+            baselines=self.config.baselines, phase=self.phase,
+            supernet_s=SUPERNET_SHARE * planned_phase_s(self.recipes) if self.choice.supernet else 0.0,
+        )  # fmt: skip
+        ahead = ", ".join(f"{stage.replace('_', ' ')} {duration(s)}" for stage, s in seconds.items() if s)
+        price = self.config.price_per_hour
+        cost = f"; about {seconds['total'] / 3600 * price:.2f} USD" if price is not None else ""
+        self.progress.note(f"estimate: {ahead}{cost}")
+        self.progress.note(f"estimator: {self.choice.name} ({self.choice.why})")
+        return seconds
 
-        recipe = TrainConfig(seed=self.config.seed)
-        typical = self._typical()
-        precision = choose_precision(typical.build(), typical.resolution, recipe.batch_size)
-        return replace(recipe, precision=precision)
+    def _choice(self) -> EstimatorChoice:
+        """Who estimates: as recorded, or decided now. Trials of another run were trained briefly, see `relimit`."""
+        labels = 0
+        if self.folder.reused.exists():
+            about = {"space": self.space.name, "data": self.data.name}
+            labels = len(trained_briefly(self.engine.storage.study(SEARCH_STUDY, self._random_sampler(), about)))
+        phase_s = self.plan.marks.search_short_until_s - self.budget.elapsed_s
+        choice = estimator_choice(
+            self.config.estimator, self.folder, self.recipes, self.scorer.feasible, phase_s, labels
+        )  # fmt: skip
+        self.notes += remarks(choice, len(self.data.train), self.config.max_trials)
+        return choice
 
-    def _short_recipe(self, recipe: TrainConfig) -> Callable[[Architecture], ShortTraining]:
-        """From the budget, the data and the candidate alone, so that it is the same in every repetition."""
-        marks = schedule(0.0, self.budget.seconds, baselines=self.config.baselines)
-        seconds = marks.search_short_until_s / SHORT_TRAININGS
+    def _setting(self) -> EstimatorSetting:
+        return EstimatorSetting(
+            space=self.space, data=self.data, short=self.recipes.short,
+            supernet=self.choice.supernet or SupernetConfig(), checkpoint=self.folder.supernet,
+            admissible=self.scorer.feasible, seed=self.config.seed,
+        )  # fmt: skip
 
-        def short(arch: Architecture) -> ShortTraining:
-            image_s = float(self._image_s(self.space.choices([arch]), recipe)[0])
-            return short_training(recipe, len(self.data.train), image_s, seconds)
+    def _ready(self) -> None:
+        """Train the supernet, where candidates are judged by one, or read it."""
+        config = self.choice.supernet
+        if config is None or not isinstance(self.judge, OneForAll) or self.judge.made is not None:
+            return
+        with self.budget.stage("supernet"), self._stage("supernet", config.steps) as bar, self.interrupts.abandonable():
+            self.judge.prepare(lambda log: bar.advance(LOG_STEPS, note=f"loss {log.largest:.2f}"))
 
-        self.short_limit_s = seconds
-        return short
-
-    def _limit_training_cost(self, recipe: TrainConfig) -> None:
-        """Leave out candidates whose training would not fit the budget, but never the cheapest ones."""
-        marks = schedule(0.0, self.budget.seconds, baselines=self.config.baselines)
-        final_s = marks.search_until_s - marks.search_short_until_s
-        limit = affordable_image_s(final_s, len(self.data.train), len(self.target.model.deployments))
-        sampled = self._image_s(self.space.sample(2048, np.random.default_rng(self.config.seed)), recipe)
-        limit = max(limit, float(np.quantile(sampled, CHEAPEST_SHARE)))
-        self.scorer.affordable = lambda choices: self._image_s(choices, recipe) <= limit
-        left_out = float((sampled > limit).mean())
-        if left_out > 0.01:
-            self.notes.append(
-                f"{left_out:.0%} of the space was left out: training one such network would take more than "
-                f"{1000 * limit:.1f} ms per image, too long for a budget of {self.budget.seconds:g} s"
-            )
-
-    def _image_s(self, choices: Choices, recipe: TrainConfig) -> NDArray[np.float64]:
-        costs = self.space.costs(choices, self.data.num_classes)
-        return nominal_image_s(costs, usable_threads(), bf16=recipe.precision == "bf16")
-
-    def _typical(self) -> NetworkDescription:
-        """A well-known design at the largest resolution: what times are estimated with."""
-        arch = max(self.space.anchors, key=self.space.resolution)
-        return NetworkDescription(arch, self.data.num_classes, self.space.resolution(arch))
-
-    def _evaluate(self, arm: Arm, marks: Schedule) -> list[Evaluated]:
-        sampler = SurrogateSampler(self.space, self.scorer.feasible, self.proxies, seed=self.config.seed)
-        study = arm.study(SEARCH_STUDY, sampler)
-        began = self.budget.elapsed_s
-        with self.budget.stage("short_training"), self.progress.stage("short trainings") as bar:
-            evaluated = arm.run(study, self.budget, marks.search_short_until_s, bar)
+    def _search(self, arm: Arm) -> tuple[list[Evaluated], FinalRound]:
+        """Judge candidates, and plan the last round they lead to. A run that had come to that goes on there."""
+        study = arm.study(SEARCH_STUDY, self._sampler())
+        plan = read_final_plan(self.folder)
+        if plan is None and not self.interrupts.asked:
+            self._ready()
+        if plan is None and not self.interrupts.asked:
+            until_s = self.plan.marks.search_short_until_s
+            most = most_candidates(self.choice.name, self.config.max_trials)
+            with (
+                self.budget.stage(self.phase),
+                self._stage(PHASES[self.phase], most) as bar,
+                self.interrupts.abandonable(),
+            ):
+                arm.run(study, self.budget, until_s, bar, at_most=most)
+        evaluated = self.usable(arm.evaluated(study))
         self.failed = arm.failed(study)
-        self.short_seconds = self.budget.elapsed_s - began
-        return evaluated
+        if plan is None and evaluated:
+            plan = self._final_plan(evaluated)
+            if not self.interrupts.asked:  # else the search goes on when it is continued
+                write_final_plan(self.folder, plan)
+        return evaluated, self.final_round(plan or FinalPlan(self.recipes.base, 1))
 
-    def _final_round(self, recipe: TrainConfig, evaluated: Sequence[Evaluated], marks: Schedule) -> FinalRound:
-        """Fix the full recipe by what training the leaders really took."""
-        leaders = best_first(evaluated, lambda e: e.accuracy)[:FINALISTS]
-        epoch_s = float(np.mean([e.seconds_per_image for e in leaders])) * len(self.data.train)
-        deployments = self.target.model.deployments
-        available = marks.search_until_s - self.budget.elapsed_s
-        final, self.finalists = final_recipe(recipe, epoch_s, available, len(deployments))
+    def evaluated(self) -> list[Evaluated]:
+        """Everything that was trained briefly so far."""
+        arm = self.arm()
+        return arm.evaluated(arm.study(SEARCH_STUDY, self._sampler()))
+
+    def usable(self, evaluated: Sequence[Evaluated]) -> list[Evaluated]:
+        """Without those of another run that are predicted to miss the present limits."""
+        if not self.folder.reused.exists() or not evaluated:
+            return list(evaluated)
+        kept = self.scorer.worst_ratio(self.space.choices([e.arch for e in evaluated])) <= 1.0
+        return [e for e, keeps in zip(evaluated, kept, strict=True) if keeps]
+
+    def _sampler(self) -> BaseSampler:
+        """The objective's: where not accuracy alone counts, samplers take turns on a ladder of latencies."""
+
+        def make(feasible: Feasible) -> BaseSampler:
+            known = WithExamples(feasible, self.examples)
+            task = SamplerTask(space=self.space, feasible=known, proxies=self.proxies, seed=self.config.seed)
+            return make_sampler(self.config.sampler, task)
+
+        if self.config.objective == "accuracy":
+            return make(self.scorer.feasible)
+        return ladder(self.scorer, self.config.seed, make)
+
+    def _random_sampler(self) -> BaseSampler:
+        feasible = WithExamples(self.scorer.feasible, self.examples)
+        return RandomFeasibleSampler(self.space, feasible, seed=self.config.seed)
+
+    def _final_plan(self, evaluated: Sequence[Evaluated]) -> FinalPlan:
+        """Fix the full recipe by what training the leaders really took; by nominal times where no clock may decide."""
+        leaders = best_first(evaluated, lambda e: e.value)[:FINALISTS]
+        deployments, images = len(self.target.model.deployments), len(self.data.train)
+        trained = self.choice.name == SHORT
+        wanted = wanted_finalists(self.config.objective, self.config.winners, trained=trained)
+        if not math.isfinite(self.budget.seconds):
+            epoch_s = float(np.mean([self.recipes.image_s(e.arch) for e in leaders])) * images
+            return open_end_plan(self.recipes.base, epoch_s, deployments, wanted, baselines=self.config.baselines)
+        image_s = [e.seconds_per_image or self.recipes.measured_image_s(e.arch) for e in leaders]
+        epoch_s = float(np.mean(image_s)) * images
+        available_s = self.plan.marks.search_until_s - self.budget.elapsed_s
+        return final_plan(self.recipes.base, epoch_s, available_s, deployments, wanted)
+
+    def final_round(self, plan: FinalPlan) -> FinalRound:
         return FinalRound(
             space=self.space,
             data=self.data,
             scorer=self.scorer,
-            deployments=deployments,
-            recipe=final,
-            limit_ms=self.config.latency_ms,
+            deployments=self.target.model.deployments,
+            recipe=plan.recipe,
+            size=plan.size,
+            objective=self.config.objective,
+            limits=self.config.limits,
             max_drop=self.config.max_drop,
-            measured_here=self.target.is_host,
+            site=self.site,
+            folder=self.folder.finalists,
+            skip_missed=self.folder.reused.exists(),
         )
 
-    def _finals(self, final: FinalRound, candidates: Sequence[Evaluated], name: str) -> list[Finalist]:
+    def _finals(self, final: FinalRound, candidates: Sequence[Evaluated], name: str, until_s: float) -> list[Finalist]:
+        """As many finalists as the time and an interrupt allow."""
         found: list[Finalist] = []
-        with self.progress.stage(name, total=self.finalists) as bar:
-            for candidate in final.admissible(candidates, self.finalists):
-                work = self.folder.work(f"{name}-{candidate.trial}")
-                found.append(final.train_and_deploy(candidate, work, bar))
+        training_s = (final.recipe.time_limit_s or 0.0) / STRETCH
+
+        def in_time() -> bool:
+            return self.budget.elapsed_s + training_s <= until_s or not math.isfinite(self.budget.seconds)
+
+        if self.interrupts.asked:
+            return found
+        with self._stage(name, final.size) as bar, self.interrupts.abandonable():
+            for finalist in final.run(candidates, bar, in_time):
+                found.append(finalist)
         return found
 
+    def _anytime(self, final: FinalRound, candidates: Sequence[Evaluated]) -> list[Finalist]:
+        """After an interrupt: one finalist with what is there, a training that was finished or else a quick one."""
+        trained = [c for c in candidates if final.is_recorded(c)]
+        if not trained:
+            final = replace(final, recipe=replace(final.recipe, time_limit_s=ANYTIME_S))
+        with self._stage("the best so far", 1) as bar:
+            return list(replace(final, size=1).run(trained or candidates, bar))
+
+    def _baselines(
+        self, arm: Arm, final: FinalRound, search_evaluations: int, best: Finalist
+    ) -> tuple[RandomOpponent | None, list[Baseline]]:
+        """The opponents, as far as an interrupt allows."""
+        opponent: RandomOpponent | None = None
+        zoo: list[Baseline] = []
+        if not self.config.baselines:
+            return opponent, zoo
+        with self.interrupts.abandonable():
+            if not self.interrupts.asked:
+                opponent = self._random_baseline(arm, final, search_evaluations)
+            if not self.interrupts.asked:
+                zoo = self._zoo(final, best)
+        if self.interrupts.asked:
+            self.notes.append("interrupted: baselines that were not finished are left out")
+        return opponent, zoo
+
     def _random_baseline(self, arm: Arm, final: FinalRound, search_evaluations: int) -> RandomOpponent | None:
-        """The best of N random networks under the same limit: same time for short trainings (at most as many), same
-        recipe and number of finalists. None where none kept the limit."""
-        sampler = RandomFeasibleSampler(self.space, self.scorer.feasible, seed=self.config.seed)
+        """The best of N random networks under the same limits: same estimator, same time for estimates (at most as
+        many), same recipe and number of finalists. None where none kept the limits, or the budget has no room for a
+        single one."""
+        spent = self.budget.account()
+        if not room_for_baseline(self.budget.elapsed_s, self.budget.seconds, spent, search_evaluations):
+            self.notes.append("the budget did not reach random search")
+            return None
+        self._ready()
+        if self.interrupts.asked:
+            return None
         blind = replace(arm, proxies=None)
+        spent = self.budget.account()
+        short_s = spent.get(self.phase, 0.0) - spent.get("random_baseline", 0.0)
         with self.budget.stage("random_baseline"):
-            study = blind.study(RANDOM_STUDY, sampler)
-            with self.progress.stage("random networks", total=search_evaluations) as bar:
-                until = self.budget.elapsed_s + self.short_seconds
+            study = blind.study(RANDOM_STUDY, self._random_sampler())
+            with self._stage("random networks", search_evaluations) as bar:
+                until = self.budget.elapsed_s + short_s if math.isfinite(self.budget.seconds) else math.inf
                 evaluated = blind.run(study, self.budget, until, bar, at_most=search_evaluations)
-            order = best_first(evaluated, lambda e: e.accuracy)
-            finalists = self._finals(final, order, "random finalists")
-        best = ranked(finalists)
-        return RandomOpponent(evaluated=tuple(evaluated), finalist=best[0]) if best else None
+            final_s = STRETCH * spent.get("final_training", 0.0)  # room for networks that train more slowly
+            until_s = min(self.budget.elapsed_s + final_s, self.budget.seconds - REPORT_S)
+            finalists = self._finals(final, evaluated, "random finalists", until_s)
+        best = winners(self.config.objective, finalists, 1)
+        if not best:
+            return None
+        return RandomOpponent(evaluated=tuple(evaluated), finalists=tuple(finalists), finalist=best[0])
 
     def _zoo(self, final: FinalRound, winner: Finalist) -> list[Baseline]:
         chosen = winner.deployed.chosen
         assert chosen is not None
-        if not self.target.is_host:
-            self.notes.append("well-known networks were not measured: the target is not this host")
+        if self.site is None:
+            self.notes.append("well-known networks were not measured: the target is not at hand")
             return []
         round_ = ZooRound(
             data=self.data,
@@ -265,69 +403,12 @@ class _Search:
             quick=chosen.deployment,
             recipe=final.recipe,
             max_drop=self.config.max_drop,
-            folder=self.folder.work("zoo"),
+            folder=self.folder.baseline("zoo"),
+            site=self.site,
         )
-        with self.budget.stage("baselines"), self.progress.stage("well-known networks") as bar:
-            found = round_.run(self.budget, self.budget.seconds, bar)
+        with self.budget.stage("baselines"), self._stage("well-known networks") as bar:
+            found = round_.run(self.budget, self.plan.zoo_until_s(self.budget), bar)
         missing = names_not_reached(found)
         if missing:
             self.notes.append(f"the budget did not reach {', '.join(missing)}")
         return found
-
-    def _finish(
-        self,
-        arm: Arm,
-        recipe: TrainConfig,
-        evaluated: Sequence[Evaluated],
-        finalists: Sequence[Finalist],
-        winners: Sequence[Finalist],
-        opponent: RandomOpponent | None,
-        zoo: Sequence[Baseline],
-    ) -> SearchResult:
-        from nas.report.html import write_report
-
-        outcome = Outcome(
-            config=self.config,
-            folder=self.folder,
-            data=self.data,
-            space=self.space,
-            target=self.target,
-            ranges=self.ranges,
-            scorer=self.scorer,
-            short_s=self.short_limit_s,
-            recipe=recipe,
-            evaluated=tuple(evaluated),
-            failed=tuple(self.failed),
-            finalists=tuple(finalists),
-            winners=tuple(winners),
-            opponent=opponent,
-            zoo=tuple(zoo),
-            seconds=self.budget.account(),
-            notes=tuple(self.notes),
-        )
-        rows = candidate_rows(outcome)
-        document = result_document(outcome)
-        write_candidates(self.folder, rows)
-        import pandas as pd
-
-        write_report(document, pd.DataFrame(rows), self.folder.report)
-        for entry in document["best"]:
-            write_receipt(self.folder.winner(entry["rank"]), document, entry, self.data)
-        write_json(self.folder.result, document)
-        shutil.rmtree(self.folder.work(""), ignore_errors=True)
-        return SearchResult(document, self.folder.path, 0)
-
-
-def limit_missed(finalists: Sequence[Finalist], limit_ms: float) -> LimitMissedError:
-    """What to say where no finalist kept the limit: how near they came."""
-    slowest = [
-        t.measurement.worst_session_p50_ms
-        for f in finalists
-        for t in f.deployed.tried
-        if t.measurement is not None and t.measurement.failed is None
-    ]
-    nearest = f"; the nearest took {min(slowest):.3g} ms in its slowest session" if slowest else ""
-    return LimitMissedError(
-        f"no candidate kept {limit_ms:g} ms when its exported file was measured{nearest}",
-        "ask for a higher --latency-ms, give a longer --budget, or make a finer profile with `nas profile`",
-    )

@@ -1,27 +1,39 @@
-"""The target as a search uses it: a latency model, corrected by probes or measured afresh where it has to be."""
+"""The target as a search uses it: a latency model, scaled, re-calibrated or measured afresh where it has to be."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import shutil
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 
 from nas.controller.budget import Budget
 from nas.controller.config import SearchConfig
+from nas.controller.plan import planned_s
 from nas.deployment import Deployment
 from nas.errors import UserError
+from nas.executors.ray_cluster import device_resource
 from nas.measure.host import usable_threads
-from nas.progress import Progress
+from nas.measure.measurement import MeasureRequest
+from nas.measure.reference import reference_model
+from nas.measure.site import Site, this_host
+from nas.progress import Progress, SilentProgress
 from nas.runtimes import deployments_here, load_runtime
-from nas.targets.latency import Correction, LatencyModel
-from nas.targets.profile import DeviceProfile, saved_profile
-from nas.targets.profiling import make_profile, measure_networks, networks_to_measure
-from nas.targets.registry import LOCAL, load_target, usable_deployments
+from nas.targets.latency import ENOUGH_NETWORKS, Correction, LatencyModel
+from nas.targets.preparing import ALL_SPACES, networks_to_measure, preparer
+from nas.targets.profile import DeploymentTable, DeviceProfile, saved_profile
+from nas.targets.profiling import make_profile, measure_networks, median_or_none, timing_of
+from nas.targets.registry import LOCAL, bundled_profiles, load_target, material_differences, usable_deployments
 
-PROBES = 8
+PROBES = 10
 QUICK_SHARE = 0.25
 """Of the budget that may go into profiling a host nothing is known of."""
+QUICK_NETWORKS = 36
 QUICK_SECONDS_PER_MODEL = 0.1
-QUICK_SESSIONS = 2
+SPEED_SESSIONS = 3
+SPEED_TOLERANCE = 0.05
+"""Fresh sessions of a quiet host differ by less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,80 +41,178 @@ class TargetModel:
     """A target ready to be searched for."""
 
     name: str
-    is_host: bool
+    site: Site | None
+    """The machine that networks are measured on; None: nothing is measured, only predicted."""
     model: LatencyModel
     notes: tuple[str, ...]
 
 
-def prepare_target(config: SearchConfig, budget: Budget, progress: Progress) -> TargetModel:
+def prepare_target(config: SearchConfig, budget: Budget, progress: Progress, device: Site | None = None) -> TargetModel:
     """Load or make the target's latency model.
 
-    This host without a profile is profiled within a share of the budget, and the profile is kept for later searches.
-    A profile of a host that differs in what matters is corrected by probes where it is used for this host. Raises
-    `UserError` (also `UnknownNameError`) where the target cannot be used as asked for.
+    `device` is another machine that is the target; without, networks are measured here if the target is this host.
+    A machine without a profile is profiled within a share of the budget, and the profile is kept for later searches.
+    A profile of a host that differs in what matters is the prior for a few networks measured on the machine, or refused
+    where the configuration is strict; one of the same host is scaled to its speed of now. Raises `UserError` (also
+    `UnknownNameError`) where the target cannot be used as asked for.
     """
     for runtime in config.runtimes or ():
         load_runtime(runtime)
-    threads = config.threads or (usable_threads() if config.target == LOCAL else None)
-    target = load_target(config.target, threads)
-    here = deployments_here(threads or usable_threads()) if target.is_host else []
-    deployments = usable_deployments(target.profile, here, config.runtimes, config.precisions, is_host=target.is_host)
-    if threads is not None:
-        deployments = [d for d in deployments if d.threads == threads]
+    asked = config.threads or (usable_threads() if config.target == LOCAL else None)
+    target = load_target(config.target, asked, device.fingerprint if device else None)
+    site = device or (this_host() if target.is_host else None)
+    threads = asked or (target.profile.threads if target.profile else (site or this_host()).run(usable_threads))
+    here = site.run(deployments_here, threads) if site else []
+    if config.strict and target.profile is not None and target.differences:
+        raise UserError(
+            f"the profile of target {config.target!r} is of a host that differs: {'; '.join(target.differences)}",
+            "measure this one with `nas profile local`, or leave out --strict",
+        )
+    deployments = usable_deployments(target.profile, here, config.runtimes, config.precisions, is_host=site is not None)
+    deployments = [d for d in deployments if d.threads == threads]
     if not deployments:
         known = target.profile.tables if target.profile else ()
         names = ", ".join(sorted({f"{t.deployment.name} with {t.deployment.threads} threads" for t in known})) or "none"
         raise UserError(
             f"target {config.target!r} has no deployment that fits what was asked for", f"it knows: {names}"
         )
-    profile, notes = target.profile, list(target.differences if target.is_host else ())
+    profile, notes = target.profile, list(target.differences if site else ())
     if profile is None:
-        progress.note("nothing is known of this host yet: measuring a quick profile first")
-        profile = _quick_profile(deployments, budget, progress, config.seed)
-        notes = ["latencies come from a quick profile made in this run; `nas profile local` makes a finer one"]
-    elif target.differences and target.is_host:
-        progress.note(f"the profile differs from this host ({'; '.join(target.differences)}): correcting it by probes")
-        corrections = probe_corrections(profile, deployments, config.seed)
-        return TargetModel(config.target, True, LatencyModel(profile, deployments, corrections), tuple(notes))
-    if not target.is_host:
+        assert site is not None  # only a machine at hand has a target without a profile
+        progress.note(f"nothing is known of {site.name} yet: measuring a quick profile first")
+        profile = _quick_profile(config, site, deployments, budget, progress)
+        notes = [
+            f"latencies come from a quick profile made in this run; `nas profile {config.target}` makes a finer one"
+        ]
+    if device is not None:
+        notes.append(f"latencies were measured on {device.name} ({device.fingerprint.cpu_model})")
+    if site and target.differences:
+        progress.note(f"the profile differs from {site.name} ({'; '.join(target.differences)}): measuring probes")
+        notes.append(f"the profile served as prior for {PROBES} networks measured on {site.name}")
+        return TargetModel(config.target, site, recalibrated(profile, deployments, config.seed, site), tuple(notes))
+    corrections: dict[Deployment, Correction] = {}
+    if site and target.profile is not None:
+        corrections = speed_corrections(profile, deployments, site)
+        notes += speed_notes(corrections.values(), site)
+    elif not site:
         notes = [f"not measured here: this host differs from the target ({'; '.join(target.differences)})"]
-    return TargetModel(config.target, target.is_host, LatencyModel(profile, deployments), tuple(notes))
+        if config.ray is not None:
+            notes.append(f"no machine of the Ray cluster offers the resource {device_resource(config.target)!r}")
+    prior = prior_profiles(profile)
+    if prior:
+        notes.append(f"few networks of this device were measured; {', '.join(p.name for p in prior)} served as prior")
+    model = LatencyModel(profile, deployments, corrections, prior)
+    return TargetModel(config.target, site, model, tuple(notes))
 
 
-def _quick_profile(deployments: Sequence[Deployment], budget: Budget, progress: Progress, seed: int) -> DeviceProfile:
+def prior_profiles(profile: DeviceProfile) -> list[DeviceProfile]:
+    """Bundled profiles of other devices, for a profile with so few networks that they help; else none."""
+    if all(table.measured >= ENOUGH_NETWORKS for table in profile.tables):
+        return []
+    return [p for p in bundled_profiles() if material_differences(profile.fingerprint, p.fingerprint)]
+
+
+def _quick_profile(
+    config: SearchConfig, site: Site, deployments: Sequence[Deployment], budget: Budget, progress: Progress
+) -> DeviceProfile:
+    """Made where the target is and kept here."""
+    budget_s, path = QUICK_SHARE * planned_s(budget.seconds), saved_profile(config.target)
+    if config.target == LOCAL:
+        return make_quick_profile(LOCAL, deployments, path, budget_s, config.seed, progress)
+    with progress.stage(f"measuring networks on {site.name}") as bar:
+        profile = site.run(_profile_there, config.target, deployments, budget_s, config.seed)
+        bar.advance(len(profile.networks))
+    if path.exists():  # of a host that is nothing like it
+        shutil.copyfile(path, path.with_name(path.name + ".old"))
+    profile.save(path)
+    return profile
+
+
+def _profile_there(name: str, deployments: Sequence[Deployment], budget_s: float, seed: int) -> DeviceProfile:
+    with TemporaryDirectory(prefix="nas-profile-") as folder:
+        return make_quick_profile(name, deployments, Path(folder) / "profile.json", budget_s, seed, SilentProgress())
+
+
+def make_quick_profile(
+    name: str, deployments: Sequence[Deployment], path: Path, budget_s: float, seed: int, progress: Progress
+) -> DeviceProfile:
+    """Of this host: few networks, enough to begin with."""
     return make_profile(
-        LOCAL,
+        name,
         deployments,
-        path=saved_profile(LOCAL),
+        path=path,
         progress=progress,
-        budget_s=QUICK_SHARE * budget.seconds,
-        networks=36,
-        sessions=QUICK_SESSIONS,
-        seconds_per_model=QUICK_SECONDS_PER_MODEL,
+        budget_s=budget_s,
+        networks=QUICK_NETWORKS,
+        noise_sessions=1,
         seed=seed,
         description="quick profile made by a search",
     )
 
 
-def probe_corrections(
-    profile: DeviceProfile, deployments: Sequence[Deployment], seed: int, probes: int = PROBES
+def speed_corrections(
+    profile: DeviceProfile, deployments: Sequence[Deployment], site: Site
 ) -> dict[Deployment, Correction]:
-    """Measure a few random networks here and compare them with what the profile predicts."""
-    archs = networks_to_measure(("mixed",), probes, seed + 1, None)
-    from search_spaces import load_search_space
+    """How much slower the machine is now than while it was profiled, as the reference network shows.
 
-    space = load_search_space("mixed")
-    predicted = LatencyModel(profile, deployments).predict(space, space.choices(archs), profile.num_classes)
-    measured = measure_networks(archs, deployments, sessions=QUICK_SESSIONS, seconds_per_model=QUICK_SECONDS_PER_MODEL)
-    corrections = {}
-    for column, deployment in enumerate(deployments):
-        times = np.array([row[column].p50_ms for row in measured])
-        ratios = np.log(times / predicted[deployment].mean)[np.isfinite(times)]
-        if len(ratios) < probes // 2:
-            raise UserError(
-                f"{deployment.name} could not be measured here", "leave it out with --runtime or --precision"
-            )
-        corrections[deployment] = Correction(
-            factor=float(np.exp(np.median(ratios))), relative_std=float(np.std(ratios)), probes=len(ratios)
+    A shared or throttled host easily runs 20 % slower at one hour than at another, and all networks with it. Empty
+    where the reference network cannot be run, and without the deployments for which the profile has no such time.
+    """
+    reference = reference_model()
+    if reference is None:
+        return {}
+    counts = sorted({d.threads for d in deployments})
+    requests = [MeasureRequest(reference, Deployment("onnxruntime", "fp32", threads)) for threads in counts]
+    measured = dict(zip(counts, site.measure(requests, sessions=SPEED_SESSIONS, seconds_per_model=0.2), strict=True))
+    found = {}
+    for deployment in deployments:
+        table, now = profile.table(deployment), measured[deployment.threads]
+        then = median_or_none(table.column("reference_ms")) if table else None
+        if then is None or now.failed is not None:
+            continue
+        found[deployment] = Correction(
+            factor=now.p50_ms / then, relative_std=now.between_session_spread_pct / 100 / SPEED_SESSIONS
         )
-    return corrections
+    return found
+
+
+def speed_notes(corrections: Iterable[Correction], site: Site) -> list[str]:
+    """What to say of a speed that differs by more than measurements do."""
+    factors = [c.factor for c in corrections]
+    usual = float(np.median(factors)) if factors else 1.0
+    if abs(usual - 1) <= SPEED_TOLERANCE:
+        return []
+    direction = "slower" if usual > 1 else "faster"
+    return [
+        f"{site.name} is {abs(usual - 1):.0%} {direction} now than while it was profiled: predictions are scaled to now"
+    ]
+
+
+def recalibrated(
+    profile: DeviceProfile, deployments: Sequence[Deployment], seed: int, site: Site, probes: int = PROBES
+) -> LatencyModel:
+    """A model of a machine from a few random networks measured on it, with `profile`, of a host like it, as prior.
+
+    Raises `UserError` where most of them could not be measured.
+    """
+    archs = networks_to_measure(ALL_SPACES, probes, seed + 1, None)
+    with preparer() as workers:
+        measured = measure_networks(
+            archs,
+            deployments,
+            sessions=1,
+            seconds_per_model=QUICK_SECONDS_PER_MODEL,
+            node_seconds=QUICK_SECONDS_PER_MODEL,
+            workers=workers,
+            measure=site.measure,
+        )
+    tables = []
+    for column, deployment in enumerate(deployments):
+        timings = [timing_of(arch, row[column]) for arch, row in zip(archs, measured, strict=True)]
+        tables.append(DeploymentTable(deployment, tuple(timings)))
+        if tables[-1].measured < probes // 2:
+            raise UserError(
+                f"{deployment.name} could not be measured on {site.name}", "leave it out with --runtime or --precision"
+            )
+    here = replace(profile, fingerprint=site.fingerprint, networks=tuple(archs), tables=tuple(tables), sessions=1)
+    return LatencyModel(here, deployments, prior=[profile])

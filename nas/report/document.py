@@ -9,10 +9,12 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from nas.text import milliseconds, percent
+from nas.text import duration, milliseconds, percent, worth
 
 SCHEMA = 1
 """The version of the document that this package reads."""
+FEWEST_COMPARED = 3
+"""Finalists without which no order is to be seen."""
 
 Document = Mapping[str, Any]
 
@@ -32,10 +34,34 @@ def _finite(value: Any) -> Any:
 
 def question(document: Document) -> str:
     """What was asked, as a sentence."""
-    return (
-        f"Asked for: the most accurate network for {document['data']['name']} that takes at most "
-        f"{milliseconds(document['limit_ms'])} ms per image on {document['target']} ({document['device']})."
-    )
+    where = f"for {document['data']['name']} on {document['target']} ({document['device']})"
+    kept = limits_text(document)
+    return f"Asked for: {_GOALS[objective(document)]} {where}{f', with {kept}' if kept else ''}."
+
+
+_GOALS = {
+    "accuracy": "the most accurate network",
+    "latency": "the network with the lowest latency",
+    "throughput": "the network with the highest throughput",
+    "pareto": "a front of latency and accuracy",
+}
+
+
+def objective(document: Document) -> str:
+    """What was maximised; results of earlier versions knew accuracy alone."""
+    return str(document.get("objective", "accuracy"))
+
+
+def limits_text(document: Document) -> str:
+    """The limits in words; empty where there were none."""
+    if "limits_text" in document:
+        return str(document["limits_text"])
+    return f"at most {milliseconds(document['limit_ms'])} ms"
+
+
+def limits_speed(document: Document) -> bool:
+    """Whether something is limited that is predicted of every network: not its accuracy alone, not nothing."""
+    return "limits" not in document or not set(document["limits"]) <= {"min_accuracy", "percentile"}
 
 
 def answer(document: Document) -> str:
@@ -44,8 +70,8 @@ def answer(document: Document) -> str:
         return _nothing(document)
     best = document["best"][0]
     latency_ms = p50_ms(best)
-    if not best["measured_here"]:
-        latency = f"predicted latency {milliseconds(latency_ms)} ms (not measured here)"
+    if not best["measured"]:
+        latency = f"predicted latency {milliseconds(latency_ms)} ms (not measured)"
     else:
         latency = f"measured p50 {milliseconds(latency_ms)} ms"
     accuracy, images = final_accuracy(best)
@@ -53,10 +79,18 @@ def answer(document: Document) -> str:
         f"Found: a network for {best['runtime']} {best['precision']} at {best['resolution']} px with an accuracy of "
         f"{accuracy} ({images}) and a {latency}"
     )
+    if objective(document) == "pareto" and len(document["best"]) > 1:
+        found = f"{found}; {len(document['best']) - 1} more of the front are faster and less accurate"
+    if not limits_text(document):
+        return f"{found}."
     verdict = "kept" if best["within_limit"] else "missed"
+    several = len(document.get("limits", ())) - ("percentile" in document.get("limits", ())) > 1
+    kept = f"{found}. {'All limits are' if several else 'The limit is'} {verdict}"
+    if best["margin_pct"] is None:
+        return f"{kept}."
     # Without a measurement it is the upper bound that is compared with the limit.
-    bound = "" if best["measured_here"] else "according to the upper bound of the prediction, "
-    return f"{found}. The limit is {verdict}, {bound}by {abs(best['margin_pct']):.0f} %."
+    bound = "" if best["measured"] else "according to the upper bound of the prediction, "
+    return f"{kept}, {bound}{'the latency ' if several else ''}by {abs(best['margin_pct']):.0f} %."
 
 
 def _nothing(document: Document) -> str:
@@ -92,3 +126,62 @@ def validation_accuracy(result: Document) -> float | None:
     deployed = accuracy.get("deployed")
     found = deployed if deployed is not None else accuracy.get("trained")
     return None if found is None else float(found)
+
+
+def estimator_text(document: Document) -> str | None:
+    """Who judged the candidates, why, and at what price; None for results of earlier versions, which do not say."""
+    estimator = document.get("estimator")
+    if not estimator:
+        return None
+    groups = [
+        f"{group['candidates']} candidates by {_ESTIMATORS.get(group['estimator'], group['estimator'])} "
+        f"(median {price(group['median_s'])} each)"
+        for group in estimator["judged_by"]
+    ]
+    before = f", after {duration(estimator['prepared_s'])} of preparation" if estimator["prepared_s"] else ""
+    how = estimator["name"] if estimator["asked"] == estimator["name"] else f"{estimator['name']}, chosen because"
+    why = "" if estimator["asked"] == estimator["name"] else f" {estimator['why']}"
+    return f"Estimator: {how}{why}. Judged: {' and '.join(groups) or 'nothing'}{before}."
+
+
+_ESTIMATORS = {
+    "short": "a short training",
+    "zero-cost": "zero-cost scores",
+    "supernet": "a path through the supernet",
+    "predictor": "a prediction",
+}
+
+
+def price(seconds: float) -> str:
+    """Seconds that may be very few: `2.4 s`, `12 ms`."""
+    return duration(seconds) if seconds >= 0.1 else f"{1000 * seconds:.2g} ms"
+
+
+def estimate_text(result: Document) -> str | None:
+    """What was believed of a winner before its full training: `estimate 91.2 % (90 % interval 88.0 to 93.5) ...`."""
+    estimate = result.get("estimate")
+    if not estimate:
+        return None
+    within = "no interval is known"
+    if estimate["interval"] is not None:
+        low, high = (worth(end, estimate["unit"]).removesuffix(" %") for end in estimate["interval"])
+        within = f"90 % interval {low} to {high}"
+    by = _ESTIMATORS.get(estimate["estimator"], estimate["estimator"])
+    return f"estimated {worth(estimate['value'], estimate['unit'])} by {by} ({within}, {price(estimate['seconds'])})"
+
+
+def agreement_text(document: Document) -> str | None:
+    """How the estimates ordered what was then trained; None where nothing was."""
+    found = document["agreement"]
+    if not found or not found["n"]:
+        return None
+    if found["n"] < FEWEST_COMPARED:
+        return f"Agreement of estimates with trained accuracies: too few finalists ({found['n']}) to say."
+    tau, versus = (
+        "undefined" if value is None else f"{value:.2f}"
+        for value in (found["kendall_tau"], found["params_kendall_tau"])
+    )
+    return (
+        f"Agreement of estimates with trained accuracies: Kendall tau {tau} over {found['n']} finalists; "
+        f"parameters alone {versus}."
+    )

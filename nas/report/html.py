@@ -8,8 +8,19 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nas.report.document import Document, answer, final_accuracy, p50_ms, question
-from nas.report.plot import MAX_POINTS, PLOT_HEIGHT, accuracy_latency_figure, visible_candidates
+from nas.report.document import (
+    Document,
+    agreement_text,
+    answer,
+    estimate_text,
+    estimator_text,
+    final_accuracy,
+    limits_text,
+    objective,
+    p50_ms,
+    question,
+)
+from nas.report.plot import MAX_POINTS, PLOT_HEIGHT, accuracy_latency_figure, scale_of, visible_candidates
 from nas.text import count, duration, milliseconds, percent, points
 
 if TYPE_CHECKING:
@@ -40,7 +51,7 @@ def report_html(document: Document, candidates: "pd.DataFrame") -> str:
     from plotly.offline import get_plotlyjs
 
     style = files("nas.report").joinpath("report.css").read_text(encoding="utf-8")
-    title = f"{document['target']}, at most {milliseconds(document['limit_ms'])} ms"
+    title = f"{document['target']}, {limits_text(document) or objective(document)}"
     sections = (
         _headline(document),
         _plot(document, candidates),
@@ -83,11 +94,7 @@ def _headline(document: Document) -> str:
         figures = (
             ("accuracy", *final_accuracy(best)),
             ("latency (median)", f"{milliseconds(p50_ms(best))} ms", spread),
-            (
-                "limit",
-                f"{milliseconds(document['limit_ms'])} ms",
-                f"{'kept' if kept else 'missed'} by {abs(best['margin_pct']):.0f} %",
-            ),
+            ("limits", limits_text(document) or "none", _margin(best, kept)),
             ("deployment", f"{best['runtime']} {best['precision']}", f"{best['threads']} threads"),
             ("size", f"{count(best['params'])} params", f"{count(best['macs'])} MACs at {best['resolution']} px"),
         )
@@ -98,6 +105,11 @@ def _headline(document: Document) -> str:
     return "\n".join(parts)
 
 
+def _margin(best: Document, kept: bool) -> str:
+    word = "kept" if kept else "missed"
+    return word if best["margin_pct"] is None else f"{word} by {abs(best['margin_pct']):.0f} %"
+
+
 def _plot(document: Document, candidates: "pd.DataFrame") -> str:
     figure = accuracy_latency_figure(document, candidates).to_html(
         full_html=False,
@@ -106,22 +118,36 @@ def _plot(document: Document, candidates: "pd.DataFrame") -> str:
         config={"responsive": True, "displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d"]},
         default_height=f"{PLOT_HEIGHT}px",
     )
-    drawn, all_scored = len(visible_candidates(candidates)), int(candidates["accuracy_estimate"].notna().sum())
+    column = scale_of(document).column
+    drawn, all_scored = len(visible_candidates(candidates, column)), int(candidates[column].notna().sum())
     thinned = f" Of {all_scored:,} candidates {drawn:,} are drawn." if all_scored > max(drawn, MAX_POINTS) else ""
-    measured = all(best["measured_here"] for best in document["best"])
-    latency = "measured latency" if measured else "latency, which was predicted, not measured here"
+    tinted = "The tinted side keeps the limit." if document["limit_ms"] is not None else ""
+    measured = all(best["measured"] for best in document["best"])
+    latency = "measured latency" if measured else "latency, which was predicted, not measured"
     return f"""<h2>Accuracy against latency</h2>
 <figure role="img" aria-label="Accuracy against latency of all candidates; the tables below hold the figures">
 <div class="plot">{figure}</div>
-<figcaption>Large dots are candidates after a short training{_short(document)}, small ones what the learned predictor
-expects of one; all at their predicted latency. Stars and diamonds are trained networks: the accuracy of
-the deployed file on the validation images at its {latency}{_full(document)}. The tinted side keeps the limit.{thinned}
+<figcaption>{_dots(document)}; all at their predicted latency. Stars and diamonds are trained networks: the accuracy of
+the deployed file on the validation images at its {latency}{_full(document)}. {tinted}{thinned}
 </figcaption>
 </figure>"""
 
 
-def _short(document: Document) -> str:
-    return f" of about {document['recipe']['short_s']:.0f} s"
+def _dots(document: Document) -> str:
+    """What the dots of the plot are."""
+    name = (document.get("estimator") or {"name": "short"})["name"]
+    if name == "zero-cost":
+        return "Dots are candidates by their zero-cost score, which is no accuracy and has the axis on the right"
+    if name == "supernet":
+        return (
+            "Large dots are candidates by the accuracy of their path through the supernet, which is below that of a "
+            "network trained alone, small ones what the learned predictor expects of that"
+        )
+    predicted = " or a prediction from those" if name == "predictor" else ""
+    return (
+        f"Large dots are candidates after a short training of about {document['recipe']['short_s']:.0f} s{predicted}, "
+        "small ones what the learned predictor expects of one"
+    )
 
 
 def _full(document: Document) -> str:
@@ -240,21 +266,20 @@ def _agreement(document: Document) -> str:
         accuracy = best["accuracy"] or {}
         measured = best["measured_latency_ms"]
         predicted = f"{milliseconds(best['predicted_latency_ms'])} ± {best['predicted_std_ms']:.2g} ms"
-        estimated = f"{percent(accuracy.get('estimate'))} ± {points(accuracy.get('estimate_std'))}"
         parts.append(
             f"<p>Winner {best['rank']}: latency {predicted} predicted, "
-            f"{milliseconds(measured['p50']) + ' ms measured' if measured else 'not measured here'}; accuracy "
-            f"{estimated} estimated, {percent(accuracy.get('trained'))} after training.</p>"
+            f"{milliseconds(measured['p50']) + ' ms measured' if measured else 'not measured'}; accuracy "
+            f"{escape(estimate_text(best) or _expected(accuracy))}, {percent(accuracy.get('trained'))} after "
+            "training.</p>"
         )
-    agreement = document["agreement"]
-    if agreement and agreement["kendall_tau"] is not None:
-        versus = agreement["params_kendall_tau"]
-        parts.append(
-            f"<p>Over {agreement['n']} trained networks the accuracy estimates rank with Kendall tau "
-            f"{agreement['kendall_tau']:.2f}" + (f"; the number of parameters with {versus:.2f}" if versus is not None
-            else "") + ".</p>"
-        )  # fmt: skip
+    sentences = (estimator_text(document), agreement_text(document))
+    parts += [f"<p>{escape(sentence)}</p>" for sentence in sentences if sentence]
     return "\n".join(parts)
+
+
+def _expected(accuracy: Document) -> str:
+    """For results of earlier versions."""
+    return f"{percent(accuracy.get('estimate'))} ± {points(accuracy.get('estimate_std'))} estimated"
 
 
 def _signed_percent(factor: float | None) -> str:
@@ -264,15 +289,29 @@ def _signed_percent(factor: float | None) -> str:
 def _time(document: Document) -> str:
     seconds = {stage: value for stage, value in document["seconds"].items() if stage != "total"}
     total = document["seconds"].get("total") or sum(seconds.values())
+    planned = document.get("estimate_s") or {}
     rows = "".join(
         f'<tr><th scope="row">{escape(stage.replace("_", " "))}</th><td class="n">{duration(value)}</td>'
+        f'<td class="n">{duration(planned[stage]) if stage in planned else "-"}</td>'
         f'<td class="wide"><span class="bar" style="width:{100 * value / (total or 1):.1f}%"></span></td></tr>'
         for stage, value in seconds.items()
     )
     return f"""<h2>Where the time went</h2>
-<p class="soft">{duration(total)} in all, of a budget of {duration(document["budget_s"])};
-{count(document["candidates_scored"])} candidates scored, {document["candidates_evaluated"]} evaluated.</p>
+<p class="soft">{duration(total)} in all, of a budget of {_budget(document)}{_cost(document)}; beside each stage
+what was expected before the start. {count(document["candidates_scored"])} candidates scored,
+{document["candidates_evaluated"]} evaluated.</p>
 <div class="scroll"><table><tbody>{rows}</tbody></table></div>"""
+
+
+def _budget(document: Document) -> str:
+    if document["budget_s"] is not None:
+        return duration(document["budget_s"])
+    return f"{document['max_trials']} trials"
+
+
+def _cost(document: Document) -> str:
+    cost = document.get("cost_usd")
+    return "" if cost is None else f", {cost:.2f} USD"
 
 
 def _notes(document: Document) -> str:

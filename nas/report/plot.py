@@ -1,11 +1,12 @@
 """Accuracy against latency: every candidate, the limit, the front, the winners and the baselines."""
 
 import math
+from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from nas.report.document import Document, p50_ms, validation_accuracy
-from nas.text import milliseconds, percent
+from nas.report.document import Document, objective, p50_ms, validation_accuracy
+from nas.text import milliseconds, percent, worth
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,15 +32,17 @@ def accuracy_latency_figure(document: Document, candidates: "pd.DataFrame") -> "
     import plotly.graph_objects as go
 
     figure = go.Figure()
-    shown = visible_candidates(candidates)
+    scale = scale_of(document)
+    shown = visible_candidates(candidates, scale.column)
     for origin, (label, colour) in ORIGINS.items():
-        _add_candidates(figure, shown[shown["origin"] == origin], label, colour)
-    front = candidates[candidates["pareto"] & candidates["accuracy_estimate"].notna()]
+        _add_candidates(figure, shown[shown["origin"] == origin], label, colour, scale)
+    front = candidates[candidates["pareto"] & candidates[scale.column].notna()]
     front = front.sort_values("predicted_latency_ms")
     if len(front):
         figure.add_scatter(
             x=front["predicted_latency_ms"],
-            y=100 * front["accuracy_estimate"],
+            y=scale.factor * front[scale.column],
+            yaxis=scale.axis,
             mode="lines",
             line={"color": FRONT, "width": 2, "shape": "hv"},
             name="Pareto front of the estimates",
@@ -47,13 +50,36 @@ def accuracy_latency_figure(document: Document, candidates: "pd.DataFrame") -> "
         )
     _add_results(figure, document["baselines"], "baseline", BASELINE, "diamond")
     _add_results(figure, document["best"], "winner", WINNER, "star")
-    _lay_out(figure, float(document["limit_ms"]))
+    _add_front(figure, document)
+    _lay_out(figure, document["limit_ms"])
+    if scale.axis != "y":
+        title = {"text": "zero-cost score, standard deviations"}
+        figure.update_layout(yaxis2={"title": title, "overlaying": "y", "side": "right", "showgrid": False,
+                                     "zeroline": False, "automargin": True})  # fmt: skip
     return figure
 
 
-def visible_candidates(candidates: "pd.DataFrame") -> "pd.DataFrame":
-    """The candidates to draw, thinned evenly along the latency axis to about `MAX_POINTS` rows."""
-    drawable = candidates[candidates["accuracy_estimate"].notna() & candidates["predicted_latency_ms"].notna()]
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Where candidates lie on the vertical axis."""
+
+    column: str
+    """Of the table of candidates."""
+    factor: float
+    axis: str
+    """Plotly's name of it."""
+
+
+def scale_of(document: Document) -> Scale:
+    """Accuracies in per cent, or scores on an axis of their own where estimates are no accuracies."""
+    unit = (document.get("estimator") or {"unit": "accuracy"})["unit"]
+    return Scale("accuracy_estimate", 100.0, "y") if unit == "accuracy" else Scale("estimate", 1.0, "y2")
+
+
+def visible_candidates(candidates: "pd.DataFrame", column: str = "accuracy_estimate") -> "pd.DataFrame":
+    """The candidates to draw (those with a value in `column`), thinned evenly along the latency axis to about
+    `MAX_POINTS` rows."""
+    drawable = candidates[candidates[column].notna() & candidates["predicted_latency_ms"].notna()]
     important = drawable["pareto"] | (drawable["state"] == "evaluated")
     rest = drawable[~important].sort_values("predicted_latency_ms")
     step = max(1, -(-len(rest) // MAX_POINTS))
@@ -63,19 +89,21 @@ def visible_candidates(candidates: "pd.DataFrame") -> "pd.DataFrame":
     return pd.concat([rest.iloc[::step], drawable[important]])
 
 
-def _add_candidates(figure: "go.Figure", rows: "pd.DataFrame", label: str, colour: str) -> None:
+def _add_candidates(figure: "go.Figure", rows: "pd.DataFrame", label: str, colour: str, scale: Scale) -> None:
     if rows.empty:
         return
     evaluated = (rows["state"] == "evaluated").to_numpy()
-    columns = ("key", "deployment", "resolution", "state", "predicted_latency_ms", "accuracy_estimate")
+    columns = ("key", "deployment", "resolution", "state", "predicted_latency_ms", scale.column)
+    unit = "accuracy" if scale.axis == "y" else "standard deviations"
     hover = [
         f"{escape(str(key))}<br>{escape(str(deployment))}, {resolution} px, {state}"
-        f"<br>predicted {milliseconds(latency_ms)} ms, estimated {percent(estimate)}"
+        f"<br>predicted {milliseconds(latency_ms)} ms, estimated {worth(estimate, unit)}"
         for key, deployment, resolution, state, latency_ms, estimate in zip(*(rows[c] for c in columns), strict=True)
     ]
     figure.add_scatter(
         x=rows["predicted_latency_ms"],
-        y=100 * rows["accuracy_estimate"],
+        y=scale.factor * rows[scale.column],
+        yaxis=scale.axis,
         mode="markers",
         marker={
             "color": colour,
@@ -121,8 +149,24 @@ def _result_hover(name: str, result: Document) -> str:
     )
 
 
-def _lay_out(figure: "go.Figure", limit_ms: float) -> None:
-    latencies = [float(x) for trace in figure.data for x in trace.x] + [limit_ms]
+def _add_front(figure: "go.Figure", document: Document) -> None:
+    """The delivered front, where one was asked for: a line through the winners."""
+    best = [b for b in document["best"] if validation_accuracy(b) is not None and p50_ms(b) is not None]
+    if objective(document) != "pareto" or len(best) < 2:
+        return
+    best = sorted(best, key=lambda b: p50_ms(b) or 0.0)
+    figure.add_scatter(
+        x=[p50_ms(b) for b in best],
+        y=[100 * (validation_accuracy(b) or 0.0) for b in best],
+        mode="lines",
+        line={"color": WINNER, "width": 2, "shape": "hv"},
+        name="delivered front",
+        hoverinfo="skip",
+    )
+
+
+def _lay_out(figure: "go.Figure", limit_ms: float | None) -> None:
+    latencies = [float(x) for trace in figure.data for x in trace.x] + ([] if limit_ms is None else [limit_ms])
     low, high = min(latencies), max(latencies)
     ticks = _ticks(low / 1.5, high * 1.5)
     log = high > 8 * low
@@ -137,16 +181,8 @@ def _lay_out(figure: "go.Figure", limit_ms: float) -> None:
         }
     else:
         axis |= {"range": [0, high * 1.08]}
-    figure.add_vrect(x0=left, x1=limit_ms, fillcolor=FRONT, opacity=0.07, line_width=0, layer="below")
-    figure.add_vline(x=limit_ms, line={"color": LIMIT, "width": 2, "dash": "dash"})
-    figure.add_annotation(
-        text=f"limit {milliseconds(limit_ms)} ms",
-        x=math.log10(limit_ms) if log else limit_ms,
-        y=1,
-        yref="paper",
-        yanchor="bottom",
-        showarrow=False,
-    )
+    if limit_ms is not None:
+        _add_limit(figure, limit_ms, left, log=log)
     clear = "rgba(0,0,0,0)"
     figure.update_layout(
         template="none",
@@ -160,6 +196,19 @@ def _lay_out(figure: "go.Figure", limit_ms: float) -> None:
         legend={"orientation": "h", "yref": "container", "yanchor": "bottom", "y": 0, "x": 0, "itemsizing": "constant"},
         modebar={"bgcolor": clear},
         hoverlabel={"bgcolor": "#1f2933", "font": {"color": "#ffffff"}, "align": "left"},
+    )
+
+
+def _add_limit(figure: "go.Figure", limit_ms: float, left: float, *, log: bool) -> None:
+    figure.add_vrect(x0=left, x1=limit_ms, fillcolor=FRONT, opacity=0.07, line_width=0, layer="below")
+    figure.add_vline(x=limit_ms, line={"color": LIMIT, "width": 2, "dash": "dash"})
+    figure.add_annotation(
+        text=f"limit {milliseconds(limit_ms)} ms",
+        x=math.log10(limit_ms) if log else limit_ms,
+        y=1,
+        yref="paper",
+        yanchor="bottom",
+        showarrow=False,
     )
 
 

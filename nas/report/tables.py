@@ -7,8 +7,17 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from nas.report.document import Document, answer, p50_ms, question
-from nas.text import count, duration, milliseconds, points
+from nas.report.document import (
+    Document,
+    agreement_text,
+    answer,
+    estimate_text,
+    estimator_text,
+    limits_speed,
+    p50_ms,
+    question,
+)
+from nas.text import count, duration, milliseconds, percent, points
 
 PLAIN_WIDTH = 100
 """Columns where stdout is no terminal: files and pipes should not wrap differently from machine to machine."""
@@ -47,7 +56,7 @@ def print_profile(summary: Mapping[str, Any], console: Console | None = None) ->
     table = _table(
         title,
         ["deployment"],
-        ["networks", "held out", "mean error %", "within 10 %", "constant", "MACs only", "noise floor %"],
+        ["networks", "held out", "error %", "within 10 %", "constant", "MACs", "noise %", "memory MB"],
     )
     for row in summary["deployments"]:
         rates = (row[key] for key in ("mape", "within_10pct", "constant_within_10pct", "macs_within_10pct"))
@@ -57,12 +66,58 @@ def print_profile(summary: Mapping[str, Any], console: Console | None = None) ->
             str(row["n_networks"]),
             str(row["n_heldout"]),
             *("-" if rate is None else f"{100 * rate:.1f}" for rate in rates),
-            f"{row['noise_floor_pct']:.1f}",
+            "-" if row["noise_floor_pct"] is None else f"{row['noise_floor_pct']:.1f}",
+            "-" if row["memory_mb"] is None else f"{row['memory_mb']:.0f}",
         )
     console = console or _stdout()
     console.print(table)
+    if summary["energy_not_measured"]:
+        console.print(Text(f"energy: not measured: {summary['energy_not_measured']}", style="dim"))
     if summary["disturbed"]:
         console.print(Text(f"{summary['disturbed']} measurements stayed disturbed: profile again on a quiet machine"))
+
+
+def print_receipt(folder: str, receipt: Mapping[str, Any], console: Console | None = None) -> None:
+    """What was exported, why, and what it can do (docs/export.md)."""
+    console = console or _stdout()
+    latency, accuracy, parity = receipt["latency_ms"], receipt["accuracy"], receipt["parity"]
+    if latency is not None:
+        speed = "p50 / p90 / p99 " + " / ".join(milliseconds(latency[p]) for p in ("p50", "p90", "p99")) + " ms"
+        speed += "" if latency["verdict"] == "quiet" else f" ({latency['verdict']} machine)"
+    else:
+        speed = f"predicted to take up to {milliseconds(receipt['predicted_ms'])} ms (not measured here)"
+    name = f"{receipt['runtime']} {receipt['precision']}, {receipt['threads']} threads, {receipt['resolution']} px"
+    console.print(Text(f"{receipt['source']} for {name}: {speed}", style="bold"))
+    if receipt["limits_text"]:
+        verdict = "kept" if receipt["within_limit"] else "missed"
+        margin = "" if receipt["margin_pct"] is None else f", by {abs(receipt['margin_pct']):.0f} %"
+        console.print(Text(f"limit: {receipt['limits_text']}: {verdict}{margin}"))
+    if parity is not None:
+        agreement = f"top class agrees in {percent(parity['argmax_agreement'])} of {parity['images']} images"
+        differences = f"mean difference {parity['mean_abs_difference']:.1e}, largest {parity['max_abs_difference']:.1e}"
+        console.print(Text(f"torch -> ONNX fp32: {agreement}, {differences}"))
+    parts = {"torch": "torch", "onnx_fp32": "ONNX fp32", "deployed": "deployed"}
+    validation = ", ".join(f"{text} {percent(accuracy[key])}" for key, text in parts.items())
+    on_test = f"; deployed on {receipt['data']['test']} test images {percent(accuracy['test'])}"
+    console.print(Text(f"accuracy on {receipt['data']['val']} validation images: {validation}{on_test}"))
+    table = _table(
+        f"Deployments tried, at most {100 * receipt['max_drop']:g} points of accuracy lost", ["deployment"],
+        ["p50 ms", "p90 ms", "p99 ms", "valid. %", "MB"], ["chosen", "reason"],
+    )  # fmt: skip
+    for t in receipt["deployments"]:
+        megabytes = "-" if t["size_bytes"] is None else f"{t['size_bytes'] / 1e6:.2f}"
+        times = (milliseconds(t[key]) for key in ("p50_ms", "p90_ms", "p99_ms"))
+        _add(table, t["name"], *times, points(t["accuracy"]), megabytes, "yes" if t["chosen"] else "no", t["reason"])
+    console.print(table)
+    console.print(Text(f"bundle: {folder}"))
+
+
+def print_checks(folder: str, checks: Sequence[Mapping[str, str]], console: Console | None = None) -> None:
+    """One row per check of a bundle."""
+    table = _table(f"Checks of {folder}", ["check", "result", "detail"])
+    for check in checks:
+        _add(table, check["name"], check["status"], check["detail"])
+    (console or _stdout()).print(table)
 
 
 def result_tables(document: Document) -> list[RenderableType]:
@@ -74,32 +129,50 @@ def result_tables(document: Document) -> list[RenderableType]:
     if document["baselines"]:
         parts.append(baselines_table(document))
         parts += [Text(f"{b['name']}: {b['note']}") for b in document["baselines"] if b["note"]]
+    parts += [Text(line) for line in _estimates(document)]
     parts += [Text(f"note: {note}") for note in document["notes"]]
     spent = document["seconds"].get("total")
     parts.append(
         Text(
             f"{count(document['candidates_scored'])} candidates scored of {count(document['space_size'])}, "
-            f"{document['candidates_evaluated']} evaluated" + (f", {duration(spent)} in all" if spent else "")
+            f"{document['candidates_evaluated']} evaluated"
+            + (f", {duration(spent)} in all" if spent else "")
+            + (f", {document['cost_usd']:.2f} USD" if document.get("cost_usd") is not None else "")
         )
     )
     parts.append(Text(f"run: {document['run_dir']}"))
     return parts
 
 
+def _estimates(document: Document) -> list[str]:
+    """Who judged the candidates, what was believed of the winners, and how right that was."""
+    winners = [
+        f"winner {best['rank']}: {estimate_text(best)}; {percent((best['accuracy'] or {}).get('trained'))} when trained"
+        for best in document["best"]
+        if best.get("estimate")
+    ]
+    return [line for line in (estimator_text(document), *winners, agreement_text(document)) if line]
+
+
 def feasibility_table(document: Document) -> Table:
     table = _table(
-        f"Latencies of {document['space']} on {document['target']} (ms, limit {milliseconds(document['limit_ms'])})",
+        f"Latencies of {document['space']} on {document['target']} (ms{_limit(document)})",
         ["deployment"],
         ["fastest", "median", "slowest"],
-        ["can keep the limit"],
+        ["can keep the limit"] if limits_speed(document) else [],
     )
     for row in document["feasibility"]:
         latencies = (milliseconds(row[key]) for key in ("min_ms", "median_ms", "max_ms"))
-        _add(table, row["deployment"], *latencies, "yes" if row["satisfiable"] else "no")
+        verdict = ["yes" if row["satisfiable"] else "no"] if limits_speed(document) else []
+        _add(table, row["deployment"], *latencies, *verdict)
     return table
 
 
-_NUMBERS = ("p50 ms", "limit", "valid. %", "test %", "MACs", "params")
+def _limit(document: Document) -> str:
+    return "" if document["limit_ms"] is None else f", limit {milliseconds(document['limit_ms'])}"
+
+
+_NUMBERS = ("p50 ms", "limits", "valid. %", "test %", "MACs", "params")
 
 
 def winners_table(document: Document) -> Table:

@@ -1,7 +1,7 @@
 """What a training is told and what it reports: plain values."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 from nas.errors import UserError
 
@@ -46,22 +46,61 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         rules = {
+            **shared_rules(self),
             "epochs": (self.epochs >= 1, "at least 1"),
-            "batch_size": (self.batch_size >= 2, "at least 2 (batch norm)"),
-            "lr": (self.lr > 0, "above 0"),
-            "momentum": (0 <= self.momentum < 1, "in [0, 1)"),
-            "weight_decay": (self.weight_decay >= 0, "at least 0"),
-            "warmup_fraction": (0 <= self.warmup_fraction < 1, "in [0, 1)"),
-            "label_smoothing": (0 <= self.label_smoothing < 1, "in [0, 1)"),
-            "clip_norm": (self.clip_norm > 0, "above 0"),
             "ema_decay": (self.ema_decay is None or 0 < self.ema_decay < 1, "in (0, 1), or left out"),
-            "augment": (self.augment in ("none", "light"), "'none' or 'light'"),
-            "precision": (self.precision in ("auto", "fp32", "bf16"), "'auto', 'fp32' or 'bf16'"),
             "time_limit_s": (self.time_limit_s is None or self.time_limit_s > 0, "above 0, or left out"),
         }
-        for name, (holds, rule) in rules.items():
-            if not holds:
-                raise UserError(f"training setting {name} = {getattr(self, name)!r}", f"{name} must be {rule}")
+        require(self, "training", rules)
+
+
+class SharedSettings(Protocol):
+    """What every training has to be told, whatever it trains."""
+
+    @property
+    def batch_size(self) -> int: ...
+    @property
+    def lr(self) -> float: ...
+    @property
+    def momentum(self) -> float: ...
+    @property
+    def weight_decay(self) -> float: ...
+    @property
+    def warmup_fraction(self) -> float: ...
+    @property
+    def label_smoothing(self) -> float: ...
+    @property
+    def clip_norm(self) -> float: ...
+    @property
+    def augment(self) -> str: ...
+    @property
+    def precision(self) -> str: ...
+
+
+Rules = dict[str, tuple[bool, str]]
+"""Setting -> whether its value makes sense, and what it must be."""
+
+
+def shared_rules(settings: SharedSettings) -> Rules:
+    """The rules of the settings that all trainings have."""
+    return {
+        "batch_size": (settings.batch_size >= 2, "at least 2 (batch norm)"),
+        "lr": (settings.lr > 0, "above 0"),
+        "momentum": (0 <= settings.momentum < 1, "in [0, 1)"),
+        "weight_decay": (settings.weight_decay >= 0, "at least 0"),
+        "warmup_fraction": (0 <= settings.warmup_fraction < 1, "in [0, 1)"),
+        "label_smoothing": (0 <= settings.label_smoothing < 1, "in [0, 1)"),
+        "clip_norm": (settings.clip_norm > 0, "above 0"),
+        "augment": (settings.augment in ("none", "light"), "'none' or 'light'"),
+        "precision": (settings.precision in ("auto", "fp32", "bf16"), "'auto', 'fp32' or 'bf16'"),
+    }
+
+
+def require(settings: object, kind: str, rules: Rules) -> None:
+    """Raises `UserError` for the first setting that breaks its rule; `kind` names the settings in the message."""
+    for name, (holds, rule) in rules.items():
+        if not holds:
+            raise UserError(f"{kind} setting {name} = {getattr(settings, name)!r}", f"{name} must be {rule}")
 
 
 @dataclass(frozen=True, slots=True)

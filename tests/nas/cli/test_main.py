@@ -62,7 +62,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert __version__ in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("arguments", [["serach"], ["search"], ["search", "--latency-ms", "4", "--top", "9"], ["--no"]])
+@pytest.mark.parametrize("arguments", [["serach"], ["search", "--latency-ms", "4", "--top", "9"], ["--no"]])
 def test_wrong_usage_exits_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(arguments) == 2
     shown = capsys.readouterr()

@@ -42,7 +42,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> FakeSearch:
 def test_defaults(fake: FakeSearch) -> None:
     assert run(["search", "--latency-ms", "10"]) == 0
     assert fake.config == SearchConfig(
-        target="local", latency_ms=10.0, data="digits", space="mixed", budget_s=600.0, max_drop=0.01, top=1,
+        target="local", latency_ms=10.0, data="digits", space="mixed", budget_s=None, max_drop=0.01, top=None,
         threads=None, seed=0, out=None, runtimes=None, precisions=None, resolutions=None, baselines=True,
         command="nas search --latency-ms 10",
     )  # fmt: skip
@@ -67,6 +67,39 @@ def test_command_is_recorded_so_that_it_can_be_pasted(fake: FakeSearch) -> None:
     run(["search", "--latency-ms", "4", "--data", "my photos; rm"])
     assert fake.config is not None
     assert fake.config.command == "nas search --latency-ms 4 --data 'my photos; rm'"
+
+
+def test_every_limit_objective_and_budget_arrives(fake: FakeSearch) -> None:
+    line = (
+        "search --latency-ms 5 --percentile 99 --throughput 300 --max-params 2M --max-size-mb 4.5 --max-memory-mb 64"
+        " --min-accuracy 90 --objective latency --max-trials 12 --max-cost 2.5 --price-per-hour 1.25"
+    )
+    assert run(line.split()) == 0
+    assert fake.config == SearchConfig(
+        latency_ms=5.0, percentile=99, throughput=300.0, max_params=2e6, max_size_mb=4.5, max_memory_mb=64.0,
+        min_accuracy=0.9, objective="latency", max_trials=12, max_cost_usd=2.5, price_per_hour=1.25,
+        command="nas " + line,
+    )  # fmt: skip
+    assert fake.config.seconds == 7200.0
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["", "--min-accuracy 90", "--objective latency", "--objective throughput --latency-ms 5", "--max-params 0",
+     "--max-cost 2 --latency-ms 5", "--latency-ms 5 --max-size-mb x", "--latency-ms 5 --price-per-hour -1"],
+)  # fmt: skip
+def test_questions_that_make_no_sense(line: str, fake: FakeSearch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["search", *line.split()]) == 1
+    assert "hint: " in capsys.readouterr().err
+    assert fake.config is None
+
+
+def test_an_interrupted_search_shows_the_best_so_far(fake: FakeSearch, capsys: pytest.CaptureFixture[str]) -> None:
+    fake.exit_code = 130
+    assert run(["search", "--latency-ms", "4", "--json"]) == 130
+    shown = capsys.readouterr()
+    assert json.loads(shown.out)["best"]
+    assert "To continue, run: nas search --latency-ms 4 --json" in shown.err
 
 
 @pytest.mark.parametrize("value", ["abc", "0", "-1", "nan", "inf", "", "1_0", "4ms", "0x10"])

@@ -10,13 +10,23 @@ import pytest
 
 from nas.controller.budget import Budget
 from nas.controller.config import SearchConfig
-from nas.controller.feasibility import latency_ranges, require_feasible
-from nas.controller.plan import affordable_image_s, final_recipe, nominal_image_s, schedule, short_training
+from nas.controller.feasibility import DeploymentRange, examples, latency_ranges, require_feasible
+from nas.controller.ladder import ladder, rungs_ms
+from nas.controller.limits import Limits
+from nas.controller.plan import affordable_image_s, final_plan, nominal_image_s, schedule, short_training
 from nas.controller.run_folder import check_folder, open_folder
-from nas.controller.sampler import RandomFeasibleSampler, SurrogateSampler, architecture_of, random_feasible
-from nas.controller.scoring import LatencyScorer
+from nas.controller.samplers import (
+    RandomFeasibleSampler,
+    SurrogateSampler,
+    SurrogateSettings,
+    WithExamples,
+    architecture_of,
+    random_feasible,
+)
+from nas.controller.samplers.base import row_ids
+from nas.controller.scoring import CandidateScorer
 from nas.errors import InfeasibleError, UserError
-from nas.targets.latency import LatencyModel
+from nas.targets.latency import Z_90, LatencyModel
 from nas.training.config import TrainConfig
 from search_spaces import StagedSpace, load_search_space
 from tests.nas.fake_device import fake_profile, true_latency_ms
@@ -35,8 +45,8 @@ def model() -> LatencyModel:
 
 
 @pytest.fixture
-def scorer(space: StagedSpace, model: LatencyModel) -> LatencyScorer:
-    return LatencyScorer(space, model, LIMIT_MS, 10)
+def scorer(space: StagedSpace, model: LatencyModel) -> CandidateScorer:
+    return CandidateScorer(space, model, Limits(latency_ms=LIMIT_MS), 10)
 
 
 def objective(space: StagedSpace, choices: np.ndarray) -> np.ndarray:
@@ -59,7 +69,7 @@ def run_study(
     return study
 
 
-def test_proposals_keep_the_limit_and_do_not_repeat(space: StagedSpace, scorer: LatencyScorer) -> None:
+def test_proposals_keep_the_limit_and_do_not_repeat(space: StagedSpace, scorer: CandidateScorer) -> None:
     study = run_study(space, SurrogateSampler(space, scorer.feasible, seed=1), 12)
     archs = [architecture_of(t, space) for t in study.trials]
     assert len({a.key for a in archs if a}) == 12
@@ -70,16 +80,18 @@ def test_proposals_keep_the_limit_and_do_not_repeat(space: StagedSpace, scorer: 
     assert scorer.scored > 10_000
 
 
-def test_the_sampler_beats_random_with_the_same_evaluations(space: StagedSpace, scorer: LatencyScorer) -> None:
+def test_the_sampler_beats_random_with_the_same_evaluations(space: StagedSpace, scorer: CandidateScorer) -> None:
     gains = []
     for seed in range(3):
-        ours = run_study(space, SurrogateSampler(space, scorer.feasible, seed=seed), 14)
+        ours = run_study(
+            space, SurrogateSampler(space, scorer.feasible, settings=SurrogateSettings(startup=5), seed=seed), 14
+        )
         random = run_study(space, RandomFeasibleSampler(space, scorer.feasible, seed=seed), 14)
         gains.append(ours.best_value - random.best_value)
     assert np.mean(gains) > 0
 
 
-def test_the_state_is_the_storage(space: StagedSpace, scorer: LatencyScorer, tmp_path: Path) -> None:
+def test_the_state_is_the_storage(space: StagedSpace, scorer: CandidateScorer, tmp_path: Path) -> None:
     whole = run_study(space, SurrogateSampler(space, scorer.feasible, seed=3), 9, f"sqlite:///{tmp_path}/a.db")
     run_study(space, SurrogateSampler(space, scorer.feasible, seed=3), 5, f"sqlite:///{tmp_path}/b.db")
     rest = run_study(space, SurrogateSampler(space, scorer.feasible, seed=3), 4, f"sqlite:///{tmp_path}/b.db")
@@ -89,24 +101,79 @@ def test_the_state_is_the_storage(space: StagedSpace, scorer: LatencyScorer, tmp
 def test_random_candidates_are_found_under_a_tight_limit(space: StagedSpace, model: LatencyModel) -> None:
     sampled = space.sample(4000, np.random.default_rng(0))
     tight = float(np.quantile(model.fastest(space, sampled, 10)[1].mean, 0.002))
-    feasible = LatencyScorer(space, model, tight, 10).feasible
+    feasible = CandidateScorer(space, model, Limits(latency_ms=tight), 10).feasible
     found = random_feasible(space, feasible, 16, np.random.default_rng(1))
     assert len(found) == 16
     assert feasible(found).all()
 
 
+def test_the_tightest_limit_that_can_be_kept_can_be_searched_under(space: StagedSpace, model: LatencyModel) -> None:
+    def scorer(**limits: float) -> CandidateScorer:
+        return CandidateScorer(space, model, Limits(**limits), 10)  # type: ignore[arg-type]
+
+    rng = np.random.default_rng
+    ranges = latency_ranges(space, model, Limits(latency_ms=1.0), 10, rng(0))
+    tight = scorer(latency_ms=1.02 * min(r.min_ms for r in ranges))
+    with pytest.raises(InfeasibleError, match="random networks"):
+        random_feasible(space, tight.feasible, 1, rng(1))
+    found = examples(tight, rng(0))
+    feasible = WithExamples(tight.feasible, found)
+    proposed = random_feasible(space, feasible, 8, rng(1), row_ids(found))
+    assert len(proposed) == 8
+    assert tight.feasible(proposed).all()
+    assert not np.isin(row_ids(proposed), row_ids(found)).any(), "others than those it began from"
+    assert not len(examples(scorer(latency_ms=LIMIT_MS), rng(0))), "random ones keep it as well"
+    tight.affordable = lambda choices: np.zeros(len(choices), dtype=bool)
+    assert not len(examples(tight, rng(0)))
+
+
+def test_samplers_take_turns_on_the_ladder(space: StagedSpace, model: LatencyModel, scorer: CandidateScorer) -> None:
+    rungs = rungs_ms(scorer, 0)
+    assert len(rungs) == 4
+    sampler = ladder(scorer, 0, lambda feasible: RandomFeasibleSampler(space, feasible, seed=1))
+    study = run_study(space, sampler, 8)
+    archs = [architecture_of(t, space) for t in study.trials]
+    predictions = model.fastest(space, space.choices([a for a in archs if a]), 10)[1]
+    upper = predictions.mean + Z_90 * predictions.std
+    assert (upper <= np.minimum(LIMIT_MS, rungs * 2)).all()
+    assert upper[[0, 4]].max() > max(rungs[3], rungs[1])
+
+
 def test_feasibility(space: StagedSpace, model: LatencyModel) -> None:
-    ranges = latency_ranges(space, model, LIMIT_MS, 10, np.random.default_rng(0))
+    def check(limit_ms: float) -> tuple[DeploymentRange, ...]:
+        limits = Limits(latency_ms=limit_ms)
+        ranges = latency_ranges(space, model, limits, 10, np.random.default_rng(0))
+        require_feasible(ranges, CandidateScorer(space, model, limits, 10), "fake", np.random.default_rng(0))
+        return ranges
+
+    ranges = check(LIMIT_MS)
     assert all(r.min_ms < r.median_ms < r.max_ms for r in ranges)
     assert all(r.satisfiable == (r.min_ms <= LIMIT_MS) for r in ranges)
-    require_feasible(ranges, LIMIT_MS, "mixed", "fake")
-    none = latency_ranges(space, model, 1e-3, 10, np.random.default_rng(0))
     with pytest.raises(InfeasibleError) as error:
-        require_feasible(none, 1e-3, "mixed", "fake")
+        check(1e-3)
     assert error.value.exit_code == 3
     named = float(str(error.value).split("nearest feasible limit is ")[1].split(" ms")[0])
-    again = latency_ranges(space, model, named, 10, np.random.default_rng(0))
-    require_feasible(again, named, "mixed", "fake")
+    check(named)
+
+
+def test_limits_in_combination(space: StagedSpace, model: LatencyModel) -> None:
+    def check(**limits: float) -> None:
+        given = Limits(**limits)  # type: ignore[arg-type]
+        ranges = latency_ranges(space, model, given, 10, np.random.default_rng(0))
+        require_feasible(ranges, CandidateScorer(space, model, given, 10), "fake", np.random.default_rng(0))
+
+    check(latency_ms=LIMIT_MS, max_params=5e5)
+    with pytest.raises(
+        InfeasibleError, match=r"nearest feasible limit is .* parameters with the other limits kept"
+    ) as e:
+        check(latency_ms=LIMIT_MS, max_params=100)
+    assert "--max-params" in (e.value.hint or "")
+    named = float(str(e.value.hint).split("--max-params ")[1].split()[0])
+    check(latency_ms=LIMIT_MS, max_params=named)
+    with pytest.raises(InfeasibleError, match="together"):
+        check(latency_ms=1e-3, max_params=100)
+    with pytest.raises(InfeasibleError, match="images/s"):
+        check(throughput=1e7)
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), float("inf")])
@@ -125,7 +192,6 @@ def test_budget_accounts_for_stages() -> None:
     with budget.stage("b"), budget.stage("a"):
         now[0] = 4.0
     assert budget.account() == {"a": 4.0, "b": 1.0, "total": 4.0}
-    assert budget.left_s == 6.0
 
 
 def test_the_search_leaves_as_much_time_for_its_random_baseline() -> None:
@@ -142,10 +208,11 @@ def test_recipes_follow_the_time() -> None:
     assert (poor.config.epochs, poor.train_images) == (2, 2500)
     slow = short_training(recipe, 10_000, 2e-3, 5.0)
     assert slow.train_images == 1250, "a network that trains half as fast sees half as much in the same time"
-    long, two = final_recipe(recipe, 10.0, 1000.0, 5)
-    short, one = final_recipe(recipe, 10.0, 100.0, 5)
-    assert (two, one) == (2, 1)
-    assert long.epochs > short.epochs >= 5
+    long, short = (final_plan(recipe, 10.0, seconds, 5) for seconds in (1000.0, 100.0))
+    assert (long.size, short.size) == (2, 1)
+    assert long.recipe.epochs > short.recipe.epochs >= 5
+    assert final_plan(recipe, 10.0, -3.0, 5).recipe.time_limit_s == 5.0, "nothing left: the clock ends the training"
+    assert final_plan(recipe, 1.0, 1000.0, 5, wanted=3).size == 3
     assert affordable_image_s(200.0, 1000, 5) > affordable_image_s(100.0, 1000, 5) > 0
 
 

@@ -13,6 +13,21 @@ def accuracy(deployed: float) -> dict[str, float]:
     }  # fmt: skip
 
 
+def estimate(value: float = 0.78, **changes: Any) -> dict[str, Any]:
+    return {
+        "estimator": "short", "value": value, "unit": "accuracy", "interval": [value - 0.03, value + 0.03],
+        "seconds": 17.0,
+    } | changes  # fmt: skip
+
+
+def estimator(**changes: Any) -> dict[str, Any]:
+    return {
+        "asked": "auto", "name": "short", "why": "240 s for estimates on 2 threads pay for 12 short trainings",
+        "unit": "accuracy", "interval_level": 0.9, "prepared_s": 0.0,
+        "judged_by": [{"estimator": "short", "candidates": 24, "median_s": 17.0}],
+    } | changes  # fmt: skip
+
+
 def latency(p50: float) -> dict[str, float]:
     return {"p50": p50, "p90": p50 * 1.05, "p99": p50 * 1.2}
 
@@ -22,8 +37,9 @@ def winner(rank: int = 1, **changes: Any) -> dict[str, Any]:
         "rank": rank, "key": f"mixed:0-1-2-{rank}", "architecture": {"space": "mixed", "decisions": {"resolution": 96}},
         "runtime": "openvino", "precision": "int8", "threads": 2, "resolution": 96, "predicted_latency_ms": 1.2,
         "predicted_std_ms": 0.05, "measured_latency_ms": latency(1.11 + 0.4 * (rank - 1)),
-        "session_p50_ms": [1.1, 1.12, 1.11], "verdict": "quiet", "measured_here": True, "within_limit": True,
+        "session_p50_ms": [1.1, 1.12, 1.11], "verdict": "quiet", "measured": True, "within_limit": True,
         "margin_pct": 72.3, "memory_bytes": 12_345_678, "accuracy": accuracy(0.80 - 0.01 * rank),
+        "estimate": estimate(),
         "macs": 123_000_000, "params": 2_300_000, "onnx": f"winners/{rank}/model.onnx",
         "model": f"winners/{rank}/model.xml", "receipt": f"winners/{rank}/receipt.json", "parity": {"max_abs": 1e-5},
         "deployments": [
@@ -65,6 +81,7 @@ def document(**changes: Any) -> dict[str, Any]:
         "predictor": [{"deployment": "openvino-int8", "mape": 0.04, "within_10pct": 0.93, "n_networks": 60,
                        "n_heldout": 15,
                        "corrected_by": 1.02}],
+        "estimator": estimator(),
         "best": [winner()],
         "baselines": [
             baseline("random search (best of 24)", "random", 1.9, 0.75), baseline("resnet10", p50=0.6, deployed=0.72),
@@ -85,6 +102,7 @@ def candidates(n: int = 400, seed: int = 0) -> pd.DataFrame:
     pareto[order] = estimate[order] >= np.maximum.accumulate(estimate[order])
     evaluated = np.arange(n) % 16 == 0
     return pd.DataFrame({
+        "estimator": "short", "estimate": estimate - 0.1,
         "key": [f"mixed:{i}" for i in range(n)], "trial": np.arange(n),
         "origin": np.array(["search", "search", "random", "anchor"])[rng.choice(4, n, p=[0.5, 0.2, 0.28, 0.02])],
         "predicted_latency_ms": latency_ms, "predicted_std_ms": 0.05 * latency_ms,

@@ -40,7 +40,7 @@ def page() -> str:
 
 
 def test_says_what_was_asked_found_and_kept(page: str) -> None:
-    assert "at most 4.00 ms per image on test-device" in page
+    assert "on test-device (Invented processor (2 threads)), with at most 4.00 ms." in page
     assert "a measured p50 1.11 ms. The limit is kept, by 72 %." in page
     assert "nas search --target test-device --latency-ms 4 --data &#x27;test photos&#x27;" in page
 
@@ -91,14 +91,14 @@ def test_result_without_winner_baselines_or_measurements() -> None:
         nothing, documents.candidates(0)
     )
     elsewhere = documents.winner(
-        measured_latency_ms=None, measured_here=False, session_p50_ms=None, onnx=None, model=None, receipt=None,
+        measured_latency_ms=None, measured=False, session_p50_ms=None, onnx=None, model=None, receipt=None,
         deployments=[],
         accuracy={"estimate": 0.7, "estimate_std": 0.03, "trained": 0.7, "deployed": None, "test": None},
     )  # fmt: skip
     page = report_html(documents.document(best=[elsewhere]), documents.candidates())
-    assert "predicted latency 1.20 ms (not measured here)" in page
+    assert "predicted latency 1.20 ms (not measured)" in page
     assert "kept, according to the upper bound of the prediction, by 72 %" in page
-    assert "which was predicted, not measured here" in page
+    assert "which was predicted, not measured" in page
     assert "~1.20" in page
 
 
@@ -173,3 +173,24 @@ def test_renders_in_a_browser(width: int, tmp_path: Path) -> None:
 def test_test_document_matches_its_candidates() -> None:
     assert isinstance(documents.candidates(), pd.DataFrame)
     assert documents.candidates()["pareto"].any()
+
+
+def test_scores_that_are_no_accuracies_have_an_axis_of_their_own() -> None:
+    about = documents.estimator(name="zero-cost", unit="standard deviations")
+    table = documents.candidates()
+    figure = accuracy_latency_figure(documents.document(estimator=about), table)
+    axes = {trace.name: trace.yaxis for trace in figure.data}
+    assert axes["proposed by the search"] == "y2"
+    assert axes["winners, trained and measured"] in (None, "y")
+    assert figure.layout.yaxis2.title.text == "zero-cost score, standard deviations"
+    page = report_html(documents.document(estimator=about), table)
+    assert "which is no accuracy and has the axis on the right" in page
+    old = documents.document()
+    del old["estimator"]
+    assert "yaxis2" not in accuracy_latency_figure(old, table.drop(columns="estimate")).to_dict()["layout"]
+
+
+def test_says_who_estimated_and_how_right_that_was(page: str) -> None:
+    assert "Estimator: short, chosen because 240 s for estimates on 2 threads pay for 12 short trainings." in page
+    assert "estimated 78.0 % by a short training (90 % interval 75.0 to 81.0, 17 s)" in page
+    assert "Kendall tau 0.50 over 4 finalists; parameters alone 0.10" in page

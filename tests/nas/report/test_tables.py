@@ -24,10 +24,10 @@ def test_fits_100_columns_without_cutting() -> None:
 
 
 def test_says_what_is_predicted_and_what_is_missed() -> None:
-    elsewhere = documents.winner(measured_latency_ms=None, measured_here=False, within_limit=False, margin_pct=-3.0)
+    elsewhere = documents.winner(measured_latency_ms=None, measured=False, within_limit=False, margin_pct=-3.0)
     text = shown(documents.document(best=[elsewhere]))
     assert "~1.20" in text
-    assert "not measured here" in text
+    assert "not measured" in text
     assert "missed" in text
 
 
@@ -38,3 +38,32 @@ def test_poorer_results(changes: dict[str, object]) -> None:
 
 def test_brackets_in_names_are_text() -> None:
     assert "[red]x[/red]" in shown(documents.document(notes=["[red]x[/red]"]))
+
+
+def lines(document: dict[str, object]) -> str:
+    return " ".join(shown(document, width=400).split())
+
+
+def test_says_who_estimated_and_how_right_that_was() -> None:
+    text = lines(documents.document())
+    assert "Estimator: short, chosen because 240 s for estimates on 2 threads pay for 12 short trainings." in text
+    assert "24 candidates by a short training (median 17 s each)" in text
+    assert "winner 1: estimated 78.0 % by a short training (90 % interval 75.0 to 81.0, 17 s); 79.4 % when tra" in text
+    assert "Kendall tau 0.50 over 4 finalists; parameters alone 0.10" in text
+
+
+def test_scores_that_are_no_accuracies_are_not_shown_as_such() -> None:
+    guess = documents.estimate(1.25, estimator="zero-cost", unit="standard deviations", interval=None, seconds=0.02)
+    groups = [{"estimator": "zero-cost", "candidates": 40, "median_s": 0.02}]
+    about = documents.estimator(asked="zero-cost", name="zero-cost", unit="standard deviations", judged_by=groups)
+    few = {"kendall_tau": None, "params_kendall_tau": None, "n": 2}
+    text = lines(documents.document(best=[documents.winner(estimate=guess)], estimator=about, agreement=few))
+    assert "Estimator: zero-cost. Judged: 40 candidates by zero-cost scores (median 20 ms each)." in text
+    assert "estimated +1.25 sd by zero-cost scores (no interval is known, 20 ms)" in text
+    assert "too few finalists (2)" in text
+
+
+def test_results_of_earlier_versions_are_still_read() -> None:
+    old = documents.document(best=[{k: v for k, v in documents.winner().items() if k != "estimate"}])
+    del old["estimator"]
+    assert "Estimator" not in shown(old)

@@ -1,0 +1,142 @@
+"""Which estimator a search uses, and how its supernet is trained: decided once, from nominal figures, and recorded."""
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nas.controller.judges import labels_wanted
+from nas.controller.plan import STRETCH, schedule
+from nas.controller.recipes import Recipes
+from nas.controller.run_folder import RunFolder
+from nas.evaluation.estimators import SUPERNET_EPOCHS, SUPERNET_SHARE, choose_estimator
+from nas.evaluation.supernet.config import SupernetConfig
+from nas.evaluation.supernet.sandwich import Sandwich
+from nas.export.checkpoint import write_json
+from nas.measure.host import usable_threads
+from search_spaces import Choices
+
+Admissible = Callable[[Choices], NDArray[np.bool_]]
+
+_TYPICAL = 64
+"""Random candidates that tell what a short training takes."""
+_STEPS = 16
+"""Steps of a supernet that tell what one takes."""
+_MOST = 0.85
+"""Of the time for estimates that a supernet on a slow machine may take at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class EstimatorChoice:
+    """Who estimates, and why."""
+
+    name: str
+    why: str
+    supernet: SupernetConfig | None = None
+    """How it is trained, where one is."""
+
+
+def read_choice(folder: RunFolder) -> EstimatorChoice | None:
+    """What was decided when the run began; None where nothing was."""
+    if not folder.estimator.exists():
+        return None
+    document: dict[str, Any] = json.loads(folder.estimator.read_text())
+    supernet = document["supernet"]
+    return EstimatorChoice(document["name"], document["why"], SupernetConfig(**supernet) if supernet else None)
+
+
+def estimator_choice(
+    asked: str, folder: RunFolder, recipes: Recipes, admissible: Admissible, phase_s: float, labels: int
+) -> EstimatorChoice:
+    """The recorded choice, or a new one, recorded.
+
+    Args:
+        asked: a name of `ESTIMATORS`, or `auto`.
+        folder: the run's.
+        recipes: its trainings.
+        admissible: candidates that may be proposed.
+        phase_s: time that is left for estimates, by the clock; inf where no clock may decide.
+        labels: candidates of this run that were trained briefly already.
+    """
+    known = read_choice(folder)
+    if known is not None:
+        return known
+    name, why, config = asked, "asked for", None
+    if asked in ("auto", "supernet"):
+        image_s, planned_s = supernet_image_s(recipes, admissible), planned_phase_s(recipes)
+        if asked == "auto":
+            name, why = choose_estimator(
+                planned_s,
+                f"{usable_threads()} threads",
+                short_s=typical_short_s(recipes, admissible),
+                supernet_s=SUPERNET_EPOCHS * len(recipes.data.train) * image_s,
+                labels=labels,
+            )
+        if name == "supernet":
+            config = supernet_config(recipes, image_s, planned_s, phase_s)
+    choice = EstimatorChoice(name, why, config)
+    write_json(folder.estimator, asdict(choice))
+    return choice
+
+
+def planned_phase_s(recipes: Recipes) -> float:
+    """Nominal time for estimates."""
+    return schedule(0.0, recipes.planned_s, baselines=recipes.config.baselines).search_short_until_s
+
+
+def typical_short_s(recipes: Recipes, admissible: Admissible) -> float:
+    """Nominal seconds of a short training: those planned, or fewer where all epochs fit, or more where the fewest do
+    not."""
+    rows = recipes.space.sample(_TYPICAL, np.random.default_rng(recipes.config.seed))
+    fitting = rows[admissible(rows)]
+    found = []
+    for row in fitting if len(fitting) else rows:
+        arch = recipes.space.architecture(row)
+        short = recipes.short(arch)
+        images = short.train_images or len(recipes.data.train)
+        found.append(short.config.epochs * images * recipes.image_s(arch))
+    return float(np.median(found))
+
+
+def supernet_image_s(recipes: Recipes, admissible: Admissible) -> float:
+    """Nominal seconds that one image takes in one step of a supernet, through all paths of the step."""
+    sandwich, rng = Sandwich(recipes.space, SupernetConfig().random_paths, admissible), np.random.default_rng(0)
+    steps = [sum(recipes.image_s(arch) for arch in sandwich.draw(rng)) for _ in range(_STEPS)]
+    return float(np.mean(steps))
+
+
+def supernet_config(recipes: Recipes, image_s: float, planned_s: float, phase_s: float) -> SupernetConfig:
+    """As many steps as should fit into the supernet's share of the time for estimates.
+
+    Steps are counted by nominal times, so that the same seed trains the same supernet; only a machine that is much
+    slower is stopped by the clock.
+    """
+    batch = min(SupernetConfig().batch_size, len(recipes.data.train))
+    steps = max(1, int(SUPERNET_SHARE * planned_s / (batch * image_s)))
+    limit_s = min(STRETCH * SUPERNET_SHARE * planned_s, _MOST * max(phase_s, 1.0))
+    return SupernetConfig(
+        steps=steps,
+        batch_size=batch,
+        flip=recipes.data.flip_ok,
+        precision=recipes.base.precision,
+        seed=recipes.config.seed,
+        seconds=limit_s if math.isfinite(phase_s) else None,
+    )
+
+
+def remarks(choice: EstimatorChoice, images: int, max_trials: int | None) -> list[str]:
+    """What a reader of the result should know before believing the estimates."""
+    if choice.name == "zero-cost":
+        return ["candidates were ordered by zero-cost scores: nothing was trained before the last round"]
+    if choice.name == "predictor":
+        wanted = labels_wanted(max_trials)
+        return [f"the first {wanted} candidates were trained briefly, later ones predicted from them"]
+    if choice.supernet is None:
+        return []
+    passes = choice.supernet.steps * choice.supernet.batch_size / images
+    few = f": nothing is known of an order after fewer than {SUPERNET_EPOCHS}" if passes < SUPERNET_EPOCHS else ""
+    return [f"the supernet was given {choice.supernet.steps} steps, {passes:.1f} passes over the training images{few}"]

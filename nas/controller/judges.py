@@ -1,0 +1,111 @@
+"""Who judges a search's candidates without training them: nobody, one estimator for all, or a predictor that has
+learned from the first ones."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import optuna
+
+from nas.controller.samplers import architecture_of
+from nas.controller.trials import SHORT, trained_briefly
+from nas.evaluation.estimate import Estimator
+from nas.evaluation.estimators import MIN_LABELS, EstimatorSetting, make_estimator
+from nas.evaluation.supernet.config import StepLog
+from search_spaces import Architecture, StagedSpace
+
+PREDICTOR = "predictor"
+MOST_ESTIMATES = 200
+"""Candidates of one study that are estimated without a training: far more than can be compared in a last round, and the
+time that is left is better spent there."""
+
+Judge = Callable[[optuna.Study], tuple[str, Estimator] | None]
+"""Study -> the estimator of its next candidate with its name; None: that candidate is trained briefly."""
+
+Told = Callable[[StepLog], bool | None]
+Labels = Sequence[tuple[Architecture, float]]
+
+
+def everyone_is_trained(study: optuna.Study) -> None:
+    """Short trainings and nothing else."""
+
+
+@dataclass(slots=True)
+class OneForAll:
+    """An estimator that trains no candidate, made when it is first needed."""
+
+    name: str
+    make: Callable[[Told | None], Estimator]
+    made: Estimator | None = field(default=None, init=False, repr=False)
+
+    def __call__(self, study: optuna.Study) -> tuple[str, Estimator]:
+        return self.name, self.prepare()
+
+    def prepare(self, told: Told | None = None) -> Estimator:
+        """Make it now; `told` hears of a supernet's training."""
+        if self.made is None:
+            self.made = self.make(told)
+        return self.made
+
+
+@dataclass(slots=True)
+class LearnsFromTheFirst:
+    """Networks of a study are trained briefly until there are `labels` of them; from then on they are predicted.
+
+    What a predictor learns from is its own study alone, so that the random opponent learns from random networks.
+    """
+
+    space: StagedSpace
+    make: Callable[[Labels], Estimator]
+    labels: int = MIN_LABELS
+    _fitted: dict[str, tuple[int, Estimator]] = field(default_factory=dict, init=False, repr=False)
+
+    def __call__(self, study: optuna.Study) -> tuple[str, Estimator] | None:
+        trials = trained_briefly(study)
+        if len(trials) < self.labels:
+            return None
+        fitted = self._fitted.get(study.study_name)
+        if fitted is None or fitted[0] != len(trials):
+            known = [(architecture_of(t, self.space), t.values[0]) for t in trials]
+            fitted = len(trials), self.make([(arch, value) for arch, value in known if arch is not None])
+            self._fitted[study.study_name] = fitted
+        return PREDICTOR, fitted[1]
+
+
+MIN_FITTED = 4
+"""Labels without which a predictor cannot be fitted."""
+
+
+def labels_wanted(max_trials: int | None) -> int:
+    """How many candidates are trained for a predictor: at most two of three, so that there is something to predict."""
+    return MIN_LABELS if max_trials is None else max(MIN_FITTED, min(MIN_LABELS, 2 * max_trials // 3))
+
+
+def make_judge(name: str, setting: EstimatorSetting, max_trials: int | None) -> Judge:
+    """The judge for the estimator `name`; nothing is computed yet."""
+    if name == SHORT:
+        return everyone_is_trained
+    if name == PREDICTOR:
+        return LearnsFromTheFirst(
+            setting.space,
+            lambda labels: make_estimator(PREDICTOR, replace(setting, labels=labels)),
+            labels_wanted(max_trials),
+        )
+    return OneForAll(name, lambda told: make_estimator(name, replace(setting, callback=told)))
+
+
+def most_candidates(name: str, max_trials: int | None) -> int | None:
+    """How many candidates of a study are judged at most; None: as many as the time allows."""
+    if name == SHORT:
+        return max_trials
+    most = MOST_ESTIMATES + (labels_wanted(max_trials) if name == PREDICTOR else 0)
+    return most if max_trials is None else min(most, max_trials)
+
+
+def trains(name: str) -> bool:
+    """Whether the estimator `name` trains candidates, some or all."""
+    return name in (SHORT, PREDICTOR)
+
+
+def prepared_s(judge: Judge) -> float:
+    """Seconds that an estimator took before its first candidate, where one was made in this process."""
+    return judge.made.prepared_s if isinstance(judge, OneForAll) and judge.made is not None else 0.0

@@ -1,0 +1,85 @@
+"""What a search is after: which candidates become finalists, and which finalists win."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Literal, get_args
+
+if TYPE_CHECKING:
+    from nas.controller.arm import Evaluated
+    from nas.controller.finalists import Finalist
+
+Objective = Literal["accuracy", "latency", "throughput", "pareto"]
+OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
+
+FRONT_TURNS = (1.0, 0.0, 0.5, 0.25, 0.75)
+"""Where on a front's log latency the finalists lie, in the order they are trained: both ends first."""
+
+Latency = Callable[["Evaluated"], float]
+"""Predicted latency in ms."""
+
+
+def finalist_pool(objective: Objective, evaluated: Sequence["Evaluated"], latency_ms: Latency) -> list["Evaluated"]:
+    """Who may become a finalist: for accuracy all, the most accurate first; else the front of latency and accuracy
+    after the short trainings, fastest first."""
+    if objective == "accuracy":
+        return sorted(evaluated, key=lambda e: (-e.value, e.trial))
+    front: list[Evaluated] = []
+    for candidate in sorted(evaluated, key=lambda e: (latency_ms(e), -e.value, e.trial)):
+        if not front or candidate.value > front[-1].value:
+            front.append(candidate)
+    return front
+
+
+def next_finalist(
+    objective: Objective, pool: Sequence["Evaluated"], done: Mapping[str, bool], latency_ms: Latency
+) -> "Evaluated | None":
+    """Whom to train next; None: nobody is left who could be better.
+
+    `pool` is in the order of `finalist_pool`; `done` tells of trained ones (by key) whether they kept every limit. For
+    the fastest network above an accuracy this halves the front: who keeps the accuracy makes all slower ones needless,
+    who misses it all faster ones.
+    """
+    left = [i for i, e in enumerate(pool) if e.arch.key not in done]
+    if objective == "accuracy" or not left:
+        return pool[left[0]] if left else None
+    if objective == "pareto":
+        return pool[min(left, key=lambda i: abs(_turn(len(done)) - _place(pool, i, latency_ms)))]
+    kept = [i for i, e in enumerate(pool) if done.get(e.arch.key)]
+    missed = [i for i, e in enumerate(pool) if done.get(e.arch.key) is False]
+    if not done:
+        return pool[-1]  # the most accurate one: whether the accuracy can be kept at all
+    left = [i for i in left if i > max(missed, default=-1) and i < min(kept, default=len(pool))]
+    return pool[left[len(left) // 2]] if left else None
+
+
+def winners(objective: Objective, finalists: Sequence["Finalist"], count: int) -> list["Finalist"]:
+    """At most `count` of the finalists that keep every limit, best first.
+
+    Accuracy: by the accuracy of the deployed file, the faster first among equals. Latency and throughput: fastest
+    first. Pareto: those no other beats in both, the most accurate first.
+    """
+    admitted = [f for f in finalists if f.within_limit]
+    if objective == "accuracy":
+        return sorted(admitted, key=lambda f: (-f.deployed_accuracy, f.call_ms))[:count]
+    if objective == "latency":
+        return sorted(admitted, key=lambda f: (f.call_ms, -f.deployed_accuracy))[:count]
+    if objective == "throughput":
+        return sorted(admitted, key=lambda f: (-f.images_per_s, -f.deployed_accuracy))[:count]
+    front: list[Finalist] = []
+    for finalist in sorted(admitted, key=lambda f: (f.call_ms, -f.deployed_accuracy)):
+        if not front or finalist.deployed_accuracy > front[-1].deployed_accuracy:
+            front.append(finalist)
+    if len(front) > count:
+        # both ends, and what lies between evenly
+        front = [front[round(i * (len(front) - 1) / max(1, count - 1))] for i in range(count)]
+    return front[::-1]
+
+
+def _turn(done: int) -> float:
+    return FRONT_TURNS[done % len(FRONT_TURNS)]
+
+
+def _place(pool: Sequence["Evaluated"], index: int, latency_ms: Latency) -> float:
+    """Where a candidate lies between the fastest (0) and the slowest (1) of the front, in log latency."""
+    logs = [math.log(latency_ms(pool[i])) for i in (0, index, len(pool) - 1)]
+    return (logs[1] - logs[0]) / (logs[2] - logs[0]) if logs[2] > logs[0] else 1.0

@@ -1,0 +1,126 @@
+"""What a search checks and learns before it starts; nothing is written and nothing trained until all of it is good."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from nas.controller.budget import Budget
+from nas.controller.config import SearchConfig
+from nas.controller.feasibility import DeploymentRange, latency_ranges, require_feasible
+from nas.controller.limits import Limits
+from nas.controller.plan import planned_s
+from nas.controller.probes import FileModel, probe, probe_networks
+from nas.controller.samplers import SAMPLERS
+from nas.controller.scoring import CandidateScorer
+from nas.controller.storage import check_server
+from nas.controller.target_model import TargetModel, prepare_target
+from nas.controller.target_record import check_target, read_target
+from nas.controller.trials import SHORT
+from nas.data import ImageData, load_dataset
+from nas.errors import UnknownNameError, UserError
+from nas.evaluation.estimators import ESTIMATORS
+from nas.executors import check_choice
+from nas.measure.site import Site
+from nas.progress import Progress
+from search_spaces import StagedSpace, load_search_space
+
+PROBED_FROM = 1024
+"""Random networks of which a few are probed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening:
+    """The inputs of a search, found good."""
+
+    config: SearchConfig
+    data: ImageData
+    space: StagedSpace
+    target: TargetModel
+    ranges: tuple[DeploymentRange, ...]
+    scorer: CandidateScorer
+
+
+def open_search(
+    config: SearchConfig, budget: Budget, progress: Progress, known: Path, device: Site | None = None
+) -> Opening:
+    """Load everything and see whether the limits can be kept.
+
+    `known`: where the run recorded its target, if it did. `device`: another machine that is the target.
+
+    Raises `UserError` for wrong input and `InfeasibleError` where the limits are out of reach.
+    """
+    with budget.stage("prepare"):
+        check_target(known, config, device)  # a misspelt name should not wait for the data
+        check_server(config.storage)
+        check_choice(config.ray, asha=config.asha)
+        check_estimator(config)
+        if config.sampler not in SAMPLERS:
+            raise UnknownNameError("sampler", config.sampler, SAMPLERS)
+        whole = load_search_space(config.space)
+        data = load_dataset(config.data, seed=config.seed)
+        space = whole.restrict("resolution", config.resolutions or default_resolutions(whole, data))
+    with budget.stage("calibrate"):
+        recorded = read_target(known, config, device)
+        target, files = recorded or (prepare_target(config, budget, progress, device), FileModel())
+        if not files.known:
+            files = file_model(config, space, target, data.num_classes, progress)
+    with budget.stage("prepare"):
+        rng = np.random.default_rng(config.seed)
+        ranges = latency_ranges(space, target.model, config.limits, data.num_classes, rng)
+        scorer = CandidateScorer(space, target.model, config.limits, data.num_classes, files=files)
+        require_feasible(ranges, scorer, config.target, rng)
+    return Opening(config=config, data=data, space=space, target=target, ranges=ranges, scorer=scorer)
+
+
+def check_estimator(config: SearchConfig) -> None:
+    """Raises `UserError` for an estimator that does not exist or that the other options have no use for."""
+    if config.estimator not in ("auto", *ESTIMATORS):
+        raise UnknownNameError("estimator", config.estimator, ("auto", *ESTIMATORS))
+    if config.asha and config.estimator not in ("auto", SHORT):
+        raise UserError(
+            f"--asha stops short trainings early, and the estimator {config.estimator!r} asks for others",
+            "leave out --asha, or give --estimator short",
+        )
+
+
+def file_model(
+    config: SearchConfig, space: StagedSpace, target: TargetModel, num_classes: int, progress: Progress
+) -> FileModel:
+    """What the limits need to know beside latencies, from networks probed on it.
+
+    Raises `UserError` for a limit that only the device itself could tell about.
+    """
+    limits = config.limits
+    if not limits.needs_probes:
+        return FileModel()
+    if target.site is None:
+        require_predictable(limits, config.target)
+        return FileModel()
+    progress.note("measuring a few networks for the limits on files, memory or slow calls")
+    sampled = space.sample(PROBED_FROM, np.random.default_rng(config.seed))
+    archs = probe_networks(space, sampled, num_classes, planned_s(config.seconds))
+    return probe(space, archs, target.model.deployments, limits.percentile, config.seed, target.site)
+
+
+def require_predictable(limits: Limits, target: str) -> None:
+    """Raises `UserError` where a limit cannot be judged because nothing can be measured on the target."""
+    if limits.max_memory_mb is not None:
+        raise UserError(
+            f"memory on {target!r} can only be measured there, and it is not at hand", "leave out --max-memory-mb"
+        )
+    if limits.latency_ms is not None and limits.percentile != 50:
+        raise UserError(
+            f"p{limits.percentile} on {target!r} can only be measured there, and it is not at hand",
+            "leave out --percentile, search on the device itself, or on a cluster (--ray) that it is part of",
+        )
+
+
+def default_resolutions(space: StagedSpace, data: ImageData) -> list[int]:
+    """The space's resolutions near the data's own: none above it, none below half of it.
+
+    More pixels than there are cost time and show nothing new; far fewer lose what there is to see.
+    """
+    options = sorted(int(r) for r in space.decisions[space.column("resolution")].options)
+    fitting = [r for r in options if 0.5 * data.native_resolution < r <= data.native_resolution]
+    return fitting or [min(options, key=lambda r: abs(r - data.native_resolution))]

@@ -1,0 +1,74 @@
+"""All that happened in a search, as one value."""
+
+from dataclasses import dataclass
+
+from nas.controller.arm import Evaluated, Failed
+from nas.controller.baselines import Baseline
+from nas.controller.config import SearchConfig
+from nas.controller.estimator_choice import EstimatorChoice
+from nas.controller.finalists import Finalist
+from nas.controller.opening import Opening
+from nas.controller.run_folder import RunFolder
+from nas.controller.scoring import CandidateScorer
+from nas.controller.target_model import TargetModel
+from nas.data import ImageData
+from nas.training.config import TrainConfig
+from search_spaces import StagedSpace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RandomOpponent:
+    """The random baseline: everything it judged, what it trained fully, and the best of that."""
+
+    evaluated: tuple[Evaluated, ...]
+    finalists: tuple[Finalist, ...]
+    finalist: Finalist
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """All that happened in a search."""
+
+    opening: Opening
+    folder: RunFolder
+    short_s: float
+    """Nominal seconds of a short training."""
+    estimator: EstimatorChoice
+    prepared_s: float
+    """What the estimator took before its first candidate in this process, booked within a stage; a supernet's training
+    is a stage of its own."""
+    recipe: TrainConfig
+    evaluated: tuple[Evaluated, ...]
+    failed: tuple[Failed, ...]
+    finalists: tuple[Finalist, ...]
+    winners: tuple[Finalist, ...]
+    opponent: RandomOpponent | None
+    zoo: tuple[Baseline, ...]
+    seconds: dict[str, float]
+    """By stage, and `total`."""
+    estimate: dict[str, float]
+    """The same as expected before the start."""
+    cost_usd: float | None
+    interrupted: bool
+    """It was asked to end early."""
+    notes: tuple[str, ...]
+
+    @property
+    def config(self) -> SearchConfig:
+        return self.opening.config
+
+    @property
+    def data(self) -> ImageData:
+        return self.opening.data
+
+    @property
+    def space(self) -> StagedSpace:
+        return self.opening.space
+
+    @property
+    def target(self) -> TargetModel:
+        return self.opening.target
+
+    @property
+    def scorer(self) -> CandidateScorer:
+        return self.opening.scorer

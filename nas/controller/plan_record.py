@@ -1,0 +1,64 @@
+"""The decisions of a search that must not change when it is continued: when its parts end, and what it trains with."""
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from nas.controller.budget import Budget
+from nas.controller.plan import REPORT_S, FinalPlan, Schedule, schedule
+from nas.controller.recipes import Recipes
+from nas.controller.run_folder import RunFolder
+from nas.export.checkpoint import write_json
+from nas.training.config import Precision, TrainConfig
+
+
+@dataclass(frozen=True, slots=True)
+class SearchPlan:
+    """What was decided at the start."""
+
+    marks: Schedule
+    recipes: Recipes
+
+    @staticmethod
+    def zoo_until_s(budget: Budget) -> float:
+        """When the well-known networks have to be done; with an open end they get as much time as the search took."""
+        if math.isfinite(budget.seconds):
+            return budget.seconds - REPORT_S
+        spent = budget.account()
+        return budget.elapsed_s + spent.get("short_training", 0.0) + spent.get("final_training", 0.0)
+
+
+def search_plan(
+    folder: RunFolder, budget: Budget, recipes: Callable[[Precision | None], Recipes], *, baselines: bool
+) -> SearchPlan:
+    """The plan recorded in `folder`, or a new one, recorded. With another budget only its precision is kept."""
+    known: dict[str, Any] = json.loads(folder.plan.read_text()) if folder.plan.exists() else {}
+    made = recipes(known.get("precision"))
+    budget_s = budget.seconds if math.isfinite(budget.seconds) else None
+    if known and known["budget_s"] == budget_s:
+        marks = Schedule(*(math.inf if mark is None else mark for mark in known["marks"]))
+        return SearchPlan(marks, made)
+    marks = schedule(budget.elapsed_s, budget.seconds, baselines=baselines)
+    times = [mark if math.isfinite(mark) else None for mark in (marks.search_short_until_s, marks.search_until_s)]
+    write_json(folder.plan, {"budget_s": budget_s, "marks": times, "precision": made.base.precision})
+    return SearchPlan(marks, made)
+
+
+def read_final_plan(folder: RunFolder) -> FinalPlan | None:
+    """The last round's plan, where the run has come to it."""
+    if not folder.final_plan.exists():
+        return None
+    document = json.loads(folder.final_plan.read_text())
+    return FinalPlan(TrainConfig(**document["recipe"]), document["size"])
+
+
+def write_final_plan(folder: RunFolder, plan: FinalPlan) -> None:
+    write_json(folder.final_plan, {"recipe": asdict(plan.recipe), "size": plan.size})
+
+
+def read_account(folder: RunFolder) -> dict[str, float]:
+    """Seconds by stage that earlier processes of the run have spent."""
+    spent: dict[str, float] = json.loads(folder.account.read_text()) if folder.account.exists() else {}
+    return spent

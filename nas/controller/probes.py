@@ -1,0 +1,136 @@
+"""What networks weigh beside their latency: size of the files, memory, slow calls. Learnt from a few that are measured.
+
+Asked only where a limit needs it. Neither weights nor data matter, so random networks of the space tell.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nas.controller.limits import MB, session_latencies_ms
+from nas.deployment import Deployment
+from nas.errors import UserError
+from nas.export.deploy import files_bytes
+from nas.measure.measurement import Measurement
+from nas.measure.site import Site
+from nas.targets.preparing import NUM_CLASSES, preparer
+from search_spaces import Architecture, Choices, StagedSpace
+
+PROBES, FEW_PROBES = 6, 3
+FEW_UNTIL_S = 120.0
+"""Budgets below this have no time for more than a few: each costs about 3 s."""
+BYTES_PER_PARAMETER = {"fp32": 4.0, "bf16": 4.0, "int8": 1.0}
+"""Of the files: bf16 is computed from fp32 files."""
+
+Costs = Mapping[str, NDArray[np.float64]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeploymentFiles:
+    """One deployment's files and processes, linear in a network's costs."""
+
+    bytes_per_param: float
+    overhead_mb: float = 0.0
+    memory: tuple[float, float, float] | None = None
+    """MB: constant, per parameter, per activation; None: not known."""
+    memory_std_mb: float = 0.0
+    tail: float = 1.0
+    """The asked percentile of a call over the median call."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileModel:
+    """All deployments; one that was not probed has the size of its parameters alone and no memory."""
+
+    known: Mapping[Deployment, DeploymentFiles] = field(default_factory=dict)
+
+    def of(self, deployment: Deployment) -> DeploymentFiles:
+        return self.known.get(
+            deployment, DeploymentFiles(bytes_per_param=BYTES_PER_PARAMETER.get(deployment.precision, 4.0))
+        )
+
+    def size_mb(self, deployment: Deployment, costs: Costs) -> NDArray[np.float64]:
+        """(n,) megabytes of the files."""
+        found = self.of(deployment)
+        size: NDArray[np.float64] = costs["params"] * found.bytes_per_param / MB + found.overhead_mb
+        return size
+
+    def memory_mb(self, deployment: Deployment, costs: Costs) -> NDArray[np.float64]:
+        """(n,) megabytes of memory at the upper end of the 90 % interval; 0 where it is not known."""
+        found = self.of(deployment)
+        if found.memory is None:
+            return np.zeros(len(costs["params"]))
+        constant, per_param, per_activation = found.memory
+        memory: NDArray[np.float64] = (
+            constant + per_param * costs["params"] + per_activation * costs["activations"] + 1.645 * found.memory_std_mb
+        )
+        return memory
+
+    def tail(self, deployment: Deployment) -> float:
+        return self.of(deployment).tail
+
+
+def probe_networks(space: StagedSpace, sampled: Choices, num_classes: int, budget_s: float) -> list[Architecture]:
+    """The smallest network that is known, and others spread over the sizes of `sampled`."""
+    count = PROBES if budget_s >= FEW_UNTIL_S else FEW_PROBES
+    params = space.costs(sampled, num_classes)["params"]
+    order = np.argsort(params, kind="stable")
+    picked = order[np.linspace(0, 0.9 * (len(order) - 1), count).astype(int)]
+    return list({a.key: a for a in (space.architecture(sampled[i]) for i in picked)}.values())
+
+
+def probe(
+    space: StagedSpace,
+    archs: Sequence[Architecture],
+    deployments: Sequence[Deployment],
+    percentile: int,
+    seed: int,
+    site: Site,
+) -> FileModel:
+    """Prepare `archs` here and measure them on `site` in every deployment, once each.
+
+    Raises `UserError` where a deployment cannot be measured.
+    """
+    with TemporaryDirectory(prefix="nas-probe-") as folder, preparer() as workers:
+        rows = workers.prepare(archs, deployments, Path(folder), seed)
+        sizes = [[files_bytes(request.path) / MB for request in row] for row in rows]
+        found = site.measure([request for row in rows for request in row], sessions=1)
+    width = len(deployments)
+    measured = [found[i * width : (i + 1) * width] for i in range(len(archs))]
+    costs = space.costs(space.choices(list(archs)), NUM_CLASSES)
+    return FileModel(
+        {
+            d: fitted_files(d, costs, [row[i] for row in sizes], [row[i] for row in measured], percentile)
+            for i, d in enumerate(deployments)
+        }
+    )
+
+
+def fitted_files(
+    deployment: Deployment, costs: Costs, sizes_mb: Sequence[float], measured: Sequence[Measurement], percentile: int
+) -> DeploymentFiles:
+    """The linear models of one deployment, from networks with these costs (n,)."""
+    from scipy.optimize import nnls
+
+    usable = [i for i, m in enumerate(measured) if m.failed is None and math.isfinite(m.p50_ms)]
+    if len(usable) < 3:
+        raise UserError(f"{deployment.name} could not be measured", "leave it out with --runtime or --precision")
+    params, activations = (costs[name] for name in ("params", "activations"))
+    size, _ = nnls(np.column_stack([np.ones(len(params)), params / MB]), np.asarray(sizes_mb))
+    design = np.column_stack([np.ones(len(usable)), params[usable] / MB, activations[usable] / MB])
+    memory = np.array([measured[i].memory_bytes / MB for i in usable])
+    weights, _ = nnls(design, memory)
+    tails = [max(session_latencies_ms(measured[i], percentile)) / measured[i].p50_ms for i in usable]
+    return DeploymentFiles(
+        bytes_per_param=float(size[1]),
+        overhead_mb=float(size[0]),
+        memory=(float(weights[0]), float(weights[1]) / MB, float(weights[2]) / MB),
+        memory_std_mb=float(np.std(memory - design @ weights)),
+        tail=median(tails),
+    )

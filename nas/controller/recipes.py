@@ -1,0 +1,100 @@
+"""What a search trains its candidates with: derived from budget, data and candidate alone, so that it repeats."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nas.controller.config import SearchConfig
+from nas.controller.plan import (
+    SHORT_TRAININGS,
+    affordable_image_s,
+    nominal_image_s,
+    planned_s,
+    schedule,
+    short_training,
+)
+from nas.data import ImageData
+from nas.evaluation.short_training import ShortTraining
+from nas.export.checkpoint import NetworkDescription
+from nas.measure.host import usable_threads
+from nas.training.config import Precision, TrainConfig
+from search_spaces import Architecture, Choices, StagedSpace
+
+OVERHEAD = 1.25
+"""A training's time by that of its steps: a quarter for validation and augmentation."""
+CHEAPEST_SHARE = 0.05
+"""Of the space that is never left out for its training cost."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipes:
+    """The trainings of one search."""
+
+    config: SearchConfig
+    space: StagedSpace
+    data: ImageData
+    base: TrainConfig
+
+    @property
+    def planned_s(self) -> float:
+        """The budget that trainings are planned for; where trials alone end the search, a usual one."""
+        return planned_s(self.config.seconds)
+
+    @property
+    def short_s(self) -> float:
+        """Nominal seconds of each short training."""
+        whole = schedule(0.0, self.planned_s, baselines=self.config.baselines)
+        return whole.search_short_until_s / SHORT_TRAININGS
+
+    def short(self, arch: Architecture) -> ShortTraining:
+        """The short training that a candidate gets."""
+        return short_training(self.base, len(self.data.train), self.image_s(arch), self.short_s)
+
+    def image_s(self, arch: Architecture) -> float:
+        """Nominal seconds to train on one image."""
+        return float(self._image_s(self.space.choices([arch]))[0])
+
+    def measured_image_s(self, arch: Architecture) -> float:
+        """Seconds to train on one image, from a few steps."""
+        from nas.training.precision import step_seconds
+
+        batch = min(self.base.batch_size, len(self.data.train))
+        resolution = self.space.resolution(arch)
+        network = NetworkDescription(arch, self.data.num_classes, resolution).build()
+        precision: Precision = "bf16" if self.base.precision == "bf16" else "fp32"
+        return OVERHEAD * step_seconds(network, resolution, batch, precision) / batch
+
+    def affordable(self, deployments: int) -> tuple[Callable[[Choices], NDArray[np.bool_]], str | None]:
+        """Which candidates can be trained fully within the budget (but never none), and a remark on what that means."""
+        marks = schedule(0.0, self.planned_s, baselines=self.config.baselines)
+        final_s = marks.search_until_s - marks.search_short_until_s
+        limit = affordable_image_s(final_s, len(self.data.train), deployments)
+        sampled = self._image_s(self.space.sample(2048, np.random.default_rng(self.config.seed)))
+        limit = max(limit, float(np.quantile(sampled, CHEAPEST_SHARE)))
+        left_out = float((sampled > limit).mean())
+        ends = math.isfinite(self.config.seconds)
+        budget = f"a budget of {self.planned_s:g} s" if ends else f"the {self.planned_s:g} s planned for trials"
+        remark = (
+            f"{left_out:.0%} of the space was left out: training one such network would take more than "
+            f"{1000 * limit:.1f} ms per image, too long for {budget}"
+        )
+        return lambda choices: self._image_s(choices) <= limit, remark if left_out > 0.01 else None
+
+    def _image_s(self, choices: Choices) -> NDArray[np.float64]:
+        costs = self.space.costs(choices, self.data.num_classes)
+        return nominal_image_s(costs, usable_threads(), bf16=self.base.precision == "bf16")
+
+
+def make_recipes(config: SearchConfig, space: StagedSpace, data: ImageData, precision: Precision | None) -> Recipes:
+    """With fp32 or bf16 chosen by measuring on a typical network, or `precision` where that was chosen before."""
+    from nas.training.precision import choose_precision
+
+    base = TrainConfig(seed=config.seed)
+    if precision is None:
+        arch = max(space.anchors, key=space.resolution)
+        network = NetworkDescription(arch, data.num_classes, space.resolution(arch)).build()
+        precision = choose_precision(network, space.resolution(arch), base.batch_size)
+    return Recipes(config=config, space=space, data=data, base=replace(base, precision=precision))

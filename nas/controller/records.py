@@ -1,0 +1,198 @@
+"""Finished trainings and deployments as files that outlive the process, believed only where they are whole.
+
+A folder holds one network: `model.network.json` with `model.safetensors`, and `trained.json` written after them;
+`model.onnx` and the files of each deployment, and `deployed.json` written after those. Each record lists the checksums
+of the files it speaks of. Whatever is killed, at any moment, leaves either a whole record or none.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nas.data import ImageData
+from nas.deployment import Deployment
+from nas.evaluation.short_training import ShortTraining, trained
+from nas.export.checkpoint import NetworkDescription, load_network, save_network, sha256_of, write_json
+from nas.export.deploy import (
+    Deployed,
+    Objection,
+    TriedDeployment,
+    UpperBound,
+    deploy,
+    deployed_accuracy,
+    files_of,
+    judge,
+)
+from nas.export.onnx import Parity
+from nas.measure.host import HostFingerprint
+from nas.measure.measurement import Measurement
+from nas.measure.site import Site
+from nas.targets.registry import material_differences
+from nas.training.config import TrainConfig
+
+if TYPE_CHECKING:
+    from torch import nn
+
+NETWORK, TRAINED, DEPLOYED, TEST = "model.network.json", "trained.json", "deployed.json", "test.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trained:
+    """How a full training ended."""
+
+    accuracy: float
+    """Fraction of the validation split, in torch."""
+    epochs: int
+    """Finished ones: fewer than the recipe's where the time limit ended it."""
+    seconds: float
+    reused: bool = False
+    """It was read, not trained."""
+
+
+def trained_network(
+    folder: Path, description: NetworkDescription, data: ImageData, recipe: TrainConfig
+) -> "tuple[nn.Module, Trained]":
+    """The network trained with `recipe`; read from `folder` where it was trained with just this before."""
+    found = read_trained(folder, description, recipe)
+    if found is not None:
+        outcome = Trained(accuracy=found["accuracy"], epochs=found["epochs"], seconds=found["seconds"], reused=True)
+        return load_network(folder / NETWORK, fold=False), outcome
+    network, result = trained(description, data, ShortTraining(recipe))
+    outcome = Trained(accuracy=result.accuracy, epochs=len(result.curve), seconds=result.seconds)
+    folder.mkdir(parents=True, exist_ok=True)
+    save_network(network, description, folder / NETWORK)
+    document = {
+        "recipe": asdict(recipe),
+        "network": description.to_json(),
+        "accuracy": outcome.accuracy,
+        "epochs": outcome.epochs,
+        "seconds": outcome.seconds,
+    }
+    write_record(folder, TRAINED, document, files_of(folder / NETWORK))
+    return network, outcome
+
+
+def read_trained(folder: Path, description: NetworkDescription, recipe: TrainConfig) -> dict[str, Any] | None:
+    """The record of a training with just this recipe; None where there is nothing to believe."""
+    return read_record(folder, TRAINED, {"recipe": asdict(recipe), "network": description.to_json()})
+
+
+def deployed_network(
+    folder: Path,
+    network: "nn.Module",
+    description: NetworkDescription,
+    data: ImageData,
+    deployments: Sequence[Deployment],
+    *,
+    max_drop: float,
+    objection: Objection,
+    site: Site | None,
+    upper_bound: UpperBound | None = None,
+) -> Deployed:
+    """`deploy`, or what it found before where `folder` holds that; judged by the present limits either way.
+
+    `site`: the machine it is measured on; None: not at all, `upper_bound` tells instead.
+    """
+    found = read_deployed(folder, description, deployments, site)
+    if found is None:
+        found = deploy(
+            network, description, data, deployments,
+            folder=folder, max_drop=max_drop, objection=objection, upper_bound=upper_bound,
+            measurer=site.measure if site else None,
+        )  # fmt: skip
+        write_deployed(folder, found, site)
+        return found
+    return replace(found, tried=tuple(judge(found.tried, max_drop, objection, upper_bound)))
+
+
+def write_deployed(folder: Path, deployed: Deployed, site: Site | None) -> None:
+    document = {
+        "network": deployed.description.to_json(),
+        "measured_on": site.fingerprint.to_json() if site else None,
+        "parity": deployed.parity.to_json() if deployed.parity else None,
+        "tried": [_tried_to_json(t) for t in deployed.tried],
+    }
+    files = {deployed.onnx, *(f for t in deployed.tried if t.path is not None for f in files_of(t.path))}
+    files.update(files_of(folder / NETWORK))  # with other weights this record is not about them
+    write_record(folder, DEPLOYED, document, sorted(files))
+
+
+def read_deployed(
+    folder: Path, description: NetworkDescription, deployments: Sequence[Deployment], site: Site | None
+) -> Deployed | None:
+    """What `write_deployed` wrote for just this; None where there is nothing to believe."""
+    document = read_record(folder, DEPLOYED, {"network": description.to_json()})
+    if document is None or not same_site(document.get("measured_on"), site):
+        return None
+    tried = tuple(_tried_from_json(t, folder) for t in document["tried"])
+    if {t.deployment for t in tried} != set(deployments):
+        return None
+    parity = Parity(**document["parity"]) if document["parity"] else None
+    return Deployed(description=description, onnx=folder / "model.onnx", parity=parity, tried=tried)
+
+
+def same_site(recorded: dict[str, Any] | None, site: Site | None) -> bool:
+    """Whether what was measured on the machine with this fingerprint (None: predicted) still counts for `site`."""
+    if recorded is None or site is None:
+        return recorded is None and site is None
+    return not material_differences(HostFingerprint.from_json(recorded), site.fingerprint)
+
+
+def accuracy_on_test(folder: Path, tried: TriedDeployment, data: ImageData, resolution: int) -> float:
+    """Of the deployed file on the test split, looked at once and then remembered."""
+    path = folder / TEST
+    assert tried.path is not None
+    known: dict[str, float] = json.loads(path.read_text()) if path.exists() else {}
+    identity = f"{tried.deployment.name} {' '.join(sha256_of(file) for file in files_of(tried.path))}"
+    if identity not in known:
+        known[identity] = deployed_accuracy(tried, data, "test", resolution)
+        write_json(path, known)
+    return known[identity]
+
+
+def write_record(folder: Path, name: str, document: dict[str, Any], files: Sequence[Path]) -> None:
+    """Write `folder`/`name`: the document, and the checksums of `files` (in `folder`)."""
+    write_json(folder / name, {**document, "sha256": {f.name: sha256_of(f) for f in files}})
+
+
+def read_record(folder: Path, name: str, expected: dict[str, Any]) -> dict[str, Any] | None:
+    """The record, where it is whole, has the `expected` entries, and its files have not changed; else None."""
+    try:
+        document: Any = json.loads((folder / name).read_text(encoding="utf-8"))
+    except (FileNotFoundError, UnicodeDecodeError, json.JSONDecodeError):
+        return None
+    if not isinstance(document, dict) or not isinstance(document.get("sha256"), dict):
+        return None
+    if any(document.get(key) != value for key, value in json.loads(json.dumps(expected)).items()):
+        return None
+    files = {folder / file: checksum for file, checksum in document["sha256"].items()}
+    return document if all(f.is_file() and sha256_of(f) == checksum for f, checksum in files.items()) else None
+
+
+def _tried_to_json(t: TriedDeployment) -> dict[str, Any]:
+    return {
+        "deployment": asdict(t.deployment),
+        "file": t.path.name if t.path is not None else None,
+        "accuracy": t.accuracy,
+        "measurement": t.measurement.to_json() if t.measurement is not None else None,
+        "size_bytes": t.size_bytes,
+        "reason": t.reason if t.path is None else "",
+    }
+
+
+def _tried_from_json(document: dict[str, Any], folder: Path) -> TriedDeployment:
+    deployment = Deployment(**document["deployment"])
+    path = folder / document["file"] if document["file"] is not None else None
+    measurement = Measurement.from_json(document["measurement"]) if document["measurement"] is not None else None
+    if measurement is not None and path is not None:
+        measurement = replace(measurement, request=replace(measurement.request, path=path))
+    return TriedDeployment(
+        deployment=deployment,
+        path=path,
+        accuracy=document["accuracy"],
+        measurement=measurement,
+        size_bytes=document["size_bytes"],
+        reason=document["reason"],
+    )

@@ -1,0 +1,184 @@
+"""Another limit on a run that has been: every evaluation is used again, and nothing is trained where that answers."""
+
+import json
+import os
+import shutil
+import sqlite3
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import optuna
+
+from nas.controller.budget import Budget, Interrupts
+from nas.controller.config import SearchConfig
+from nas.controller.engine import device_of, engine_of
+from nas.controller.estimator_choice import read_choice
+from nas.controller.finalists import Finalist
+from nas.controller.judges import PREDICTOR, trains
+from nas.controller.limits import Limits
+from nas.controller.objective import winners
+from nas.controller.opening import open_search
+from nas.controller.plan_record import read_final_plan
+from nas.controller.run_folder import RunFolder, check_folder, open_folder
+from nas.controller.search import Search, SearchResult, finished_result
+from nas.controller.storage import StudyStorage, copy_studies, open_storage
+from nas.controller.target_record import write_target
+from nas.controller.trials import SHORT
+from nas.errors import UserError
+from nas.export.checkpoint import write_json
+from nas.progress import Progress, SilentProgress
+
+BUDGETS = ("budget_s", "max_trials", "max_cost_usd", "price_per_hour")
+ENGINE = ("storage", "ray", "workers")
+"""Where things are; `storage` is where the run's studies are, the answer has its own in its folder."""
+CHANGEABLE = (
+    *(f.name for f in fields(Limits)), *BUDGETS, *ENGINE, "objective", "top", "max_drop", "baselines", "command",
+    "estimator",
+)  # fmt: skip
+
+
+def search_again(run: Path, changes: Mapping[str, Any], progress: Progress | None = None) -> SearchResult:
+    """The run's search with `changes` to its limits (others stay), answered in `run`/limits/<limits>.
+
+    Without a budget among the changes, a finalist of the run that keeps the new limits is the answer, without any
+    training; where none does, the run's briefly trained candidates that are predicted to keep them go through a last
+    round. With a budget, or where no candidate is left, the search goes on from all that is known.
+
+    Raises `UserError` where `run` is no run or something else than limits and budget is changed, and what `run_search`
+    raises.
+    """
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    progress = progress or SilentProgress()
+    old = RunFolder(run)
+    config = changed_config(old, changes)
+    folder = check_folder(config)
+    finished = finished_result(folder)
+    if finished is not None:
+        progress.note(f"{folder.path} holds this result already")
+        return finished
+    studies = None if folder.reused.exists() else studies_on_server(old, changes.get("storage"))
+    budget = Budget(config.seconds, price_per_hour=config.price_per_hour)
+    goes_on = any(changes.get(name) is not None for name in BUDGETS)
+    with device_of(config) as device:
+        opening = open_search(config, budget, progress, old.target, device)
+        open_folder(config, folder)
+        write_target(folder.target, opening.target, opening.scorer.files)
+        take_over(old, folder, studies)
+        interrupts = Interrupts()
+        with interrupts.handled(), engine_of(config, folder, opening.data, budget.seconds) as engine:
+            search = Search(opening, folder, budget, progress, interrupts, engine)
+            return answer_again(search, run, goes_on=goes_on)
+
+
+def answer_again(search: Search, run: Path, *, goes_on: bool) -> SearchResult:
+    """What the finalists of `run` say to the present limits, or a search that goes on from all that is known."""
+    known = [] if goes_on else recorded_finalists(search)
+    best = winners(search.config.objective, known, search.config.winners)
+    plan = read_final_plan(search.folder)
+    if best and plan is not None:
+        search.notes.append(f"nothing was trained: {len(known)} finalists of {run} were judged again")
+        return search.conclude(plan.recipe, search.evaluated(), known, best)
+    if goes_on or not search.usable(search.evaluated()):
+        search.folder.final_plan.unlink(missing_ok=True)
+    search.notes.append(f"{len(search.evaluated())} candidates of {run} were used again")
+    return search.run()
+
+
+def changed_config(old: RunFolder, changes: Mapping[str, Any]) -> SearchConfig:
+    """The old run's configuration with these changes."""
+    if not old.config.exists():
+        raise UserError(f"'{old.path}' is no run of this program", "give the folder that `nas search` printed as `run`")
+    refused = [name for name in changes if name not in CHANGEABLE]
+    if refused:
+        raise UserError(
+            f"with --run only limits, objective and budget can change, not {', '.join(refused)}",
+            "start a new search with another --out instead",
+        )
+    recorded = json.loads(old.config.read_text())
+    known = {f.name for f in fields(SearchConfig)}
+    check_estimator(old, changes.get("estimator"))
+    values = {k: tuple(v) if isinstance(v, list) else v for k, v in recorded.items() if k in known}
+    config = SearchConfig(**{**values, "baselines": False, **changes, "storage": None})
+    goal = config.objective if config.objective != recorded.get("objective", "accuracy") else ""
+    label = "-".join(part for part in (goal, config.limits.label) if part) or "none"
+    return replace(config, out=old.path / "limits" / label)
+
+
+def studies_on_server(old: RunFolder, url: str | None) -> StudyStorage | None:
+    """The database that holds the run's studies, at `url` or where the run recorded; None for one with its own file.
+
+    Raises `UserError` where it cannot be had.
+    """
+    if url is None and not old.server.exists():
+        return None
+    try:
+        return open_storage(old.path, url or json.loads(old.server.read_text())["where"])
+    except UserError as error:
+        if url is not None:
+            raise
+        raise UserError(
+            f"the studies of {old.path} are not at hand: {error}", "give the whole URL with --storage"
+        ) from error
+
+
+def check_estimator(old: RunFolder, wanted: str | None) -> None:
+    """Raises `UserError` where `wanted` is an estimator whose values do not go with those of the run."""
+    choice = read_choice(old)
+    name = choice.name if choice is not None else SHORT
+    comparable = {name} if not trains(name) else {SHORT, PREDICTOR}
+    if wanted is not None and wanted not in ("auto", *comparable):
+        raise UserError(
+            f"the candidates of {old.path} were judged by {name!r}, which does not go with {wanted!r}",
+            "leave out --estimator, or start a new search with another --out",
+        )
+
+
+def take_over(old: RunFolder, new: RunFolder, studies: StudyStorage | None = None) -> None:
+    """Copy the studies (from a server where they are on one), and link everything that was trained and deployed; what
+    is there already stays."""
+    if new.reused.exists():
+        return
+    if studies is not None:
+        copy_studies(studies, new.path)
+    elif old.study.exists():
+        partial = new.study.with_name(new.study.name + ".partial")
+        with closing(sqlite3.connect(old.study)) as source, closing(sqlite3.connect(partial)) as copy:
+            source.backup(copy)
+        os.replace(partial, new.study)
+    if old.finalists.exists():
+        shutil.copytree(old.finalists, new.finalists, copy_function=_link, dirs_exist_ok=True)
+    if old.final_plan.exists():
+        shutil.copy2(old.final_plan, new.final_plan)
+    if old.plan.exists():
+        known = json.loads(old.plan.read_text())
+        write_json(new.plan, {"budget_s": -1.0, "marks": [], "precision": known["precision"]})
+    choice = read_choice(old)
+    if choice is not None and not trains(choice.name):  # else it may be another one now, with the same trainings
+        shutil.copy2(old.estimator, new.estimator)
+        if old.supernet.exists():
+            _link(str(old.supernet), str(new.supernet))
+    write_json(new.reused, {"run": str(old.path)})
+
+
+def recorded_finalists(search: Search) -> list[Finalist]:
+    """Every finalist the run has trained, deployed where a kill came before that, judged by the present limits."""
+    plan = read_final_plan(search.folder)
+    if plan is None:
+        return []
+    final = replace(search.final_round(plan), skip_missed=False)
+    recorded = [e for e in search.evaluated() if final.is_recorded(e)]
+    with search.progress.stage("judging finalists again", len(recorded)) as bar:
+        return [final.finalist(e, bar) for e in recorded]
+
+
+def _link(source: str, target: str) -> str:
+    """A hard link where the file system has them: records are replaced, never changed in place."""
+    if not os.path.exists(target):
+        try:
+            os.link(source, target)
+        except OSError:
+            shutil.copy2(source, target)
+    return target

@@ -1,0 +1,219 @@
+"""Where the studies of a run live: an SQLite file in the run's folder, or a database server for many machines."""
+
+import fcntl
+import importlib.util
+import os
+import re
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import optuna
+
+from nas.errors import MissingDependencyError, UserError
+
+if TYPE_CHECKING:
+    from sqlalchemy import URL
+
+DRIVERS: Mapping[str, tuple[tuple[str, str], ...]] = {
+    "postgresql": (("psycopg", "psycopg"), ("psycopg2", "psycopg2")),
+    "mysql": (("pymysql", "pymysql"), ("mysqldb", "MySQLdb")),
+}
+"""Kind of server -> (SQLAlchemy's name of a driver, module it needs), the preferred one first."""
+ABOUT_ATTR = "about"
+"""Attribute of a study that says what it is a search of."""
+SQLITE_WAIT_S = 60.0
+"""For whoever else reads the file (a dashboard) before a write is given up."""
+ATTEMPTS = 3
+"""To create the tables, where several machines may try so at the same time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyStorage:
+    """The studies of one run."""
+
+    storage: optuna.storages.BaseStorage
+    where: str
+    """For messages; holds no password."""
+    prefix: str
+    """Of the studies' names: on a server, several runs share the database."""
+    owner: str
+    """Who this is: trials that were begun under this name and are still running were left behind by an earlier process
+    of ours (`locked` sees to it that there is only one at a time)."""
+    shared: bool
+    """Whether others may work on the same studies."""
+
+    def study(self, name: str, sampler: optuna.samplers.BaseSampler, about: Mapping[str, Any]) -> optuna.Study:
+        """The study `name`; one that exists is continued.
+
+        Raises `UserError` where it exists and is about something else, or the database cannot be reached.
+        """
+        with self.reachable():
+            study = optuna.create_study(
+                storage=self.storage,
+                study_name=self.prefix + name,
+                sampler=sampler,
+                direction="maximize",
+                load_if_exists=True,
+            )
+            known = study.user_attrs.get(ABOUT_ATTR)
+            if known is None:
+                study.set_user_attr(ABOUT_ATTR, dict(about))
+        if known is not None and known != dict(about):
+            changed = ", ".join(f"{k} was {known.get(k)!r}, is {about[k]!r}" for k in about if known.get(k) != about[k])
+            raise UserError(
+                f"{self.where} holds another search by the name {self.prefix + name!r} ({changed})",
+                "give another --out: its last part is the name of the search in the database",
+            )
+        return study
+
+    @contextmanager
+    def reachable(self) -> Iterator[None]:
+        """Turns a lost database into a `UserError`: nothing is lost, the same command goes on later."""
+        from sqlalchemy.exc import OperationalError
+
+        try:
+            yield
+        except (OperationalError, optuna.exceptions.StorageInternalError) as error:
+            raise UserError(
+                f"the studies in {self.where} cannot be read or written any more",
+                "look after the database (or the disk); the same command then goes on where it stopped",
+            ) from error
+
+
+def open_storage(folder: Path, url: str | None = None) -> StudyStorage:
+    """The storage of the run in `folder`: `folder`/study.db, or the server at `url`.
+
+    Raises `UserError` for a URL that makes no sense, a server that does not answer or refuses us, and
+    `MissingDependencyError` where its driver is not installed. No message shows a password.
+    """
+    owner = f"{socket.gethostname()}:{folder.resolve()}"
+    if url is None:
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / "study.db"
+        # Optuna fills in its templates: a brace in a path has to be doubled.
+        escaped = f"sqlite:///{path}".replace("{", "{{").replace("}", "}}")
+        storage = _connect(escaped, str(path), {"connect_args": {"timeout": SQLITE_WAIT_S}})
+        return StudyStorage(storage=storage, where=str(path), prefix="", owner=owner, shared=False)
+    parsed = _parsed(url)
+    where = _without_secrets(parsed)
+    rendered = parsed.render_as_string(hide_password=False).replace("{", "{{").replace("}", "}}")
+    storage = _connect(rendered, where, {"pool_pre_ping": True})
+    name = folder.resolve().name
+    return StudyStorage(storage=storage, where=where, prefix=f"{name}/", owner=owner, shared=True)
+
+
+def copy_studies(source: StudyStorage, folder: Path) -> None:
+    """Copy all studies of a run into `folder`/study.db, which appears whole or not at all.
+
+    Raises `UserError` where `source` holds none.
+    """
+    with source.reachable():
+        names = [n for n in optuna.get_all_study_names(source.storage) if n.startswith(source.prefix)]
+        if not names:
+            raise UserError(
+                f"{source.where} holds no studies named {source.prefix + '...'!r}",
+                "the last part of the run's folder has to be the name it had when it was made",
+            )
+        target = folder / "study.db"
+        partial = folder / "study.db.partial"
+        partial.unlink(missing_ok=True)
+        escaped = f"sqlite:///{partial}".replace("{", "{{").replace("}", "}}")
+        copy = optuna.storages.RDBStorage(escaped)
+        for name in names:
+            optuna.copy_study(
+                from_study_name=name,
+                from_storage=source.storage,
+                to_storage=copy,
+                to_study_name=name.removeprefix(source.prefix),
+            )
+        copy.engine.dispose()
+    os.replace(partial, target)
+
+
+def check_server(url: str | None) -> None:
+    """Raises what `open_storage` would, before anything is written."""
+    if url is not None:
+        open_storage(Path(), url)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Only one process at a time works on the run in `folder`; the lock ends with its process, however that ends."""
+    with (folder / "lock").open("a+", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            file.seek(0)
+            raise UserError(
+                f"another process works on {folder} ({file.read().strip() or 'it does not say which'})",
+                "wait for its end, or give another --out",
+            ) from error
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+        file.flush()
+        yield
+
+
+def without_passwords(command: str) -> str:
+    """A command line with the passwords of URLs in it replaced by stars."""
+    return re.sub(r"(://[^:/@\s]*):\S*@", r"\1:***@", command)
+
+
+def _parsed(url: str) -> "URL":
+    """The URL with a driver that is installed."""
+    from sqlalchemy import make_url
+    from sqlalchemy.exc import ArgumentError
+
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError) as error:
+        kind = url.split("://")[0] if "://" in url else "no kind of database"
+        raise UserError(
+            f"--storage is not the URL of a database (it names {kind})",
+            "write it like postgresql://user:password@host:5432/database; special characters as %40 and the like",
+        ) from error
+    kind, _, driver = parsed.drivername.partition("+")
+    kind = "postgresql" if kind == "postgres" else kind
+    if kind not in DRIVERS:
+        raise UserError(
+            f"--storage cannot be a {kind!r} database",
+            "give postgresql://... or mysql://..., or leave it out: then an SQLite file in --out is used",
+        )
+    known = [(d, m) for d, m in DRIVERS[kind] if driver in ("", d)]
+    if driver and not known:
+        return parsed  # somebody who names a driver knows it
+    installed = [d for d, module in known if importlib.util.find_spec(module) is not None]
+    if not installed:
+        raise MissingDependencyError(
+            f"the driver {known[0][0]} for {kind} databases", f"pip install 'hardware-nas[{kind}]'"
+        )
+    return parsed.set(drivername=f"{kind}+{installed[0]}")
+
+
+def _connect(url: str, where: str, engine: dict[str, Any]) -> optuna.storages.BaseStorage:
+    from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError
+
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            return optuna.storages.get_storage(optuna.storages.RDBStorage(url, engine_kwargs=dict(engine)))
+        except OperationalError as error:
+            reason = str(error.orig).strip().splitlines() or ["no reason given"]
+            raise UserError(
+                f"the database {where} cannot be used: {reason[-1].strip()}",
+                "is the server running, and are host, port, database, user and password right?",
+            ) from error
+        except (IntegrityError, ProgrammingError):  # another machine has just created the same table
+            if attempt == ATTEMPTS:
+                raise
+    raise AssertionError("unreachable")
+
+
+def _without_secrets(url: "URL") -> str:
+    """Kind, user, host, port and database; neither a password nor the query, which may hold one."""
+    user = f"{url.username}@" if url.username else ""
+    port = f":{url.port}" if url.port else ""
+    return f"{url.drivername.partition('+')[0]}://{user}{url.host or ''}{port}/{url.database or ''}"

@@ -1,0 +1,92 @@
+"""What a search learned about its target at the start, kept in the run's folder: a continued search must not learn it
+again, differently, and then propose other candidates."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from nas.controller.config import SearchConfig
+from nas.controller.probes import DeploymentFiles, FileModel
+from nas.controller.records import same_site
+from nas.controller.target_model import TargetModel
+from nas.deployment import Deployment
+from nas.errors import UnknownNameError, UserError
+from nas.executors.ray_cluster import device_resource
+from nas.export.checkpoint import write_json
+from nas.measure.site import Site, this_host
+from nas.targets.latency import Correction, LatencyModel
+from nas.targets.registry import load_target
+
+
+def check_target(path: Path, config: SearchConfig, device: Site | None) -> None:
+    """Raises `UserError` where no target has the name, or where an earlier process of the run could measure on it and
+    this one cannot: limits that were kept would only be predicted."""
+    if device is not None:
+        return
+    recorded = json.loads(path.read_text()) if path.exists() else {}
+    measured = recorded.get("measured_on") is not None
+    try:
+        here = load_target(config.target).is_host
+    except UnknownNameError as error:
+        if not measured and config.ray is None:
+            raise
+        hint = f"{error.hint}, or start its machine with --resources='{{\"{device_resource(config.target)}\": 1}}'"
+        if not measured:
+            raise UserError(f"{error}, and no machine of the Ray cluster is one", hint) from error
+        here = False
+    if measured and not here:
+        raise UserError(
+            f"{path.parent} was measured on target {config.target!r}, which is not at hand now",
+            "give the --ray of the cluster that it is part of, or go on where the run was begun",
+        )
+
+
+def write_target(path: Path, target: TargetModel, files: FileModel) -> None:
+    model = target.model
+    write_json(
+        path,
+        {
+            "profile": _identity(target),
+            "measured_on": target.site.fingerprint.to_json() if target.site else None,
+            "notes": list(target.notes),
+            "deployments": [
+                {
+                    "deployment": asdict(d),
+                    "correction": asdict(model.corrections[d]) if d in model.corrections else None,
+                    "files": asdict(files.known[d]) if d in files.known else None,
+                }
+                for d in model.deployments
+            ],
+        },
+    )
+
+
+def read_target(path: Path, config: SearchConfig, device: Site | None = None) -> tuple[TargetModel, FileModel] | None:
+    """What `write_target` wrote, where the profile and the machine that measures are still the same; else None."""
+    if not path.exists():
+        return None
+    document: dict[str, Any] = json.loads(path.read_text())
+    deployments = [Deployment(**entry["deployment"]) for entry in document["deployments"]]
+    target = load_target(config.target, deployments[0].threads, device.fingerprint if device else None)
+    site = device or (this_host() if target.is_host else None)
+    if target.profile is None or not same_site(document.get("measured_on"), site):
+        return None
+    corrections = _by_deployment(document, "correction", lambda entry: Correction(**entry))
+    files = _by_deployment(
+        document, "files", lambda entry: DeploymentFiles(**{**entry, "memory": tuple(entry["memory"] or ()) or None})
+    )
+    model = LatencyModel(target.profile, deployments, corrections)
+    known = TargetModel(config.target, site, model, tuple(document["notes"]))
+    return (known, FileModel(files)) if _identity(known) == document["profile"] else None
+
+
+def _identity(target: TargetModel) -> dict[str, Any]:
+    profile = target.model.profile
+    return {"name": profile.name, "created": profile.created, "networks": len(profile.networks)}
+
+
+def _by_deployment(document: dict[str, Any], key: str, make: Any) -> Mapping[Deployment, Any]:
+    entries = [e for e in document["deployments"] if e[key] is not None]
+    return {Deployment(**e["deployment"]): make(e[key]) for e in entries}

@@ -1,0 +1,164 @@
+"""Trials of a study as the search uses them: proposed, told, and found again after a kill.
+
+A process that is killed leaves at most a few trials in the state RUNNING behind. They are continued under their own
+number, so that a search that was killed proposes what it would have proposed undisturbed: a proposal depends on the
+seed, the trials that ended before it and (in some samplers) its number, and all three are as they were. What is in the
+storage then is one of:
+
+- no parameters, or some of them: the proposal was cut short. It is made again; samplers rebuild their state from the
+  storage, so it comes out the same. Where it does not (several evaluations at once: more has ended in the meantime)
+  the parameters already stored belong to no network, and the trial fails as interrupted; nothing had been trained.
+- all parameters: it is evaluated again, or its outcome is found in the journal (`nas.executors.journal`).
+
+Failing such trials and enqueuing them again would do for the result, but shifts every later trial number.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import optuna
+from optuna.trial import FrozenTrial, Trial, TrialState
+
+from nas.controller.samplers.base import INTERRUPTED_ATTR, distributions
+from nas.controller.storage import StudyStorage
+from nas.evaluation.estimate import Estimate, counting_std, normal_interval
+from nas.executors import Failure, Outcome
+from search_spaces import Architecture, StagedSpace
+
+OWNER_ATTR = "owner"
+REASON_ATTR = "reason"
+ESTIMATOR_ATTR = "estimator"
+SHORT = "short"
+"""The estimator that trains a candidate briefly; trials of earlier versions, which say nothing, had no other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A running trial with its network."""
+
+    trial: Trial
+    arch: Architecture
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """What a candidate was found to be worth, by whom and at what price: the record of a trial."""
+
+    estimator: str
+    """A name of `nas.evaluation.estimators.ESTIMATORS`, which has the unit of the value."""
+    value: float
+    """Higher is better."""
+    interval: tuple[float, float] | None = None
+    """Holds the value with a probability of 90 %, as far as the estimator knows; None where it knows nothing of it."""
+    seconds: float
+    curve: tuple[float, ...] = ()
+    """Validation accuracy after each epoch, where there were any."""
+    stopped_early: bool = False
+    """Whether its curve was judged hopeless before all epochs were done."""
+
+
+def judged_by_training(outcome: Outcome, val_images: int) -> Judgement:
+    """A short training's accuracy, counted on `val_images`: its interval speaks of that count alone."""
+    return Judgement(
+        estimator=SHORT,
+        value=outcome.accuracy,
+        interval=normal_interval(outcome.accuracy, counting_std(outcome.accuracy, val_images)),
+        seconds=outcome.seconds,
+        curve=outcome.curve,
+        stopped_early=outcome.stopped_early,
+    )
+
+
+def judged_by_estimate(name: str, estimate: Estimate) -> Judgement | Failure:
+    """What the estimator `name` said without a training."""
+    if estimate.value is None:
+        return Failure(estimate.failure or "there is no estimate")
+    return Judgement(estimator=name, value=estimate.value, interval=estimate.interval, seconds=estimate.seconds)
+
+
+def propose(study: optuna.Study, space: StagedSpace, storage: StudyStorage) -> Proposal:
+    """A new trial. Nothing is lost if the process is killed in here, at any point."""
+    trial = study.ask()
+    if storage.shared:
+        trial.set_user_attr(OWNER_ATTR, storage.owner)
+    return Proposal(trial, space.suggest(trial))
+
+
+def left_behind(study: optuna.Study, space: StagedSpace, storage: StudyStorage) -> list[Proposal]:
+    """Trials that an earlier process of this run did not finish, in order of their numbers."""
+    running = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+    found = []
+    for frozen in sorted(running, key=lambda t: t.number):
+        # A server's trial without an owner was killed within milliseconds of its birth: nobody knows whose it was.
+        if storage.shared and frozen.user_attrs.get(OWNER_ATTR) != storage.owner:
+            continue
+        trial = Trial(study, frozen._trial_id)
+        if _cut_short(frozen, space) and not _agrees(frozen.params, trial):
+            trial.set_user_attr(INTERRUPTED_ATTR, True)
+            study.tell(trial, state=TrialState.FAIL)
+            continue
+        found.append(Proposal(trial, space.suggest(trial)))
+    return found
+
+
+def tell(study: optuna.Study, proposal: Proposal, result: Judgement | Failure) -> None:
+    """Record how an evaluation ended; the trial's state is written last, and with it all else counts."""
+    trial = proposal.trial
+    if isinstance(result, Failure):
+        trial.set_user_attr(REASON_ATTR, result.reason)
+        study.tell(trial, state=TrialState.FAIL)
+        return
+    trial.set_user_attr(ESTIMATOR_ATTR, result.estimator)
+    trial.set_user_attr("interval", None if result.interval is None else list(result.interval))
+    trial.set_user_attr("seconds", result.seconds)
+    trial.set_user_attr("curve", list(result.curve))
+    if result.stopped_early:
+        trial.report(result.value, len(result.curve))
+        study.tell(trial, state=TrialState.PRUNED)
+    else:
+        study.tell(trial, result.value)
+
+
+def judgement_of(trial: FrozenTrial) -> Judgement:
+    """What `tell` recorded in a complete trial."""
+    attributes = trial.user_attrs
+    interval = attributes.get("interval")
+    return Judgement(
+        estimator=attributes.get(ESTIMATOR_ATTR, SHORT),
+        value=trial.values[0],
+        interval=None if interval is None else (interval[0], interval[1]),
+        seconds=attributes["seconds"],
+        curve=tuple(attributes["curve"]),
+    )
+
+
+def finished(study: optuna.Study) -> list[FrozenTrial]:
+    """Trials that ended, well or not, but for those that were interrupted before their network was known."""
+    ended = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.FAIL, TrialState.PRUNED))
+    return [t for t in ended if not t.user_attrs.get(INTERRUPTED_ATTR)]
+
+
+def known_judgement(study: optuna.Study, arch: Architecture) -> Judgement | None:
+    """That of the first completed trial with this network; None where there is none."""
+    for t in study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
+        if t.user_attrs.get("key") == arch.key:
+            return judgement_of(t)
+    return None
+
+
+def trained_briefly(study: optuna.Study) -> list[FrozenTrial]:
+    """Complete trials whose networks were trained: what a predictor can learn from."""
+    complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    return [t for t in complete if t.user_attrs.get(ESTIMATOR_ATTR, SHORT) == SHORT]
+
+
+def _cut_short(trial: FrozenTrial, space: StagedSpace) -> bool:
+    return any(name not in trial.params for name in distributions(space))
+
+
+def _agrees(params: Mapping[str, object], trial: Trial) -> bool:
+    """Whether proposing again gives the parameters that are stored already."""
+    if not params:
+        return True
+    again = trial.relative_params
+    return all(again.get(name) == value for name, value in params.items())

@@ -1,0 +1,72 @@
+"""What is evaluated and what comes back: plain values, so that they travel to any process on any machine."""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from nas.data import ImageData
+from nas.evaluation.short_training import ShortTraining
+from nas.export.checkpoint import NetworkDescription
+
+if TYPE_CHECKING:
+    from nas.training.loop import EpochCallback
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """One network to be judged by a short training. The recipe holds the seed."""
+
+    study: str
+    trial: int
+    """The study and its trial that asked for it; they come back with the result."""
+    description: NetworkDescription
+    data: str
+    """Name of the data set: the executor that runs this was made with it."""
+    short: ShortTraining
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything that decides the outcome: equal documents, equal outcomes."""
+        return {
+            "network": self.description.to_json(),
+            "data": self.data,
+            "recipe": asdict(self.short.config),
+            "train_images": self.short.train_images,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How a training ended that went well."""
+
+    accuracy: float
+    """Fraction of the validation split."""
+    curve: tuple[float, ...]
+    """The same after each finished epoch."""
+    seconds: float
+    stopped_early: bool = False
+    """Whether its curve was judged hopeless before all epochs were done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why there is no outcome, in words for the user."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """An evaluation that came to its end, a good one or not."""
+
+    task: Evaluation
+    result: Outcome | Failure
+
+
+Evaluate = Callable[[Evaluation, ImageData, "EpochCallback | None"], Outcome | Failure]
+"""How one network is judged: a function of a module, so that another process can import it. Calls the callback (if
+any) after each epoch, and ends the training where that returns True."""
+
+
+def without_cache(data: ImageData) -> ImageData:
+    """The data without the resized copies that it keeps: what is sent to another process."""
+    return replace(data, _resized={})

@@ -1,0 +1,103 @@
+"""What every executor can do, and choosing one."""
+
+import math
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Protocol
+
+from nas.data import ImageData
+from nas.errors import UserError
+from nas.executors.base import Evaluation, Finished
+from nas.executors.journal import Journal
+
+
+class Executor(Protocol):
+    """Runs evaluations somewhere, several at once. A context manager: its processes end with the block."""
+
+    @property
+    def journal(self) -> Journal:
+        """Outcomes it has seen; whoever has recorded one for good makes the journal forget it."""
+        ...
+
+    @property
+    def capacity(self) -> int:
+        """Evaluations that can run at once; more should not be submitted."""
+        ...
+
+    def submit(self, task: Evaluation) -> None:
+        """Start an evaluation."""
+        ...
+
+    def wait(self) -> list[Finished]:
+        """Block until at least one submitted evaluation has come to its end; empty where none is under way."""
+        ...
+
+    def abandon(self) -> None:
+        """End what is under way; `wait` will not tell of it."""
+        ...
+
+    def quiet(self) -> AbstractContextManager[None]:
+        """While the block lasts, no evaluation takes time from this machine's cores: for measuring on it."""
+        ...
+
+
+HANG_SHARE = 0.25
+"""Of a search's time: an evaluation that takes longer hangs. It should take a few percent."""
+HANG_S = (60.0, 3600.0)
+"""But no less, and no more."""
+OPEN_END_HANG_S = 900.0
+"""Where trials alone end the search: trainings are planned for seconds, and a slow one is no hang."""
+
+
+def check_choice(ray: str | None, *, asha: bool) -> None:
+    """Raises `UserError` for options of `executor_for` that do not go together."""
+    if asha and ray is None:
+        raise UserError("trainings are stopped early by Ray Tune, which needs a cluster", "give --ray too")
+
+
+def hangs_after_s(budget_s: float) -> float:
+    """When an evaluation of a search with this budget (inf: as many trials as were asked for) is taken to hang."""
+    return min(max(HANG_SHARE * budget_s, HANG_S[0]), HANG_S[1]) if math.isfinite(budget_s) else OPEN_END_HANG_S
+
+
+@contextmanager
+def executor_for(
+    data: ImageData,
+    folder: Path,
+    *,
+    budget_s: float,
+    workers: int | None = None,
+    ray: str | None = None,
+    asha: bool = False,
+) -> Iterator[Executor]:
+    """The executor that was asked for, as long as the block lasts.
+
+    Args:
+        data: what networks are trained on.
+        folder: for its journal, and for files that it needs only while it lives.
+        budget_s: time of the whole search, from which follows when an evaluation is taken to hang; inf where trials
+            alone end it.
+        workers: evaluations at once. None: one, or as many as a Ray cluster has machines (or GPUs).
+        ray: address of a Ray cluster (`auto`, `HOST:PORT`). None: worker processes on this machine.
+        asha: stop trainings early whose curves are hopeless, with Ray Tune.
+
+    Raises `UserError` where it cannot be had.
+    """
+    check_choice(ray, asha=asha)
+    timeout_s = hangs_after_s(budget_s)
+    if ray is None:
+        from nas.executors.local import LocalExecutor
+
+        with LocalExecutor(data, folder, workers=workers or 1, timeout_s=timeout_s) as executor:
+            yield executor
+    elif asha:
+        from nas.executors.ray_asha import AshaExecutor
+
+        with AshaExecutor(data, folder, address=ray, workers=workers) as batches:
+            yield batches
+    else:
+        from nas.executors.ray_tasks import RayExecutor
+
+        with RayExecutor(data, folder, address=ray, workers=workers, timeout_s=timeout_s) as tasks:
+            yield tasks

@@ -1,0 +1,30 @@
+"""The evaluation behind every search: a short training."""
+
+import math
+from typing import TYPE_CHECKING
+
+from nas.data import ImageData
+from nas.errors import UserError
+from nas.evaluation.short_training import trained
+from nas.executors.base import Evaluation, Failure, Outcome
+
+if TYPE_CHECKING:
+    from nas.training.loop import EpochCallback
+
+
+def train_briefly(task: Evaluation, data: ImageData, callback: "EpochCallback | None" = None) -> Outcome | Failure:
+    """Train the network of `task`; what a network alone can do wrong is a `Failure`, not an exception."""
+    try:
+        _, result = trained(task.description, data, task.short, callback)
+    except (RuntimeError, MemoryError, UserError) as error:  # out of memory, or an operator that torch refuses
+        return Failure(f"{type(error).__name__}: {error}")
+    if result.stopped == "diverged":
+        return Failure("training diverged")
+    if not math.isfinite(result.accuracy):
+        return Failure(f"its accuracy is {result.accuracy}")
+    return Outcome(
+        accuracy=result.accuracy,
+        curve=tuple(log.val_accuracy for log in result.curve),
+        seconds=result.seconds,
+        stopped_early=result.stopped == "pruned by callback",
+    )

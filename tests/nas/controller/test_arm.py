@@ -1,0 +1,210 @@
+"""The loop of an arm, with an executor that answers at once."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import optuna
+import pytest
+from numpy.typing import NDArray
+from optuna.trial import TrialState
+
+from nas.controller.arm import Arm
+from nas.controller.budget import Budget
+from nas.controller.limits import Limits
+from nas.controller.samplers import RandomFeasibleSampler
+from nas.controller.scoring import CandidateScorer
+from nas.controller.storage import open_storage
+from nas.data import ImageData
+from nas.errors import UserError
+from nas.evaluation.short_training import ShortTraining
+from nas.executors import Evaluation, Failure, Finished, Journal, Outcome
+from nas.progress import SilentProgress
+from nas.targets.latency import LatencyModel
+from nas.training.config import TrainConfig
+from search_spaces import Choices, StagedSpace, load_search_space
+from tests.nas.executors.tasks import RESOLUTION, tiny_data
+from tests.nas.fake_device import fake_profile
+
+Answer = Callable[[Evaluation], Outcome | Failure]
+
+
+def capacity_of(task: Evaluation) -> Outcome:
+    """Any function of the network will do."""
+    return Outcome(accuracy=sum(map(ord, json.dumps(task.to_json()))) % 1000 / 1000, curve=(0.1, 0.2), seconds=2.0)
+
+
+def everything(choices: Choices) -> NDArray[np.bool_]:
+    """No limit: the samplers' limits have tests of their own."""
+    return np.ones(len(choices), dtype=np.bool_)
+
+
+class KilledError(BaseException):
+    """Stands for SIGKILL: nothing catches it."""
+
+
+class Inline:
+    """Answers from this process; the latest task comes first, as where several run at once."""
+
+    def __init__(self, folder: Path, answer: Answer, capacity: int = 1) -> None:
+        self.journal = Journal(folder / "outcomes")
+        self.capacity = capacity
+        self.answer = answer
+        self.asked: list[Evaluation] = []
+        self._waiting: list[Evaluation] = []
+
+    def submit(self, task: Evaluation) -> None:
+        assert len(self._waiting) < self.capacity
+        self._waiting.append(task)
+        self.asked.append(task)
+
+    def wait(self) -> list[Finished]:
+        task = self._waiting.pop()
+        result = self.answer(task)
+        if isinstance(result, Outcome):
+            self.journal.write(task, result)
+        return [Finished(task, result)]
+
+    def abandon(self) -> None:
+        self._waiting.clear()
+
+    @contextmanager
+    def quiet(self) -> Iterator[None]:
+        yield
+
+
+@pytest.fixture(scope="module")
+def space() -> StagedSpace:
+    return load_search_space("mobile").restrict("resolution", [RESOLUTION])
+
+
+@pytest.fixture(scope="module")
+def model() -> LatencyModel:
+    return LatencyModel(fake_profile())
+
+
+@pytest.fixture(scope="module")
+def data() -> ImageData:
+    return tiny_data()
+
+
+class Runner:
+    """Runs an arm in a folder; called again on the same folder it goes on."""
+
+    def __init__(self, space: StagedSpace, model: LatencyModel, data: ImageData) -> None:
+        self.scorer = CandidateScorer(space, model, Limits(latency_ms=50.0), data.num_classes)
+        self.space = space
+        self.data = data
+
+    def __call__(
+        self, folder: Path, answer: Answer, *, trials: int = 6, capacity: int = 1
+    ) -> tuple[optuna.Study, Inline]:
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        recipe = ShortTraining(TrainConfig(epochs=1, precision="fp32"))
+        executor = Inline(folder, answer, capacity)
+        arm = Arm(
+            space=self.space, data=self.data, scorer=self.scorer, short=lambda arch: recipe, proxies=None,
+            storage=open_storage(folder), executor=executor,
+        )  # fmt: skip
+        study = arm.study("search", RandomFeasibleSampler(self.space, everything, seed=0))
+        with SilentProgress().stage("") as bar:
+            arm.run(study, Budget(1e9), 1e9, bar, at_most=trials)
+        return study, executor
+
+
+@pytest.fixture
+def run(space: StagedSpace, model: LatencyModel, data: ImageData) -> Runner:
+    return Runner(space, model, data)
+
+
+def content(study: optuna.Study) -> list[tuple[int, dict[str, object], list[float] | None, TrialState]]:
+    return [(t.number, t.params, t.values, t.state) for t in study.trials]
+
+
+def dying_at(trial: int, answer: Answer = capacity_of) -> Answer:
+    def die(task: Evaluation) -> Outcome | Failure:
+        if task.trial == trial:
+            raise KilledError
+        return answer(task)
+
+    return die
+
+
+@pytest.mark.parametrize("trial", [0, 3, 5])
+def test_a_killed_evaluation_is_made_again_under_its_number(run: Runner, tmp_path: Path, trial: int) -> None:
+    plain, _ = run(tmp_path / "plain", capacity_of)
+    with pytest.raises(KilledError):
+        run(tmp_path / "killed", dying_at(trial))
+    killed, executor = run(tmp_path / "killed", capacity_of)
+    assert content(killed) == content(plain)
+    assert [t.trial for t in executor.asked] == list(range(trial, 6)), "those before it are not asked for again"
+
+
+def test_an_outcome_that_did_not_reach_the_study_is_found_in_the_journal(
+    run: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, _ = run(tmp_path / "plain", capacity_of)
+
+    def killed_before_telling(*_: object) -> None:
+        raise KilledError
+
+    with monkeypatch.context() as patch:
+        patch.setattr("nas.controller.arm.tell", killed_before_telling)
+        with pytest.raises(KilledError):
+            run(tmp_path / "killed", capacity_of)
+    assert len(list((tmp_path / "killed" / "outcomes").iterdir())) == 1
+    killed, executor = run(tmp_path / "killed", capacity_of)
+    assert content(killed) == content(plain)
+    assert [t.trial for t in executor.asked] == [1, 2, 3, 4, 5]
+    assert list((tmp_path / "killed" / "outcomes").iterdir()) == []
+
+
+def test_several_at_once_are_all_found_again(run: Runner, tmp_path: Path) -> None:
+    with pytest.raises(KilledError):
+        run(tmp_path, dying_at(4), capacity=3)
+    study, executor = run(tmp_path, capacity_of, capacity=3, trials=8)
+    assert sorted(t.number for t in study.trials) == list(range(8))
+    assert all(t.state == TrialState.COMPLETE for t in study.trials)
+    assert len({t.user_attrs["key"] for t in study.trials}) == 8
+    assert sorted(t.trial for t in executor.asked)[-1] == 7
+
+
+def test_ten_failures_in_a_row_stop_the_run(run: Runner, tmp_path: Path) -> None:
+    def mostly_bad(task: Evaluation) -> Outcome | Failure:
+        return capacity_of(task) if task.trial == 4 else Failure("killed by SIGSEGV while training")
+
+    with pytest.raises(UserError, match="10 candidates in a row failed, the last one with: killed by SIGSEGV") as error:
+        run(tmp_path, mostly_bad, trials=100)
+    assert "study.db" in str(error.value.hint)
+    study, _ = run(tmp_path, capacity_of, trials=0)
+    states = [t.state for t in study.trials]
+    assert states == [TrialState.FAIL] * 4 + [TrialState.COMPLETE] + [TrialState.FAIL] * 10
+    assert study.trials[3].user_attrs["reason"] == "killed by SIGSEGV while training"
+
+
+def test_trainings_that_were_stopped_early_are_pruned(run: Runner, tmp_path: Path) -> None:
+    study, _ = run(tmp_path, lambda task: replace(capacity_of(task), stopped_early=task.trial % 2 == 1), trials=4)
+    assert [t.state for t in study.trials] == [TrialState.COMPLETE, TrialState.PRUNED] * 2
+    assert study.trials[1].values == [capacity_of_trial(study, 1)]
+
+
+def capacity_of_trial(study: optuna.Study, number: int) -> float:
+    value = study.trials[number].intermediate_values[2]
+    assert 0 <= value <= 1
+    return value
+
+
+def test_an_exhausted_space_ends_the_arm_and_trains_nothing_twice(
+    space: StagedSpace, model: LatencyModel, data: ImageData, tmp_path: Path
+) -> None:
+    fixed = space.architecture(space.sample(1, np.random.default_rng(0))[0])
+    tiny = space
+    for decision, choice in zip(space.decisions[:-2], fixed.choices[:-2], strict=True):
+        tiny = tiny.restrict(decision.name, [decision.options[choice]])
+    study, executor = Runner(tiny, model, data)(tmp_path, capacity_of, trials=100)
+    keys = [t.user_attrs["key"] for t in study.trials]
+    assert len(executor.asked) == len(set(keys)) == tiny.size > 1
+    assert len(keys) <= tiny.size + 10

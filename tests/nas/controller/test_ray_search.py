@@ -1,0 +1,59 @@
+"""A search on a real cluster of two machines (as Ray sees it), one of which is the target."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from nas.controller.config import SearchConfig
+from nas.controller.search import run_search
+from nas.executors.ray_cluster import connected, nodes_of
+from nas.measure.host import HostFingerprint, fingerprint
+from tests.nas.fake_device import fake_profile, save_fake_profile
+
+if TYPE_CHECKING:
+    from ray.cluster_utils import Cluster
+
+
+@pytest.fixture
+def cluster() -> "Iterator[Cluster]":
+    """A head, where the search runs, which trains; and a machine that is the device `toy` and never trains."""
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False}, shutdown_at_exit=True
+    )
+    cluster.add_node(num_cpus=0, resources={"device:toy": 1})
+    cluster.wait_for_nodes()
+    yield cluster
+    cluster.shutdown()  # type: ignore[no-untyped-call]
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+def test_a_search_measures_on_the_device_of_the_cluster(
+    cluster: "Cluster", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    save_fake_profile(tmp_path / "cache", fake_profile("toy", networks=12))
+    config = SearchConfig(
+        target="toy", latency_ms=200.0, budget_s=10.0, max_trials=1, space="mobile",
+        precisions=("fp32",), runtimes=("onnxruntime",), baselines=False, ray=cluster.address, out=tmp_path / "run",
+    )  # fmt: skip
+    document = run_search(config).document
+    with connected(cluster.address) as ray:
+        (device,) = (node for node in nodes_of(ray) if node.devices == ("toy",))
+    best = document["best"][0]
+    assert best["measured"]
+    assert best["measured_latency_ms"]["p50"] > 0
+    assert best["within_limit"]
+    assert device.id in best["machine"]
+    assert document["measured_on"]["name"] == "device 'toy' of the Ray cluster"
+    assert document["measured_on"]["fingerprint"]["cpu_model"] == fingerprint().cpu_model
+    receipt = json.loads((tmp_path / "run" / best["receipt"]).read_text())
+    assert HostFingerprint.from_json(receipt["fingerprint"]) == fingerprint()
+    recorded = json.loads(next((tmp_path / "run").glob("finalists/*/deployed.json")).read_text())
+    assert HostFingerprint.from_json(recorded["measured_on"]) == fingerprint()
+    assert all(device.id in t["measurement"]["machine"] for t in recorded["tried"])

@@ -1,0 +1,116 @@
+"""Real searches that are killed, interrupted and asked again with another limit; each in processes of its own."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.nas.fake_device import fake_profile, save_fake_profile
+from tests.nas.killing import completed, stop_when
+
+pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(900)]
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    cache = tmp_path_factory.mktemp("cache")
+    save_fake_profile(cache, fake_profile())
+    return {**os.environ, "XDG_CACHE_HOME": str(cache)}
+
+
+def line(out: Path) -> list[str]:
+    limits = ["--target", "fake", "--latency-ms", "200", "--budget", "40s", "--max-trials", "2"]
+    return [sys.executable, "-m", "nas", "search", *limits, "--no-baselines", "--json", "--out", str(out)]
+
+
+def run(command: list[str], environment: dict[str, str]) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
+def stamps(run_dir: Path, name: str) -> dict[str, int]:
+    return {p.parent.name: p.stat().st_mtime_ns for p in run_dir.glob(f"finalists/*/{name}")}
+
+
+def test_kill_interrupt_and_another_limit(tmp_path: Path, environment: dict[str, str]) -> None:
+    out = tmp_path / "run"
+    # Interrupted in the short trainings: the best so far is delivered, and the exit code says so.
+    code, stdout, stderr = stop_when(lambda: completed(out) >= 1, signal.SIGINT, line(out), environment)
+    assert code == 130, stderr
+    early: dict[str, Any] = json.loads(stdout)
+    assert early["interrupted"]
+    assert early["best"][0]["within_limit"]
+    assert (out / early["best"][0]["model"]).is_file()
+    assert "To continue, run: nas search" in stderr
+    trials = completed(out)
+
+    # Continued and killed as soon as the first finalist's training is recorded.
+    old = stamps(out, "trained.json")
+    code, _, _ = stop_when(
+        lambda: stamps(out, "trained.json") != old and (out / "final.json").exists(),
+        signal.SIGKILL,
+        line(out),
+        environment,
+    )
+    assert code == -signal.SIGKILL
+    trained, shorts = stamps(out, "trained.json"), completed(out)
+    assert shorts >= trials
+    spent = json.loads((out / "account.json").read_text())["total"]
+
+    # Continued to the end: nothing that was finished is done again.
+    done = run(line(out), environment)
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert not document["interrupted"]
+    assert completed(out) == shorts
+    assert {k: stamps(out, "trained.json")[k] for k in trained} == trained
+    assert document["seconds"]["total"] > spent, "the account goes on"
+    assert set(document["estimate_s"]) >= {"prepare", "short_training", "final_training", "total"}
+    assert not list(out.rglob("*.partial"))
+
+    # Another limit: the same finalists are judged again, and nothing is trained.
+    trained, measured = stamps(out, "trained.json"), stamps(out, "deployed.json")
+    ask = [sys.executable, "-m", "nas", "search", "--run", str(out)]
+    again = run([*ask, "--latency-ms", "100", "--json"], environment)
+    assert again.returncode == 0, again.stderr
+    answer = json.loads(again.stdout)
+    assert answer["limit_ms"] == 100
+    assert answer["best"][0]["key"] == document["best"][0]["key"]
+    assert any("nothing was trained" in note for note in answer["notes"])
+    limits = out / "limits" / "100ms"
+    assert (limits / answer["best"][0]["model"]).is_file()
+    assert stamps(limits, "trained.json") == trained
+    assert stamps(limits, "deployed.json") == measured
+    assert json.loads((out / "result.json").read_text()) == document
+
+    refused = run([*ask, "--latency-ms", "0.0001"], environment)
+    assert refused.returncode == 3
+    other = run([*ask, "--data", "cifar10"], environment)
+    assert other.returncode == 1
+    assert "not data" in other.stderr
+
+
+def test_a_front_under_size_and_memory(tmp_path: Path, environment: dict[str, str]) -> None:
+    command = [
+        sys.executable, "-m", "nas", "search", "--target", "fake", "--objective", "pareto", "--max-size-mb", "3",
+        "--max-memory-mb", "400", "--percentile", "90", "--latency-ms", "200", "--budget", "40s", "--max-trials", "3",
+        "--no-baselines", "--json", "--price-per-hour", "36", "--out", str(tmp_path / "run"),
+    ]  # fmt: skip
+    done = run(command, environment)
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["objective"] == "pareto"
+    assert document["cost_usd"] > 0
+    best = document["best"]
+    for b in best:
+        assert b["size_bytes"] <= 3e6
+        assert b["memory_bytes"] <= 400e6
+        assert b["within_limit"]
+    speeds = [b["measured_latency_ms"]["p50"] for b in best]
+    accuracies = [b["accuracy"]["deployed"] for b in best]
+    assert accuracies == sorted(accuracies, reverse=True)
+    assert len(best) == 1 or speeds[0] > speeds[-1]

@@ -1,0 +1,208 @@
+"""The target as a search uses it: known, re-calibrated by probes, refused, or measured afresh."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nas.controller import target_model
+from nas.controller.budget import Budget
+from nas.controller.config import SearchConfig
+from nas.controller.probes import FileModel
+from nas.controller.target_model import PROBES, prepare_target, prior_profiles, recalibrated, speed_notes
+from nas.controller.target_record import check_target, read_target, write_target
+from nas.deployment import Deployment
+from nas.errors import UserError
+from nas.measure.host import fingerprint, usable_threads
+from nas.measure.job import SessionTiming
+from nas.measure.measurement import Measurement, MeasureRequest, summarise
+from nas.measure.site import this_host
+from nas.progress import SilentProgress
+from nas.targets.latency import Correction, LatencyModel
+from nas.targets.preparing import networks_to_measure
+from nas.targets.profile import DeviceProfile, saved_profile
+from nas.targets.profiling import measure_networks
+from nas.targets.registry import BUNDLED, bundled_path
+from search_spaces import Architecture, load_search_space
+from tests.nas.fake_device import FP32, INT8, fake_profile, save_fake_profile, true_latency_ms
+
+ORT = Deployment("onnxruntime", "fp32", usable_threads())
+
+
+def measured(deployment: Deployment, p50_ms: float) -> Measurement:
+    """A measurement of one session, NaN for a failed one."""
+    request = MeasureRequest(Path("network.onnx"), deployment)
+    timing = SessionTiming(
+        p50_ms=p50_ms, p90_ms=p50_ms, p99_ms=p50_ms, calls=9, reference_p50_ms=1.5, load_ms=1.0, memory_bytes=1000,
+        cpu_share=1.0, disturbance=None,
+    )  # fmt: skip
+    failed = math.isnan(p50_ms)
+    return summarise(request, [] if failed else [timing], "it crashed" if failed else None, 1.5)
+
+
+def slower_device(
+    archs: Sequence[Architecture], deployments: Sequence[Deployment], **_: Any
+) -> list[list[Measurement]]:
+    """The fake device at two thirds of its speed, where every third network fails."""
+    rows = []
+    for i, arch in enumerate(archs):
+        space = load_search_space(arch.space)
+        costs = space.costs(space.choices([arch]), 10)
+        times = [1.5 * float(true_latency_ms(costs, 2.0 if d.precision == "int8" else 1.0)[0]) for d in deployments]
+        rows.append([measured(d, math.nan if i % 3 == 2 else ms) for d, ms in zip(deployments, times, strict=True)])
+    return rows
+
+
+def test_probes_and_a_prior_make_a_model_of_this_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(target_model, "measure_networks", slower_device)
+    model = recalibrated(fake_profile(), [FP32, INT8], 0, this_host())
+    assert model.profile.fingerprint == fingerprint()
+    space = load_search_space("mixed")
+    choices = space.sample(100, np.random.default_rng(2))
+    for deployment, speed in ((FP32, 1.0), (INT8, 2.0)):
+        truth = 1.5 * true_latency_ms(space.costs(choices, 10), speed)
+        assert np.median(np.abs(model.predict(space, choices, 10)[deployment].mean / truth - 1)) < 0.1
+
+
+def test_probes_that_mostly_fail_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(archs: Sequence[Architecture], deployments: Sequence[Deployment], **_: Any) -> list[list[Measurement]]:
+        return [[measured(d, math.nan) for d in deployments] for _ in archs]
+
+    monkeypatch.setattr(target_model, "measure_networks", broken)
+    with pytest.raises(UserError, match="could not be measured on this host"):
+        recalibrated(fake_profile(), [FP32], 0, this_host())
+
+
+def own_profile(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, *, onnxruntime: str, slowness: float = 1.0
+) -> DeviceProfile:
+    """A saved profile of this host but for the version of a runtime; its latencies are the fake device's."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
+    monkeypatch.setattr("nas.targets.registry.BUNDLED", {})  # one of them may be of a host like this one
+    made = fake_profile("local")
+    here = fingerprint()
+    packages = tuple((name, onnxruntime if name == "onnxruntime" else v) for name, v in here.packages)
+    tables = tuple(
+        replace(
+            t,
+            deployment=replace(t.deployment, threads=ORT.threads),
+            timings=tuple(replace(timing, latency_ms=slowness * timing.latency_ms) for timing in t.timings),
+        )
+        for t in made.tables
+    )
+    made = replace(made, fingerprint=replace(here, packages=packages), tables=tables)
+    made.save(saved_profile("local"))
+    return made
+
+
+def config(**options: Any) -> SearchConfig:
+    return SearchConfig(latency_ms=10, runtimes=("onnxruntime",), precisions=("fp32",), **options)
+
+
+def test_a_strict_search_refuses_a_profile_that_differs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own_profile(tmp_path, monkeypatch, onnxruntime="0.1.0")
+    with pytest.raises(UserError, match=r"onnxruntime: .* here, 0\.1 there"):
+        prepare_target(config(strict=True), Budget(60), SilentProgress())
+
+
+def test_an_equal_host_needs_no_probes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own_profile(tmp_path, monkeypatch, onnxruntime=dict(fingerprint().packages)["onnxruntime"])
+    target = prepare_target(config(strict=True), Budget(60), SilentProgress())
+    assert target.site is not None
+    assert target.site.here
+    correction = target.model.corrections[ORT]
+    assert 0.01 < correction.factor < 100, "the fake device's reference network takes 1 ms, whatever it takes here"
+    assert target.notes == tuple(speed_notes([correction], this_host()))
+
+
+def test_bundled_profiles_are_a_prior_for_few_networks_of_another_device() -> None:
+    few = fake_profile("few", networks=12, host=False)
+    assert [p.name for p in prior_profiles(few)] == sorted(BUNDLED)
+    assert prior_profiles(fake_profile("many", networks=64, host=False)) == []
+    bundled = DeviceProfile.load(bundled_path(sorted(BUNDLED)[0]))
+    assert prior_profiles(replace(few, fingerprint=bundled.fingerprint)) == [], "its own host is no other device"
+
+
+@pytest.mark.parametrize(
+    ("factors", "words"), [((1.0, 1.02), None), ((1.2, 1.2, 1.3), "20% slower"), ((0.5, 0.5), "50% faster"), ((), None)]
+)
+def test_a_speed_that_differs_is_told(factors: tuple[float, ...], words: str | None) -> None:
+    notes = speed_notes((Correction(f) for f in factors), this_host())
+    assert [words in note for note in notes if words] == ([True] if words else [])
+
+
+@pytest.mark.slow
+@pytest.mark.alone
+def test_a_profile_that_differs_is_corrected_by_real_probes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # So slow a device that no noise of this host's measurements can hide what the probes are for.
+    slow = own_profile(tmp_path, monkeypatch, onnxruntime="0.1.0", slowness=20.0)
+    target = prepare_target(config(), Budget(60), SilentProgress())
+    assert any("onnxruntime" in note for note in target.notes)
+    table = target.model.profile.table(ORT)
+    assert table is not None
+    assert table.measured >= PROBES // 2
+    archs = networks_to_measure(("mixed",), 4, 99, None)
+    truth = np.array([row[0].p50_ms for row in measure_networks(archs, [ORT], sessions=1, seconds_per_model=0.1)])
+    space = load_search_space("mixed")
+
+    def error(model: LatencyModel) -> float:
+        return float(np.abs(np.log(model.predict(space, space.choices(archs), 10)[ORT].mean / truth)).mean())
+
+    assert error(target.model) < error(LatencyModel(slow, [ORT])), "the probes helped"
+
+
+@pytest.mark.slow
+@pytest.mark.alone
+def test_an_unknown_host_is_profiled_within_a_share_of_the_budget(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr("nas.targets.registry.BUNDLED", {})
+    target = prepare_target(config(), Budget(40), SilentProgress())
+    assert any("quick profile" in note for note in target.notes)
+    assert saved_profile("local").exists(), "later searches know this host"
+    again = prepare_target(config(), Budget(40), SilentProgress())
+    assert not any("quick profile" in note for note in again.notes)
+
+
+def test_a_device_of_a_cluster_is_measured_whatever_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr("nas.targets.registry.BUNDLED", {})  # one of them may be of a host like this one
+    save_fake_profile(tmp_path, fake_profile("edge", host=False))
+    device = replace(this_host(), name="device 'edge' of the Ray cluster", here=False)
+    edge = replace(config(), target="edge")
+    known = {"usable_threads": FP32.threads, "_profile_there": fake_profile("edge")}
+
+    asked: list[Any] = []
+
+    def answered(function: Any, *arguments: Any) -> Any:
+        asked.append(function.__name__)
+        return known.get(function.__name__) or function(*arguments)
+
+    found = prepare_target(edge, Budget(60), SilentProgress(), replace(device, run=answered))
+    assert asked == ["usable_threads", "deployments_here", "_profile_there"]
+    assert found.site is not None
+    assert found.site.name == device.name
+    assert found.model.profile.fingerprint == device.fingerprint, "the saved one was of a host unlike this one"
+    assert any("device 'edge'" in note for note in found.notes)
+
+    path = tmp_path / "target.json"
+    write_target(path, found, FileModel())
+    again = read_target(path, edge, device)
+    assert again is not None
+    assert again[0].site == device
+    changed = replace(device, fingerprint=replace(device.fingerprint, cpu_model="another processor"))
+    assert read_target(path, edge, changed) is None, "it has to be learnt again"
+    save_fake_profile(tmp_path, fake_profile("edge", host=False))
+    with pytest.raises(UserError, match="which is not at hand now"):
+        check_target(path, edge, None)
+    saved_profile("edge").unlink()
+    with pytest.raises(UserError, match="which is not at hand now"):
+        check_target(path, edge, None)
+    with pytest.raises(UserError, match="no machine of the Ray cluster is one") as error:
+        check_target(tmp_path / "new.json", replace(edge, ray="auto"), None)
+    assert '"device:edge": 1' in str(error.value.hint)

@@ -1,0 +1,39 @@
+"""Evaluations of a small network on a few random images."""
+
+import numpy as np
+
+from nas.data import ImageData, ImageSplit, Preprocess
+from nas.evaluation.short_training import ShortTraining
+from nas.executors.base import Evaluation
+from nas.export.checkpoint import NetworkDescription
+from nas.training.config import TrainConfig
+from search_spaces import load_search_space
+
+RESOLUTION = 32
+
+
+def images(count: int, seed: int = 0) -> ImageSplit:
+    rng = np.random.default_rng(seed)
+    return ImageSplit(rng.integers(0, 255, (count, RESOLUTION, RESOLUTION, 3), np.uint8), np.arange(count) % 3)
+
+
+def tiny_data() -> ImageData:
+    """Noise in three classes."""
+    return ImageData(
+        name="noise",
+        classes=("a", "b", "c"),
+        train=images(24),
+        val=images(12, 1),
+        test=images(12, 2),
+        native_resolution=RESOLUTION,
+        preprocess=Preprocess((0.5, 0.5, 0.5), (0.25, 0.25, 0.25)),
+    )
+
+
+def task(trial: int = 0, *, seed: int = 0, lr: float = 0.05, epochs: int = 1) -> Evaluation:
+    """A training of a network of the space `mobile`."""
+    space = load_search_space("mobile").restrict("resolution", [RESOLUTION])
+    arch = space.architecture(space.sample(1, np.random.default_rng(seed))[0])
+    recipe = TrainConfig(epochs=epochs, batch_size=8, precision="fp32", seed=seed, lr=lr)
+    description = NetworkDescription(arch, 3, RESOLUTION)
+    return Evaluation(study="s", trial=trial, description=description, data="noise", short=ShortTraining(recipe))
