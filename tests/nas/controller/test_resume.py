@@ -24,7 +24,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 def line(out: Path) -> list[str]:
-    limits = ["--target", "fake", "--latency-ms", "200", "--budget", "40s", "--max-trials", "2"]
+    limits = ["--target", "fake", "--latency-ms", "200", "--budget", "90s", "--max-trials", "2"]
     return [sys.executable, "-m", "nas", "search", *limits, "--no-baselines", "--json", "--out", str(out)]
 
 

@@ -65,7 +65,8 @@ def test_search_from_data_to_files(cache: Path, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.alone
 def test_the_same_seed_proposes_the_same_candidates_in_fresh_processes(cache: Path, tmp_path: Path) -> None:
-    line = ["search", "--target", "fake", "--latency-ms", "200", "--budget", "40s", "--no-baselines", "--seed", "3"]
+    # A budget that leaves a machine several times slower than a usual one the time for two candidates.
+    line = ["search", "--target", "fake", "--latency-ms", "200", "--budget", "150s", "--no-baselines", "--seed", "3"]
     proposed = []
     for name in ("first", "second"):
         run = tmp_path / name
