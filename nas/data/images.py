@@ -140,6 +140,11 @@ class ImageData:
     _resized: dict[tuple[str, int], ImageSplit] = field(default_factory=dict, repr=False)
 
     @property
+    def task(self) -> Literal["classification"]:
+        """Key in `nas.tasks.TASKS`."""
+        return "classification"
+
+    @property
     def num_classes(self) -> int:
         return len(self.classes)
 

@@ -1,0 +1,5 @@
+"""Object detection data: images with boxes."""
+
+from nas.data.detection.values import Boxes, DetectionData, DetectionSplit
+
+__all__ = ["Boxes", "DetectionData", "DetectionSplit"]

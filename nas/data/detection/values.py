@@ -1,0 +1,122 @@
+"""The values of object detection data: letterboxed images in memory and the boxes on them.
+
+Dimensions in docstrings: n images, h rows, w columns, k boxes of an image, c classes. Boxes are (x0, y0, x1, y1) in
+pixels, x to the right, y down, the edges of pixel i at i and i + 1.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nas.data.images import Preprocess, SplitName, resize_images
+
+PADDING = 114
+"""Grey level (0..255) beside a letterboxed image (the usual value, Jocher et al., YOLOv5)."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Boxes:
+    """The objects of one image."""
+
+    xyxy: NDArray[np.float32]
+    """(k, 4) float32 with x0 < x1 and y0 < y1, inside the image."""
+    classes: NDArray[np.int64]
+    """(k,) int64, indices into the data set's `classes`."""
+    crowd: NDArray[np.bool_]
+    """(k,) whether it is a region of many objects: no target of training, no error where something is found there."""
+
+    def __post_init__(self) -> None:
+        k = len(self.classes)
+        if self.xyxy.shape != (k, 4) or self.crowd.shape != (k,):
+            raise ValueError(f"{k} classes, but boxes {self.xyxy.shape} and crowd {self.crowd.shape}")
+
+    def __len__(self) -> int:
+        return len(self.classes)
+
+    def scaled(self, factor: float) -> "Boxes":
+        """The same boxes in an image `factor` times as large."""
+        return Boxes(self.xyxy * np.float32(factor), self.classes, self.crowd)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DetectionSplit:
+    """Letterboxed square images in memory, with their boxes."""
+
+    images: NDArray[np.uint8]
+    """(n, h, h, 3) uint8, RGB: the picture at the top left, the rest `PADDING`."""
+    boxes: tuple[Boxes, ...]
+    """n entries, in pixels of `images`."""
+    extents: NDArray[np.int64]
+    """(n, 2) int64: rows and columns of each image that hold the picture."""
+
+    def __post_init__(self) -> None:
+        n, shape = len(self.boxes), self.images.shape
+        if self.images.ndim != 4 or shape[0] != n or shape[1] != shape[2] or shape[3] != 3:
+            raise ValueError(f"images {shape} do not fit {n} lists of boxes, (n, h, h, 3) is needed")
+        if self.extents.shape != (n, 2):
+            raise ValueError(f"extents {self.extents.shape} do not fit {n} images")
+
+    def __len__(self) -> int:
+        return len(self.boxes)
+
+    @property
+    def resolution(self) -> int:
+        """Rows (and columns) of each image."""
+        return int(self.images.shape[1])
+
+    def some(self, count: int, seed: int = 0) -> "DetectionSplit":
+        """`count` random images (all, where there are fewer), the same for the same seed."""
+        return self.take(np.sort(np.random.default_rng(seed).permutation(len(self))[:count]))
+
+    def take(self, indices: NDArray[np.int64] | Sequence[int]) -> "DetectionSplit":
+        """The images at `indices`, in that order."""
+        return DetectionSplit(self.images[indices], tuple(self.boxes[int(i)] for i in indices), self.extents[indices])
+
+    def resized(self, resolution: int) -> "DetectionSplit":
+        """All images at (resolution, resolution), boxes along."""
+        factor = resolution / self.resolution
+        extents = np.clip(np.rint(self.extents * factor), 1, resolution).astype(np.int64)
+        return DetectionSplit(
+            resize_images(self.images, resolution), tuple(b.scaled(factor) for b in self.boxes), extents
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DetectionData:
+    """A detection data set in memory, always with three splits, used as those of `nas.data.images.ImageData` are."""
+
+    name: str
+    classes: tuple[str, ...]
+    train: DetectionSplit
+    val: DetectionSplit
+    test: DetectionSplit
+    native_resolution: int
+    """Rows and columns of the stored letterboxed images."""
+    preprocess: Preprocess
+    """Fitted on `train`."""
+    flip_ok: bool = True
+    notes: tuple[str, ...] = ()
+    """How the splits came about and what was mended or left out, for reports."""
+    _resized: dict[tuple[str, int], DetectionSplit] = field(default_factory=dict, repr=False)
+
+    @property
+    def task(self) -> Literal["detection"]:
+        """Key in `nas.tasks.TASKS`."""
+        return "detection"
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.classes)
+
+    def at(self, split: SplitName, resolution: int) -> DetectionSplit:
+        """`split` at `resolution`; kept in memory, so that a second call costs nothing."""
+        original: DetectionSplit = getattr(self, split)
+        if resolution == original.resolution:
+            return original
+        key = (split, resolution)
+        if key not in self._resized:
+            self._resized[key] = original.resized(resolution)
+        return self._resized[key]
