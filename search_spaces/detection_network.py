@@ -66,7 +66,8 @@ class Predict(nn.Module):
         nn.init.constant_(self.logits.bias, -math.log((1 - CLASS_PRIOR) / CLASS_PRIOR))
 
     def forward(self, boxes: Tensor, classes: Tensor) -> Tensor:
-        return torch.cat([self.box(boxes), self.logits(classes)], dim=1).flatten(2).transpose(1, 2)
+        maps = torch.cat([self.box(boxes), self.logits(classes)], dim=1)
+        return maps.reshape(*maps.shape[:2], -1).transpose(1, 2)  # `flatten` would leave shape operators in ONNX files
 
 
 class DetectionNetwork(Pyramid):
