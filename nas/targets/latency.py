@@ -102,7 +102,8 @@ class LatencyModel:
                     names = ", ".join(sorted(KINDS[k] for k in unknown))
                     raise UserError(
                         f"profile {self.profile.name!r} never measured blocks of kind {names} in {deployment.name}",
-                        f"profile again with --space {space.name}, or search another space",
+                        f"measure the device with `nas profile NAME --space {space.name}` (--space can be repeated) "
+                        "and search with --target NAME",
                     )
             block_ms = {d: predictor.block_ms(blocks.blocks) for d, predictor in self._predictors.items()}
             self._spaces[key] = _KnownSpace(blocks, block_ms)
@@ -148,8 +149,9 @@ def training_data(
     block_ms = None
     times = [table.timings[i].block_ms for i in networks]
     if any(times):
-        unknown = (np.nan,) * slots.kind.shape[1]
-        block_ms = np.array([blocks or unknown for blocks in times])
+        block_ms = np.full(slots.kind.shape, np.nan)
+        for row, blocks in zip(block_ms, times, strict=True):
+            row[: len(blocks)] = blocks
     return NetworkBlocks.of(slots), table.steady_latency_ms()[networks], block_ms
 
 
