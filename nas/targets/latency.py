@@ -54,7 +54,8 @@ class LatencyModel:
     ) -> None:
         """Fit on `profile`; `deployments` limits which of its tables are used.
 
-        Profiles of other devices in `prior` help where fewer than `ENOUGH_NETWORKS` networks were measured.
+        Profiles of other devices in `prior` help where fewer than `ENOUGH_NETWORKS` networks were measured; those that
+        lack a kind of block which the profile's networks have are left out.
 
         Raises `UserError` where the profile has too few measurements of a deployment.
         """
@@ -65,6 +66,7 @@ class LatencyModel:
         self.corrections = dict(corrections or {})
         self._spaces: dict[tuple[str, int], _KnownSpace] = {}
         self._predictors: dict[Deployment, BlockLatencyPredictor | TransferredLatencyPredictor] = {}
+        prior = [p for p in prior if kinds_of(profile) <= kinds_of(p)]
         for deployment in self.deployments:
             table = profile.table(deployment)
             latency = table.steady_latency_ms() if table else np.array([])
@@ -117,6 +119,12 @@ class LatencyModel:
         best = means.argmin(axis=0)
         columns = np.arange(means.shape[1])
         return best, Prediction(mean=means[best, columns], std=stds[best, columns])
+
+
+def kinds_of(profile: DeviceProfile) -> frozenset[int]:
+    """Kinds of blocks (positions in `KINDS`) that the profile's networks have."""
+    slots = slots_of(profile.networks, profile.num_classes)
+    return frozenset(int(kind) for kind in np.unique(slots.kind[slots.count > 0]))
 
 
 def prior_predictors(prior: Sequence[DeviceProfile], deployment: Deployment) -> list[BlockLatencyPredictor]:
