@@ -26,7 +26,6 @@ from nas.targets.preparing import ALL_SPACES
 from nas.targets.profile import DeviceProfile
 from nas.targets.profiling import make_profile
 
-
 HELD_OUT_SEED = 1_000_003
 """Another than a profile's own, 0."""
 
