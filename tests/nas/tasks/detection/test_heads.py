@@ -33,7 +33,7 @@ def _scene(seed: int, images: int) -> list[Boxes]:
     return [apart(rng, int(rng.integers(0, 6)), RESOLUTION, CLASSES, least=4) for _ in range(images)]
 
 
-@settings(max_examples=4)
+@settings(max_examples=3)
 @given(st.integers(0, 10**6), st.floats(0, 0.4))
 def test_targets_loss_and_decoding_agree(seed: int, noise: float) -> None:
     """Raw outputs that are free to move (no network) learn random boxes until reading them gives these boxes."""
@@ -52,7 +52,7 @@ def test_targets_loss_and_decoding_agree(seed: int, noise: float) -> None:
     assert not len(found[-1]) or found[-1].scores.max() < 0.1, "something is found where nothing is"
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(st.integers(0, 10**6))
 def test_the_loss_is_the_one_described(seed: int) -> None:
     """Value and gradient against the textbook form in float64, dense and cell by cell, for the same positives."""

