@@ -1,0 +1,1 @@
+"""Object detection: its heads, losses, metrics and trainings."""
