@@ -1,1 +1,1 @@
-"""Object detection: its heads, losses, metrics and trainings."""
+"""Object detection: how raw outputs are learnt, read, cleaned of duplicates and judged."""
