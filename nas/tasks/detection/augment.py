@@ -128,7 +128,9 @@ class BoxAugmenter:
         areas = box_areas(boxes.xyxy) * np.float32(drawn_height / height * drawn_width / width)
         sides = xyxy[:, 2:] - xyxy[:, :2]
         seen = (sides >= _MIN_SIDE_PX).all(axis=1) & (box_areas(xyxy) >= MIN_VISIBLE * areas)
-        return Boxes(xyxy[seen] + np.array([x, y, x, y], np.float32), boxes.classes[seen], boxes.crowd[seen])
+        # Rounding may carry an edge out of the image by a hair.
+        placed = np.clip(xyxy[seen] + np.array([x, y, x, y], np.float32), 0, size)
+        return Boxes(placed, boxes.classes[seen], boxes.crowd[seen])
 
 
 def mosaic_cells(size: int, row: float, column: float) -> list[Cell]:

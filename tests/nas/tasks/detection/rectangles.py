@@ -46,9 +46,10 @@ class TinyDetector(nn.Module):
             torch.manual_seed(seed)
             self.stem = nn.Sequential(_conv(3, width // 2), _conv(width // 2, width))
             self.stages = nn.ModuleList([_conv(width, width) for _ in range(3)])
-            self.heads = nn.ModuleList([nn.Conv2d(width, 4 + classes, 1) for _ in range(3)])
-            for head in self.heads:
-                nn.init.constant_(head.bias[4:], -4.6)  # a score of 0.01
+            heads = [nn.Conv2d(width, 4 + classes, 1) for _ in range(3)]
+            for head in heads:
+                head.bias.data[4:] = -4.6  # a score of 0.01
+            self.heads = nn.ModuleList(heads)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         features = self.stem(images)
