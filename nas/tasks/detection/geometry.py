@@ -80,8 +80,12 @@ def boxes_from_raw_torch(t: "Tensor", centres: "Tensor", strides: "Tensor") -> "
 
 def pairwise_iou(a: NDArray[np.float32], b: NDArray[np.float32]) -> NDArray[np.float32]:
     """(k, 4), (m, 4) -> (k, m) intersection over union; 0 where both boxes have no area."""
-    overlap = np.minimum(a[:, None, 2:], b[:, 2:]) - np.maximum(a[:, None, :2], b[:, :2])
-    intersection = np.maximum(overlap, 0).prod(axis=2)
+    # Coordinate by coordinate: several times faster than broadcasting over a last axis of two.
+    ax0, ay0, ax1, ay1 = a.T[..., None]
+    bx0, by0, bx1, by1 = b.T
+    width = np.minimum(ax1, bx1) - np.maximum(ax0, bx0)
+    height = np.minimum(ay1, by1) - np.maximum(ay0, by0)
+    intersection = np.maximum(width, 0) * np.maximum(height, 0)
     union = _area(a)[:, None] + _area(b) - intersection
     iou: NDArray[np.float32] = np.divide(intersection, union, out=np.zeros_like(intersection), where=union > 0)
     return iou

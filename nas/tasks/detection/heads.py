@@ -19,8 +19,8 @@ from nas.tasks.detection.assignment import assign, cells_inside
 from nas.tasks.detection.geometry import boxes_from_raw, boxes_from_raw_torch, cells_of
 
 _T_RANGE = (-8.0, 300.0)
-"""The loss holds raw distances within this range, from about 0.003 to about 10,000 pixels: a box of no width has no aspect
-ratio, and areas of much larger ones overflow."""
+"""The loss holds raw distances within this range, from about 0.003 to about 10,000 pixels: a box of no width has no
+aspect ratio, and areas of much larger ones overflow."""
 _LARGEST_LOGIT = 1e4
 
 
