@@ -75,10 +75,11 @@ def overfit(
     every: int,
     until: float,
 ) -> Iterator[Point]:
-    """Train `network` on the images of `lesson` and measure it on them every so many epochs, where the folder's state left off.
+    """Train `network` from where the folder's state left off, and measure it every so many epochs.
 
     Raises:
-        UserError: the folder's state is damaged or of another training.
+        UserError: the folder's state is damaged.
+        click.UsageError: it is of another training.
     """
     network.to(memory_format=torch.channels_last)
     optimizer = make_optimizer(network, config)
