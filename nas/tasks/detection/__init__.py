@@ -1,0 +1,1 @@
+"""Object detection: heads, losses, metric, and well-known opponents."""
