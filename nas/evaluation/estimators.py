@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nas.data import ImageData
+from nas.data.labels import require_labels
 from nas.errors import UnknownNameError, UserError
 from nas.evaluation.estimate import Estimate, Estimator, Unit, counting_std, normal_interval, std_of_interval
-from nas.evaluation.labels import require_labels
 from nas.evaluation.short_training import ShortTraining, trained
 from nas.evaluation.supernet.config import StepLog, SupernetConfig, SupernetLog
 from nas.export.checkpoint import NetworkDescription

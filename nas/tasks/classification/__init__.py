@@ -1,10 +1,12 @@
-"""Image classification: its loss and its metric."""
+"""Image classification: its loss and its metric. `nas.tasks.classification.task` is the task."""
 
-import torch
-from torch.nn.functional import cross_entropy
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
 
 
-def loss(logits: torch.Tensor, targets: torch.Tensor, label_smoothing: float = 0.0) -> torch.Tensor:
+def loss(logits: "torch.Tensor", targets: "torch.Tensor", label_smoothing: float = 0.0) -> "torch.Tensor":
     """Mean cross-entropy, a float32 scalar.
 
     Args:
@@ -12,10 +14,12 @@ def loss(logits: torch.Tensor, targets: torch.Tensor, label_smoothing: float = 0
         targets: (n,) int64 class indices.
         label_smoothing: share of the target spread evenly over all classes (Szegedy et al. 2016).
     """
+    from torch.nn.functional import cross_entropy
+
     return cross_entropy(logits.float(), targets, label_smoothing=label_smoothing)
 
 
-def top1_correct(logits: torch.Tensor, targets: torch.Tensor) -> int:
+def top1_correct(logits: "torch.Tensor", targets: "torch.Tensor") -> int:
     """How many of (n, c) `logits` are largest at their (n,) `targets`. Rows that are not finite are wrong."""
-    hits = (logits.argmax(dim=1) == targets) & torch.isfinite(logits).all(dim=1)
+    hits = (logits.argmax(dim=1) == targets) & logits.isfinite().all(dim=1)
     return int(hits.sum())
