@@ -1,1 +1,1 @@
-"""Object detection: heads, losses, metric, and well-known opponents."""
+"""Object detection: how raw outputs are learnt, read, cleaned of duplicates and judged."""

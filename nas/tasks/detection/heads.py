@@ -1,0 +1,167 @@
+"""Raw outputs of detectors: the loss they are trained with, and the boxes they stand for.
+
+Dimensions in docstrings: b or n images, A cells, c classes, k boxes of an image.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import softplus
+from torchvision.ops import complete_box_iou_loss
+
+from nas.data.detection.values import Boxes
+from nas.tasks.detection.assignment import assign, cells_inside
+from nas.tasks.detection.geometry import boxes_from_raw, boxes_from_raw_torch, cells_of
+
+_T_RANGE = (-8.0, 300.0)
+"""The loss holds raw distances within this range, from about 0.003 to about 10,000 pixels: a box of no width has no
+aspect ratio, and areas of much larger ones overflow."""
+_LARGEST_LOGIT = 1e4
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BoxTargets:
+    """The objects of one image, as tensors on the device of the raw outputs."""
+
+    xyxy: Tensor
+    """(k, 4) float32, pixels of the image given to the network."""
+    classes: Tensor
+    """(k,) int64."""
+    crowd: Tensor
+    """(k,) bool."""
+
+    def __len__(self) -> int:
+        return len(self.classes)
+
+    @classmethod
+    def of(cls, boxes: Boxes) -> "BoxTargets":
+        """The same objects, on the CPU."""
+        return cls(torch.from_numpy(boxes.xyxy), torch.from_numpy(boxes.classes), torch.from_numpy(boxes.crowd))
+
+    def to(self, device: torch.device | str) -> "BoxTargets":
+        return BoxTargets(self.xyxy.to(device), self.classes.to(device), self.crowd.to(device))
+
+
+class Head(Protocol):
+    """What a kind of raw output means. Stateless."""
+
+    def loss(self, raw: Tensor, targets: Sequence[BoxTargets], resolution: int) -> Tensor:
+        """Training loss, a float32 scalar with gradient.
+
+        Args:
+            raw: (b, A, 4 + c), any float type; computed in float32.
+            targets: b entries, on the device of `raw`; entries without boxes are fine.
+            resolution: rows and columns of the images.
+        """
+        ...
+
+    def decode(self, raw: NDArray[np.float32], resolution: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """(n, A, 4 + c) float32 -> boxes (n, A, 4) float32 in pixels, and scores (n, A, c) float32 in [0, 1].
+
+        What is not finite stays so.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class AnchorFree:
+    """One box for each cell of strides 8, 16 and 32, distances from its centre, and a sigmoid for each class.
+
+    raw[..., :4] = t of left, top, right, bottom, distance = stride * softplus(t); raw[..., 4:] = class logits.
+
+    Loss: binary cross-entropy of all scores with the IoU of positive cells as soft target, scaled by how well a cell
+    aligns (Feng et al. 2021, eq. 4-5), plus CIoU (Zheng et al. 2020, https://arxiv.org/abs/1911.08287) of positive
+    cells, weighted by their relative alignment. Both are divided by the sum of relative alignments in the batch: it
+    stands for the number of boxes and, unlike the sum of soft targets, is not near zero before boxes are learnt.
+    """
+
+    alpha: float = 0.5
+    """Exponent of the score in the alignment; this and the next two as in YOLOv8 (Jocher et al. 2023)."""
+    beta: float = 6.0
+    """Exponent of the IoU in the alignment."""
+    top_k: int = 10
+    """Most positive cells of a box."""
+    box_weight: float = 2.5
+    """Weight of the CIoU term; the class term has 1 (PP-YOLOE, Xu et al. 2022, https://arxiv.org/abs/2203.16250)."""
+
+    def loss(self, raw: Tensor, targets: Sequence[BoxTargets], resolution: int) -> Tensor:
+        """See `Head.loss`. Boxes without area are no targets.
+
+        Crowd regions are no targets either, and whatever is found of their class by cells inside them costs nothing.
+
+        Raises:
+            ValueError: shapes do not fit.
+        """
+        cells = cells_of(resolution)
+        if raw.ndim != 3 or raw.shape[0] != len(targets) or raw.shape[1] != len(cells):
+            raise ValueError(f"raw {tuple(raw.shape)} does not fit {len(targets)} targets and {len(cells)} cells")
+        with torch.autocast(raw.device.type, enabled=False):
+            return self._loss(
+                raw.float(), targets, *(torch.tensor(a).to(raw.device) for a in (cells.centres, cells.strides))
+            )
+
+    def _loss(self, raw: Tensor, targets: Sequence[BoxTargets], centres: Tensor, strides: Tensor) -> Tensor:
+        batch, num_cells, _ = raw.shape
+        t, logits = raw[..., :4].clamp(*_T_RANGE), raw[..., 4:].clamp(-_LARGEST_LOGIT, _LARGEST_LOGIT)
+        xyxy, classes, crowd = (
+            torch.cat([getattr(target, name) for target in targets]) for name in ("xyxy", "classes", "crowd")
+        )
+        lengths = torch.tensor([len(target) for target in targets], device=raw.device)
+        image = torch.repeat_interleave(torch.arange(batch, device=raw.device), lengths)
+        wanted = ~crowd & (xyxy[:, 2:] > xyxy[:, :2]).all(dim=1)
+        boxes, labels = xyxy[wanted], classes[wanted]
+
+        with torch.no_grad():
+            predicted = boxes_from_raw_torch(t, centres, strides)
+        positives = assign(
+            predicted, logits, boxes, labels, image[wanted], centres, alpha=self.alpha, beta=self.beta, top_k=self.top_k
+        )
+        # best IoU of each box, which its best aligned cell is to score
+        best = torch.zeros(len(boxes), device=raw.device).scatter_reduce(0, positives.box, positives.iou, "amax")
+        soft_target = positives.share * best[positives.box]
+
+        # Cross-entropy with soft targets is softplus(z) - target * z, and most targets are 0.
+        costs = softplus(logits)
+        if bool(crowd.any()):
+            free = self._forgiven(costs.shape, xyxy[crowd], classes[crowd], image[crowd], centres)
+            free.view(-1, free.shape[-1])[positives.cell, labels[positives.box]] = False
+            costs = costs.masked_fill(free, 0.0)
+        hit_logits = logits.flatten(0, 1)[positives.cell, labels[positives.box]]
+        class_loss = costs.sum() - (soft_target * hit_logits).sum()
+
+        at = positives.cell % num_cells
+        located = boxes_from_raw_torch(t.flatten(0, 1)[positives.cell], centres[at], strides[at])
+        distance = complete_box_iou_loss(located, boxes[positives.box])
+        loss: Tensor = (
+            class_loss + self.box_weight * (positives.share * distance).sum()
+        ) / positives.share.sum().clamp(min=1.0)
+        return loss
+
+    @staticmethod
+    def _forgiven(shape: torch.Size, xyxy: Tensor, classes: Tensor, image: Tensor, centres: Tensor) -> Tensor:
+        """(b, A, c) bool: scores that cost nothing, since they are of the class of a crowd region around the cell."""
+        free = torch.zeros(shape, dtype=torch.bool, device=xyxy.device)
+        region, cell = cells_inside(xyxy, centres)
+        free[image[region], cell, classes[region]] = True
+        return free
+
+    def decode(self, raw: NDArray[np.float32], resolution: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """See `Head.decode`; boxes are cut at the image's edges.
+
+        Raises:
+            ValueError: shapes do not fit.
+        """
+        cells = cells_of(resolution)
+        if raw.ndim != 3 or raw.shape[1] != len(cells):
+            raise ValueError(f"raw {raw.shape} does not fit {len(cells)} cells")
+        boxes = np.clip(boxes_from_raw(raw[..., :4], cells), 0, resolution)
+        return boxes, 0.5 * (1 + np.tanh(0.5 * raw[..., 4:]))
+
+
+HEADS: Mapping[str, Head] = {"anchor-free": AnchorFree()}
+"""By the `head_kind` of networks."""
