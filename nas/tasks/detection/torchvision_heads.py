@@ -11,7 +11,7 @@ Dimensions: b or n images, A predictions per image, c classes. Raw outputs are (
 import math
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,8 @@ from nas.tasks.detection.anchors import Level, anchor_boxes, anchors_of
 
 if TYPE_CHECKING:
     import torch
+
+    from nas.tasks.detection.heads import BoxTargets
 
 Floats = NDArray[np.float32]
 
@@ -32,20 +34,6 @@ RETINANET_SIZES_PX = (32, 64, 128, 256, 512)
 FCOS_SIZES_PX = (8, 16, 32, 64, 128)
 LARGEST_GROWTH = math.log(1000 / 16)
 """Logarithms of box sizes relative to the anchor's are cut here, as torchvision does."""
-
-
-class Targets(Protocol):
-    """The objects of one image."""
-
-    @property
-    def xyxy(self) -> "torch.Tensor":
-        """(k, 4) float32, pixels."""
-        ...
-
-    @property
-    def classes(self) -> "torch.Tensor":
-        """(k,) int64."""
-        ...
 
 
 class SsdHead:
@@ -64,22 +52,21 @@ class SsdHead:
             levels.append(Level(count, resolution / count, 0.5, sizes))
         return tuple(levels)
 
-    def loss(self, raw: "torch.Tensor", targets: Sequence[Targets], resolution: int) -> "torch.Tensor":
+    def loss(self, raw: "torch.Tensor", targets: "Sequence[BoxTargets]", resolution: int) -> "torch.Tensor":
         import torch
         from torchvision.ops import box_iou
 
-        raw = raw.float()
+        raw, objects = raw.float(), _objects(targets, first_class=1)
         model = _torchvision_ssd()
         anchors = _anchor_tensor("ssd", resolution).to(raw.device)
         matched = [
-            model.proposal_matcher(box_iou(t.xyxy, anchors)) if len(t.classes)
+            model.proposal_matcher(box_iou(o["boxes"], anchors)) if len(o["labels"])
             else torch.full((len(anchors),), -1, dtype=torch.int64, device=raw.device)
-            for t in targets
+            for o in objects
         ]  # fmt: skip
         outputs = {"bbox_regression": raw[..., :4], "cls_logits": raw[..., 4:].contiguous()}
-        # Class 0 is the background.
-        objects = [{"boxes": t.xyxy, "labels": t.classes + 1} for t in targets]
-        return _sum(model.compute_loss(objects, outputs, [anchors] * len(targets), matched))
+        with torch.autocast(raw.device.type, enabled=False):
+            return _sum(model.compute_loss(objects, outputs, [anchors] * len(targets), matched))
 
     def decode(self, raw: Floats, resolution: int) -> tuple[Floats, Floats]:
         logits = raw[..., 4:] - raw[..., 4:].max(axis=-1, keepdims=True)
@@ -103,11 +90,14 @@ class RetinaNetHead:
             levels.append(Level(cells, resolution // cells, 0.0, sizes))
         return tuple(levels)
 
-    def loss(self, raw: "torch.Tensor", targets: Sequence[Targets], resolution: int) -> "torch.Tensor":
+    def loss(self, raw: "torch.Tensor", targets: "Sequence[BoxTargets]", resolution: int) -> "torch.Tensor":
+        import torch
+
         raw = raw.float()
         anchors = _anchor_tensor("retinanet", resolution).to(raw.device)
         outputs = {"bbox_regression": raw[..., :4], "cls_logits": raw[..., 4:]}
-        return _sum(_torchvision_retinanet().compute_loss(_dicts(targets), outputs, [anchors] * len(targets)))
+        with torch.autocast(raw.device.type, enabled=False):
+            return _sum(_torchvision_retinanet().compute_loss(_objects(targets), outputs, [anchors] * len(targets)))
 
     def decode(self, raw: Floats, resolution: int) -> tuple[Floats, Floats]:
         boxes = _moved(raw[..., :4], self.levels(resolution), resolution, (1.0, 1.0, 1.0, 1.0))
@@ -124,12 +114,15 @@ class FcosHead:
             for count, size in zip(cells, FCOS_SIZES_PX, strict=True)
         )
 
-    def loss(self, raw: "torch.Tensor", targets: Sequence[Targets], resolution: int) -> "torch.Tensor":
+    def loss(self, raw: "torch.Tensor", targets: "Sequence[BoxTargets]", resolution: int) -> "torch.Tensor":
+        import torch
+
         raw = raw.float()
         anchors = _anchor_tensor("fcos", resolution).to(raw.device)
         counts = [level.cells**2 for level in self.levels(resolution)]
         outputs = {"bbox_regression": raw[..., :4], "cls_logits": raw[..., 4:-1], "bbox_ctrness": raw[..., -1:]}
-        return _sum(_torchvision_fcos().compute_loss(_dicts(targets), outputs, [anchors] * len(targets), counts))
+        with torch.autocast(raw.device.type, enabled=False):
+            return _sum(_torchvision_fcos().compute_loss(_objects(targets), outputs, [anchors] * len(targets), counts))
 
     def decode(self, raw: Floats, resolution: int) -> tuple[Floats, Floats]:
         centres, sizes = anchors_of(self.levels(resolution))
@@ -171,8 +164,13 @@ def _sigmoid(logits: Floats) -> Floats:
     return scores
 
 
-def _dicts(targets: Sequence[Targets]) -> "list[dict[str, torch.Tensor]]":
-    return [{"boxes": t.xyxy, "labels": t.classes} for t in targets]
+def _objects(targets: "Sequence[BoxTargets]", first_class: int = 0) -> "list[dict[str, torch.Tensor]]":
+    """As torchvision wants them. Crowd regions and boxes without area are no targets."""
+    found = []
+    for t in targets:
+        wanted = ~t.crowd & (t.xyxy[:, 2:] > t.xyxy[:, :2]).all(dim=1)
+        found.append({"boxes": t.xyxy[wanted], "labels": t.classes[wanted] + first_class})
+    return found
 
 
 def _sum(losses: "Mapping[str, torch.Tensor]") -> "torch.Tensor":

@@ -1,7 +1,6 @@
 """torchvision's detectors without their wrapping: the same boxes, scores and losses as torchvision's own."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from torchvision.ops import batched_nms
 from torchvision.ops.feature_pyramid_network import LastLevelP6P7
 
 from nas.tasks.detection.anchors import anchor_boxes
+from nas.tasks.detection.heads import HEADS, BoxTargets
 from nas.tasks.detection.torchvision_heads import TORCHVISION_HEADS
 from nas.tasks.detection.zoo import DETECTORS
 
@@ -22,10 +22,11 @@ CLASSES = 3
 SCORE, IOU, MOST = 0.3, 0.6, 10**6
 
 
-@dataclass(frozen=True)
-class Truth:
-    xyxy: Tensor
-    classes: Tensor
+def objects(xyxy: list[list[float]], classes: list[int], crowd: list[bool] | None = None) -> BoxTargets:
+    return BoxTargets(
+        torch.tensor(xyxy).reshape(-1, 4), torch.tensor(classes, dtype=torch.int64),
+        torch.tensor(crowd if crowd is not None else [False] * len(classes), dtype=torch.bool),
+    )  # fmt: skip
 
 
 def _on_resnet18(model: Callable[..., Any]) -> Callable[[int], Any]:
@@ -84,7 +85,8 @@ def test_there_is_an_anchor_for_each_output_at_any_resolution(name: str, resolut
     network = DETECTORS[name].build(CLASSES, resolution).eval()
     with torch.inference_mode():
         raw = network(torch.zeros(1, 3, resolution, resolution)).numpy()
-    boxes, scores = TORCHVISION_HEADS[network.head_kind].decode(raw, resolution)
+    boxes, scores = HEADS[DETECTORS[name].head_kind or ""].decode(raw, resolution)
+    assert network.head_kind == DETECTORS[name].head_kind
     assert boxes.shape == (1, raw.shape[1], 4)
     assert scores.shape == (1, raw.shape[1], CLASSES)
     assert boxes.dtype == scores.dtype == np.float32
@@ -136,14 +138,12 @@ def test_the_loss_is_torchvisions(pair: tuple[Any, Any, int]) -> None:
     model, ours, resolution = pair
     torch.manual_seed(2)
     images = torch.rand(2, 3, resolution, resolution)
-    truth = [
-        Truth(torch.tensor([[10.0, 20, 60, 90], [70, 70, 150, 120]]), torch.tensor([2, 0])),
-        Truth(torch.zeros(0, 4), torch.zeros(0, dtype=torch.int64)),
-    ]
+    truth = [objects([[10, 20, 60, 90], [70, 70, 150, 120.0]], [2, 0]), objects([], [])]
     first = 1 if ours.head_kind == "ssd" else 0
     expected = model.train()(list(images), [{"boxes": t.xyxy, "labels": t.classes + first} for t in truth])
     raw = ours.train()(images)
     loss = TORCHVISION_HEADS[ours.head_kind].loss(raw, truth, resolution)
+    assert loss.dtype == torch.float32
     assert loss.item() == pytest.approx(sum(part.item() for part in expected.values()), rel=1e-4)
     loss.backward()
     assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in ours.head.parameters())
@@ -151,11 +151,12 @@ def test_the_loss_is_torchvisions(pair: tuple[Any, Any, int]) -> None:
 
 def test_a_loss_without_any_object_is_finite(pair: tuple[Any, Any, int]) -> None:
     _, ours, resolution = pair
-    nothing = Truth(torch.zeros(0, 4), torch.zeros(0, dtype=torch.int64))
-    loss = TORCHVISION_HEADS[ours.head_kind].loss(
-        ours.eval()(torch.zeros(1, 3, resolution, resolution)), [nothing], resolution
-    )
-    assert torch.isfinite(loss)
+    raw = ours.eval()(torch.zeros(1, 3, resolution, resolution))
+    head = HEADS[ours.head_kind]
+    without = head.loss(raw, [objects([], [])], resolution)
+    assert torch.isfinite(without)
+    no_target = objects([[1, 1, 90, 90], [40, 40, 40, 80.0]], [0, 1], [True, False])
+    assert head.loss(raw, [no_target], resolution) == without, "a crowd region and a box without area"
 
 
 @pytest.mark.parametrize("head", TORCHVISION_HEADS)
