@@ -81,7 +81,7 @@ def _folder(trainings: Trainings, training: Mapping[str, Any]) -> Path:
 def _test_accuracy(deployed: Deployed, data: ImageData) -> float:
     chosen = deployed.chosen
     assert chosen is not None
-    return accuracy_on_test(deployed.onnx.parent, chosen, data, deployed.description.resolution)
+    return accuracy_on_test(deployed.onnx.parent, chosen, data, deployed.description)
 
 
 def measured_rows(best: Sequence[BestDeployment], threads: int, sessions: int) -> list[Row]:
