@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from search_spaces.blocks import Conv, round_channels
 from search_spaces.families import FAMILIES
-from search_spaces.staged import KINDS, BlockSlots
+from search_spaces.slots import KINDS, BlockSlots
 
 CLASSES = ("pointwise", "spatial", "grouped", "depthwise", "vector")
 """Kinds of layers that hardware treats differently; `vector` is a linear layer on a 1x1 map."""

@@ -10,7 +10,7 @@ from scipy.sparse import csr_array
 from predictors.block_features import block_columns, block_geometry
 from search_spaces import Choices, StagedSpace
 from search_spaces.blocks import BlockColumns
-from search_spaces.staged import BlockSlots
+from search_spaces.slots import BlockSlots
 
 Floats = NDArray[np.float64]
 
@@ -20,7 +20,7 @@ class BlockFeatures:
     """What is known of m blocks before anything is measured."""
 
     kind: NDArray[np.int64]
-    """(m,): position in `search_spaces.staged.KINDS`."""
+    """(m,): position in `search_spaces.slots.KINDS`."""
     columns: Floats
     """(m, k): `block_features.block_columns`."""
     geometry: Floats

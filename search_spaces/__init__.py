@@ -6,9 +6,10 @@ from typing import Literal, overload
 
 from search_spaces.architecture import Architecture, Decision
 from search_spaces.blocks import BlockSpec
+from search_spaces.detect import DetectSpace
 from search_spaces.errors import UnknownNameError, UserError
 from search_spaces.nb201 import Nb201Space
-from search_spaces.presets import DENSE, MIXED, MOBILE
+from search_spaces.presets import DENSE, DETECT, MIXED, MOBILE
 from search_spaces.space import Choices, SearchSpace
 from search_spaces.staged import StagedSpace
 
@@ -19,6 +20,7 @@ __all__ = [
     "BlockSpec",
     "Choices",
     "Decision",
+    "DetectSpace",
     "Nb201Space",
     "SearchSpace",
     "StagedSpace",
@@ -32,6 +34,7 @@ SEARCH_SPACES: Mapping[str, Callable[[], StagedSpace]] = MappingProxyType(
         "mixed": lambda: StagedSpace(MIXED),
         "mobile": lambda: StagedSpace(MOBILE),
         "dense": lambda: StagedSpace(DENSE),
+        "detect": lambda: DetectSpace(DETECT),
     }
 )
 """Every space that can be searched under a latency limit; tests and the documentation iterate over this table."""

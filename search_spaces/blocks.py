@@ -127,6 +127,7 @@ class BlockFamily:
     layers: Callable[[BlockColumns], Sequence[Conv]]
     """The deployed block's convolutions and linear layers."""
     build: Callable[[BlockSpec], "nn.Module"]
-    """A trainable module for one block: `(b, in, h, w)` -> `(b, out, ceil(h/stride), ceil(w/stride))`."""
+    """A trainable module for one block: `(b, in, h, w)` -> `(b, out, ceil(h/stride), ceil(w/stride))`. What joins the
+    levels of a detector takes and gives what its family says (`families/detection.py`)."""
     activation_choice: bool = True
     """False where the family has no activation of its own."""

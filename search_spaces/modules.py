@@ -1,6 +1,7 @@
 """The few torch modules that all block families are composed of, and their folding for deployment."""
 
 import copy
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -131,19 +132,13 @@ class PooledLinear(nn.Module):
         return out
 
 
-class StagedNetwork(nn.Module):
-    """Stem, stages and head; `features` gives the pyramid that other tasks attach to."""
+class Pyramid(nn.Module):
+    """Stem and stages of a network, and the feature pyramid that tasks attach to."""
 
-    def __init__(self, stem: nn.Module, stages: list[nn.Module], head: nn.Module) -> None:
+    def __init__(self, stem: nn.Module, stages: Sequence[nn.Module]) -> None:
         super().__init__()
         self.stem = stem
         self.stages = nn.ModuleList(stages)
-        self.head = head
-        for module in self.modules():
-            if isinstance(module, nn.Conv2d):
-                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
-                if module.bias is not None:
-                    nn.init.zeros_(module.bias)
 
     def features(self, x: Tensor) -> list[Tensor]:
         """Outputs of the last three stages, finest first: strides 8, 16 and 32 at inputs of 128 px and more."""
@@ -154,11 +149,26 @@ class StagedNetwork(nn.Module):
             pyramid.append(x)
         return pyramid[-3:]
 
+
+def initialise_convolutions(network: nn.Module) -> None:
+    """Weights for ReLU networks (He et al. 2015, https://arxiv.org/abs/1502.01852) and biases of 0, in place."""
+    for module in network.modules():
+        if isinstance(module, nn.Conv2d):
+            nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+
+
+class StagedNetwork(Pyramid):
+    """Stem, stages and a classification head."""
+
+    def __init__(self, stem: nn.Module, stages: Sequence[nn.Module], head: nn.Module) -> None:
+        super().__init__(stem, stages)
+        self.head = head
+        initialise_convolutions(self)
+
     def forward(self, x: Tensor) -> Tensor:
-        x = self.stem(x)
-        for stage in self.stages:
-            x = stage(x)
-        logits: Tensor = self.head(x)
+        logits: Tensor = self.head(self.features(x)[-1])
         return logits
 
 

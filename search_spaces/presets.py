@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from search_spaces.architecture import Option
+from search_spaces.detect import DetectTable
 from search_spaces.staged import SpaceTable, StageTable
 
 
@@ -65,5 +66,32 @@ MIXED = SpaceTable(
     anchors=(
         *_DENSE_ANCHORS,
         _uniform(32, "mbconv", (32, 48, 96, 160), (2, 3, 4, 2), expansion="medium", kernel=3),  # like MobileNetV2
+    ),
+)
+
+
+def _detector(anchor: Mapping[str, Option], neck_width: int, **head: Option) -> Mapping[str, Option]:
+    """A classification anchor's backbone with a PAN neck; neck and head share all options but width and depth."""
+    shared = {f"{section}.{short}": option for section in ("neck", "head") for short, option in head.items()}
+    return {**anchor, "neck.path": "pan", "neck.width": neck_width, **shared}
+
+
+_BASIC_HALF, _BASIC_THREE_QUARTERS, _BASIC, _REP, _MOBILE = MIXED.anchors
+
+DETECT = DetectTable(
+    name="detect",
+    families=MIXED.families,
+    stem_widths=MIXED.stem_widths,
+    stages=MIXED.stages,
+    resolutions=(128, 192, 224, 256, 320, 384, 416),
+    neck_widths=(32, 48, 64, 96, 128),
+    neck_depths=(1, 2, 3),
+    head_depths=(1, 2),
+    anchors=(
+        _detector(_MOBILE, 64, family="mbconv", kernel=3, expansion="low"),  # like a small YOLOX with MobileNetV2
+        _detector(_BASIC_HALF, 48, family="rep"),
+        _detector(_BASIC_HALF, 64, family="mbconv", kernel=5, expansion="low", act="hardswish"),
+        _detector(_BASIC, 64, family="rep"),  # like YOLOv6 on ResNet-10
+        _detector(_REP, 64, family="rep"),
     ),
 )

@@ -38,6 +38,10 @@ class SearchSpace(ABC):
     """
 
     name: str
+    task: str = "classification"
+    """What its networks are for: `classification` or `detection`."""
+    head_kind: str | None = None
+    """How their output is to be read, where the task knows several ways."""
 
     def __init__(
         self, name: str, decisions: Sequence[Decision], allowed: Sequence[Sequence[int]] | None = None
@@ -82,7 +86,11 @@ class SearchSpace(ABC):
 
     @abstractmethod
     def build(self, arch: Architecture, num_classes: int = 1000) -> "nn.Module":
-        """A fresh network: float32 `(batch, 3, resolution, resolution)` -> logits `(batch, num_classes)`."""
+        """A fresh network: float32 `(batch, 3, resolution, resolution)` -> float32 `(batch, *output_shape)`."""
+
+    def output_shape(self, arch: Architecture, num_classes: int = 1000) -> tuple[int, ...]:
+        """Shape of a network's one output for one image; logits of the classes where nothing else is said."""
+        return (num_classes,)
 
     @property
     def anchors(self) -> tuple[Architecture, ...]:

@@ -1,4 +1,5 @@
 """The staged search space: stem, stages of equal blocks, head. `mobile`, `dense` and `mixed` differ only in tables.
+What else is made of a staged backbone (`search_spaces.detect`) adds sections of decisions and slots of its own.
 
 The skeleton follows the input: total stride 32 from 128 px, 16 at 64-96 px, 8 below. Decisions are per
 stage (as in RegNet), so the first block of a stage changes width and resolution and the others repeat.
@@ -9,21 +10,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise, product
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from search_spaces.architecture import Architecture, Decision, Option
-from search_spaces.blocks import ACTIVATIONS, EXPANSION_LEVELS, BlockColumns, BlockSpec, Conv, Ints, round_channels
+from search_spaces.blocks import ACTIVATIONS, EXPANSION_LEVELS, BlockSpec, Ints, round_channels
 from search_spaces.families import FAMILIES
+from search_spaces.slots import KINDS, BlockSlots, SlotColumns
 from search_spaces.space import Choices, SearchSpace
 
 if TYPE_CHECKING:
     from torch import nn
-
-KINDS = tuple(FAMILIES)
-"""Block kinds in table order; `BlockSlots.kind` holds positions in it."""
 
 GROUP_WIDTH = 16
 """Channels per group of a grouped convolution (RegNet's typical value)."""
@@ -51,52 +50,6 @@ class SpaceTable:
     """Known designs as `{"stage1.width": 64, ...}`; decisions left out take their first option."""
 
 
-@dataclass(frozen=True, slots=True)
-class BlockSlots:
-    """The blocks of n architectures as arrays (n, slots): stem, then first and repeated block of each stage, head."""
-
-    kind: Ints
-    """Position in `KINDS`."""
-    columns: BlockColumns
-    activation: Ints
-    """Position in `ACTIVATIONS`."""
-    count: Ints
-    """How often the block occurs; 0 where a stage has no repeated block."""
-
-    def layers(self) -> list[tuple[NDArray[np.bool_], Conv]]:
-        """For each family, the mask (n, slots) of its blocks and each layer's fields, flattened over the mask."""
-        found: list[tuple[NDArray[np.bool_], Conv]] = []
-        for position, family in enumerate(FAMILIES.values()):
-            mask = self.kind == position
-            if mask.any():
-                found.extend((mask, layer) for layer in family.layers(self.columns.select(mask)))
-        return found
-
-    def totals(self) -> dict[str, NDArray[np.float64]]:
-        """Per block, (n, slots): `macs`, `params`, `activations` (elements moved), `depthwise_macs`, `layers`."""
-        names = ("macs", "params", "activations", "depthwise_macs", "layers")
-        sums = {name: np.zeros(self.kind.shape) for name in names}
-        for mask, layer in self.layers():
-            macs = layer.macs
-            values = (macs, layer.params, layer.activations, macs * layer.depthwise, (macs > 0).astype(np.float64))
-            for name, value in zip(names, values, strict=True):
-                sums[name][mask] += np.asarray(value, dtype=np.float64)
-        return sums
-
-
-def concatenate_slots(parts: Sequence[BlockSlots]) -> BlockSlots:
-    """The rows of several arrays of blocks, of spaces with equally many stages."""
-    columns = BlockColumns(
-        *(np.concatenate([getattr(p.columns, name) for p in parts]) for name in BlockColumns.__slots__)
-    )
-    return BlockSlots(
-        kind=np.concatenate([p.kind for p in parts]),
-        columns=columns,
-        activation=np.concatenate([p.activation for p in parts]),
-        count=np.concatenate([p.count for p in parts]),
-    )
-
-
 def strides(resolution: Ints, stages: int) -> Ints:
     """Strides (..., 1 + stages) of stem and stages: halve early only where there is enough to halve."""
     full, half = resolution >= 128, resolution >= 64
@@ -104,30 +57,63 @@ def strides(resolution: Ints, stages: int) -> Ints:
     return np.stack(columns, axis=-1)
 
 
+@dataclass(frozen=True, slots=True)
+class SectionBlocks:
+    """The blocks that a section of decisions stands for, in n networks: every field is (n,)."""
+
+    kind: Ints
+    width: Ints
+    kernel: Ints
+    ratio: NDArray[np.float64]
+    groups: Ints
+    se: Ints
+    activation: Ints
+
+
 class StagedSpace(SearchSpace):
-    """A search space given by a `SpaceTable`."""
+    """A search space given by a `SpaceTable`.
+
+    Its decisions come in sections, named by what stands before the dot: `stage1` to `stageN` here. The decisions of a
+    section describe one kind of block and how often it occurs.
+    """
+
+    usual_classes = 1000
+    """Classes of the networks whose costs are features: where most of them are known from (ImageNet)."""
 
     def __init__(self, table: SpaceTable, allowed: Sequence[Sequence[int]] | None = None) -> None:
         self.table = table
         unknown = set(table.families) - set(FAMILIES)
         if unknown:
             raise ValueError(f"space {table.name!r} names unknown families {sorted(unknown)}")
-        super().__init__(table.name, _decisions(table), allowed)
+        super().__init__(table.name, self._table_decisions(), allowed)
 
     def _restricted(self, allowed: Sequence[Sequence[int]]) -> Self:
         return type(self)(self.table, allowed)
 
+    def _table_decisions(self) -> list[Decision]:
+        """All decisions in order, the resolution last."""
+        table, options = self.table, block_options(self.table.families)
+        decisions = [Decision("stem.width", table.stem_widths)]
+        for number, stage in enumerate(table.stages, start=1):
+            decisions += section_decisions(f"stage{number}", table, options, stage.widths, stage.depths)
+        return [*decisions, Decision("resolution", table.resolutions)]
+
     # -- canonical form and size ---------------------------------------------------------------
 
     @cached_property
-    def _stage_columns(self) -> list[dict[str, int]]:
-        """For each stage, decision's short name -> column."""
-        stages: list[dict[str, int]] = [{} for _ in self.table.stages]
+    def _sections(self) -> dict[str, dict[str, int]]:
+        """For each section of decisions about blocks, decision's short name -> column."""
+        sections: dict[str, dict[str, int]] = {}
         for column, decision in enumerate(self.decisions):
             head, _, short = decision.name.partition(".")
-            if head.startswith("stage"):
-                stages[int(head.removeprefix("stage")) - 1][short] = column
-        return stages
+            if short and head != "stem":
+                sections.setdefault(head, {})[short] = column
+        return sections
+
+    @cached_property
+    def _stage_columns(self) -> list[dict[str, int]]:
+        """The sections of the stages."""
+        return [self._sections[f"stage{number}"] for number in range(1, len(self.table.stages) + 1)]
 
     @cached_property
     def _uses(self) -> dict[str, NDArray[np.bool_]]:
@@ -138,39 +124,40 @@ class StagedSpace(SearchSpace):
             for short in ("kernel", "expansion", "se", "groups")
         }
 
-    def _family(self, choices: Choices, stage: int) -> Ints:
-        """Position in `table.families` for each row."""
-        column = self._stage_columns[stage].get("family")
-        return np.zeros(len(choices), dtype=np.int64) if column is None else choices[:, column]
+    def _option(self, choices: Choices, columns: Mapping[str, int], short: str) -> Ints:
+        """Chosen options (n,) of a section's decision; 0 where the section has no such decision."""
+        return choices[:, columns[short]] if short in columns else np.zeros(len(choices), dtype=np.int64)
 
-    def _grouped_channels(self, choices: Choices, stage: int) -> Ints:
+    def _values(self, choices: Choices, columns: Mapping[str, int], short: str) -> Ints:
+        """Chosen numbers (n,), such as widths or depths, of a section's decision."""
+        return np.array(self.decisions[columns[short]].options, dtype=np.int64)[choices[:, columns[short]]]
+
+    def _grouped_channels(self, choices: Choices, columns: Mapping[str, int]) -> Ints:
         """Channels of the convolution that `groups` divides; 0 where the family has none."""
-        columns = self._stage_columns[stage]
-        family = self._family(choices, stage)
-        width = np.array(self.table.stages[stage].widths)[choices[:, columns["width"]]]
-        level = choices[:, columns["expansion"]] if "expansion" in columns else np.zeros(len(choices), dtype=np.int64)
+        family, level = self._option(choices, columns, "family"), self._option(choices, columns, "expansion")
         ratios = np.array([FAMILIES[f].expansions for f in self.table.families])[family, level]
-        return np.where(self._uses["groups"][family], round_channels(width * ratios), 0)
+        channels = round_channels(self._values(choices, columns, "width") * ratios)
+        return np.where(self._uses["groups"][family], channels, 0)
 
     def canonical(self, choices: Choices) -> Choices:
         choices = choices.copy()
-        for stage, columns in enumerate(self._stage_columns):
-            family = self._family(choices, stage)
+        for columns in self._sections.values():
+            family = self._option(choices, columns, "family")
             for short, used in self._uses.items():
                 if short in columns and short != "groups":
                     choices[:, columns[short]] *= used[family]
             if "groups" in columns:
-                channels = self._grouped_channels(choices, stage)
+                channels = self._grouped_channels(choices, columns)
                 choices[:, columns["groups"]] *= (channels > GROUP_WIDTH) & (channels % GROUP_WIDTH == 0)
         return choices
 
     @cached_property
     def size(self) -> int:
-        """Counted exactly: stages are independent, so the distinct canonical stages multiply."""
-        in_a_stage = {c for columns in self._stage_columns for c in columns.values()}
-        sizes = [len(a) for i, a in enumerate(self.allowed) if i not in in_a_stage]
+        """Counted exactly: sections are independent, so their distinct canonical forms multiply."""
+        in_a_section = {c for columns in self._sections.values() for c in columns.values()}
+        sizes = [len(a) for i, a in enumerate(self.allowed) if i not in in_a_section]
         first = np.array([[a[0] for a in self.allowed]], dtype=np.int64)
-        for columns in self._stage_columns:
+        for columns in self._sections.values():
             own = list(columns.values())
             rows = np.array(list(product(*(self.allowed[c] for c in own))), dtype=np.int64)
             whole = np.repeat(first, len(rows), axis=0)
@@ -188,95 +175,98 @@ class StagedSpace(SearchSpace):
         return int(self.resolutions(self.choices([arch]))[0])
 
     def slots(self, choices: Choices, num_classes: int = 1000) -> BlockSlots:
-        """The blocks of all rows of `choices` at once; the source of `blocks`, of costs and of predictor features."""
-        n, stages = len(choices), len(self.table.stages)
+        """The blocks of all rows of `choices` at once; the source of `blocks`, of costs and of predictor features.
+
+        Slots are the stem, then the first and the repeated block of each stage, then the head.
+        """
+        found = SlotColumns(len(choices))
+        height, channels = self._add_backbone(found, choices)[-1]
+        found.add(KINDS.index("head"), channels, num_classes, height)
+        return found.slots()
+
+    def _add_backbone(self, found: SlotColumns, choices: Choices) -> list[tuple[Ints, Ints]]:
+        """Add the slots of stem and stages; returns the height and the channels (n,) behind each stage."""
         resolution = self.resolutions(choices)
-        stride = strides(resolution, stages)
-        stem = np.array(self.table.stem_widths, dtype=np.int64)[choices[:, self.column("stem.width")]]
-        ones, zeros = np.ones(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
-        parts: list[tuple[Ints, ...]] = []  # kind, in, out, kernel, stride, groups, se, height, activation, count
-        ratios: list[NDArray[np.float64]] = []
+        stride = strides(resolution, len(self.table.stages))
+        channels = np.array(self.table.stem_widths, dtype=np.int64)[choices[:, self.column("stem.width")]]
+        found.add(KINDS.index("stem"), 3, channels, resolution, kernel=3, stride=stride[:, 0],
+                  activation=self._option(choices, self._stage_columns[0], "act"))  # fmt: skip
+        height = -(-resolution // stride[:, 0])
+        ends: list[tuple[Ints, Ints]] = []
+        for stage, columns in enumerate(self._stage_columns):
+            blocks, step = self._section_blocks(choices, columns), stride[:, stage + 1]
+            add_blocks(found, blocks, channels, height, stride=step)
+            height, channels = -(-height // step), blocks.width
+            add_blocks(found, blocks, channels, height, count=self._values(choices, columns, "depth") - 1)
+            ends.append((height, channels))
+        return ends
 
-        def add(kind: Ints, *values: Ints, ratio: NDArray[np.float64]) -> None:
-            parts.append((kind, *values))
-            ratios.append(ratio)
-
-        add(ones * KINDS.index("stem"), ones * 3, stem, ones * 3, stride[:, 0], ones, zeros, resolution,
-            self._stage_option(choices, 0, "act", zeros), ones, ratio=np.ones(n))  # fmt: skip
-        height, channels = -(-resolution // stride[:, 0]), stem
-        kinds = np.array([KINDS.index(f) for f in self.table.families], dtype=np.int64)
-        expansions = np.array([FAMILIES[f].expansions for f in self.table.families])
-        for stage, table in enumerate(self.table.stages):
-            columns = self._stage_columns[stage]
-            family = self._family(choices, stage)
-            width = np.array(table.widths, dtype=np.int64)[choices[:, columns["width"]]]
-            depth = np.array(table.depths, dtype=np.int64)[choices[:, columns["depth"]]]
-            kernel = np.where(
-                self._uses["kernel"][family],
-                np.array(self.table.kernels)[self._stage_option(choices, stage, "kernel", zeros)],
-                3,
-            )
-            ratio = expansions[family, self._stage_option(choices, stage, "expansion", zeros)]
-            grouped = self._stage_option(choices, stage, "groups", zeros) > 0
-            groups = np.where(grouped, np.maximum(1, self._grouped_channels(choices, stage) // GROUP_WIDTH), 1)
-            se, act = self._stage_option(choices, stage, "se", zeros), self._stage_option(choices, stage, "act", zeros)
-            step = stride[:, stage + 1]
-            add(kinds[family], channels, width, kernel, step, groups, se, height, act, ones, ratio=ratio)
-            height, channels = -(-height // step), width
-            add(kinds[family], width, width, kernel, ones, groups, se, height, act, depth - 1, ratio=ratio)
-        add(ones * KINDS.index("head"), channels, ones * num_classes, ones, ones, ones, zeros, height, zeros, ones,
-            ratio=np.ones(n))  # fmt: skip
-        kind, inp, out, kernel, step, groups, se, height, act, count = (
-            np.stack(column, axis=1) for column in zip(*parts, strict=True)
+    def _section_blocks(self, choices: Choices, columns: Mapping[str, int], width: Ints | None = None) -> SectionBlocks:
+        """What blocks the decisions of one section stand for; `width` where the section does not decide about it."""
+        family = self._option(choices, columns, "family")
+        kernels = np.array(self.table.kernels)[self._option(choices, columns, "kernel")]
+        ratios = np.array([FAMILIES[f].expansions for f in self.table.families])
+        groups = np.ones(len(choices), dtype=np.int64)
+        if "groups" in columns:
+            grouped = self._option(choices, columns, "groups") > 0
+            groups = np.where(grouped, np.maximum(1, self._grouped_channels(choices, columns) // GROUP_WIDTH), 1)
+        return SectionBlocks(
+            kind=np.array([KINDS.index(f) for f in self.table.families], dtype=np.int64)[family],
+            width=self._values(choices, columns, "width") if width is None else width,
+            kernel=np.where(self._uses["kernel"][family], kernels, 3),
+            ratio=ratios[family, self._option(choices, columns, "expansion")],
+            groups=groups,
+            se=self._option(choices, columns, "se"),
+            activation=self._option(choices, columns, "act"),
         )
-        blocks = BlockColumns(inp, out, kernel, step, np.stack(ratios, axis=1), groups, se > 0, height, height)
-        return BlockSlots(kind, blocks, act, count)
 
     @cached_property
     def slot_decisions(self) -> tuple[tuple[int, ...], ...]:
         """For each slot of `slots`, the columns of the decisions its block depends on (all but how often it occurs)."""
+        width, resolution = self._stage_columns[-1]["width"], self.column("resolution")
+        return (*self._backbone_decisions, (width, resolution))
+
+    @cached_property
+    def _backbone_decisions(self) -> tuple[tuple[int, ...], ...]:
+        """`slot_decisions` of stem and stages."""
         resolution, stem = self.column("resolution"), self.column("stem.width")
-        found: list[tuple[int, ...]] = []
+        act = self._stage_columns[0].get("act")
+        found: list[tuple[int, ...]] = [(stem, resolution) if act is None else (stem, act, resolution)]
         width = stem
         for columns in self._stage_columns:
             own = tuple(column for short, column in columns.items() if short != "depth")
             found += [(width, *own, resolution), (*own, resolution)]
             width = columns["width"]
-        act = self._stage_columns[0].get("act")
-        ends = (stem, resolution) if act is None else (stem, act, resolution)
-        return (ends, *found, (width, resolution))
+        return tuple(found)
 
     def slot_counts(self, choices: Choices) -> Ints:
         """How often each slot's block occurs, (n, slots): `slots(choices).count` without the rest."""
-        counts = np.ones((len(choices), 2 + 2 * len(self.table.stages)), dtype=np.int64)
-        for stage, table in enumerate(self.table.stages):
-            depth = np.array(table.depths, dtype=np.int64)[choices[:, self._stage_columns[stage]["depth"]]]
-            counts[:, 2 + 2 * stage] = depth - 1
-        return counts
+        return np.stack([*self._backbone_counts(choices), np.ones(len(choices), dtype=np.int64)], axis=1)
 
-    def _stage_option(self, choices: Choices, stage: int, short: str, default: Ints) -> Ints:
-        column = self._stage_columns[stage].get(short)
-        return default if column is None else choices[:, column]
+    def _backbone_counts(self, choices: Choices) -> list[Ints]:
+        """`slot_counts` of stem and stages, each (n,)."""
+        ones = np.ones(len(choices), dtype=np.int64)
+        depths = [self._values(choices, columns, "depth") for columns in self._stage_columns]
+        return [ones, *(count for depth in depths for count in (ones, depth - 1))]
+
+    def slot_places(self, arch: Architecture) -> tuple[tuple[str, ...], ...]:
+        """For each slot, the names in the built network of the modules that are its block, as many as its count."""
+        return (*self._backbone_places(arch), ("head",))
+
+    def _backbone_places(self, arch: Architecture) -> list[tuple[str, ...]]:
+        """`slot_places` of stem and stages."""
+        places: list[tuple[str, ...]] = [("stem",)]
+        for stage, depth in enumerate(self.stage_depths(arch)):
+            places += [(f"stages.{stage}.0",), tuple(f"stages.{stage}.{i}" for i in range(1, depth))]
+        return places
 
     def blocks(self, arch: Architecture, num_classes: int = 1000) -> tuple[BlockSpec, ...]:
-        slots = self.slots(self.choices([arch]), num_classes)
-        c = slots.columns
-        found: list[BlockSpec] = []
-        for s in range(slots.kind.shape[1]):
-            spec = BlockSpec(
-                kind=KINDS[slots.kind[0, s]],
-                in_channels=int(c.in_channels[0, s]), out_channels=int(c.out_channels[0, s]),
-                kernel=int(c.kernel[0, s]), stride=int(c.stride[0, s]), expansion=float(c.expansion[0, s]),
-                groups=int(c.groups[0, s]), se=bool(c.se[0, s]), activation=ACTIVATIONS[slots.activation[0, s]],
-                height=int(c.height[0, s]), width=int(c.width[0, s]),
-            )  # fmt: skip
-            found.extend([spec] * int(slots.count[0, s]))
-        return tuple(found)
+        return tuple(self.slots(self.choices([arch]), num_classes).specs(0))
 
     def stage_depths(self, arch: Architecture) -> tuple[int, ...]:
         """Blocks of each stage."""
-        stages = zip(self.table.stages, self._stage_columns, strict=True)
-        return tuple(table.depths[arch.choices[columns["depth"]]] for table, columns in stages)
+        choices = self.choices([arch])
+        return tuple(int(self._values(choices, columns, "depth")[0]) for columns in self._stage_columns)
 
     def build(self, arch: Architecture, num_classes: int = 1000) -> "nn.Module":
         from search_spaces.modules import StagedNetwork, sequential
@@ -294,7 +284,7 @@ class StagedSpace(SearchSpace):
         return {name: (value * slots.count).sum(axis=1) for name, value in slots.totals().items()}
 
     def features(self, choices: Choices) -> NDArray[np.float64]:
-        costs = self.costs(choices)
+        costs = self.costs(choices, self.usual_classes)
         columns = [
             np.log(costs["macs"]),
             np.log(costs["params"]),
@@ -303,11 +293,11 @@ class StagedSpace(SearchSpace):
             np.log(costs["layers"]),
             np.log(self.resolutions(choices)),
         ]
-        for stage, table in enumerate(self.table.stages):
-            at = self._stage_columns[stage]
-            columns.append(np.log(np.array(table.widths)[choices[:, at["width"]]]))
-            columns.append(np.array(table.depths)[choices[:, at["depth"]]])
-            columns += [choices[:, at[s]] for s in ("kernel", "expansion", "se", "act", "groups") if s in at]
+        for at in self._sections.values():
+            if "width" in at:
+                columns.append(np.log(self._values(choices, at, "width")))
+            columns.append(self._values(choices, at, "depth"))
+            columns += [choices[:, at[s]] for s in _PLAIN_FEATURES if s in at]
             if "family" in at:
                 columns += [choices[:, at["family"]] == f for f in range(len(self.table.families))]
         return np.stack([np.asarray(c, dtype=np.float64) for c in columns], axis=1)
@@ -315,12 +305,11 @@ class StagedSpace(SearchSpace):
     @property
     def feature_names(self) -> tuple[str, ...]:
         names = ["log_macs", "log_params", "log_activations", "depthwise_share", "log_layers", "log_resolution"]
-        for stage in range(len(self.table.stages)):
-            at = self._stage_columns[stage]
-            shorts = ["log_width", "depth", *(s for s in ("kernel", "expansion", "se", "act", "groups") if s in at)]
+        for section, at in self._sections.items():
+            shorts = ["log_width"] * ("width" in at) + ["depth", *(s for s in _PLAIN_FEATURES if s in at)]
             if "family" in at:
                 shorts += [f"is_{family}" for family in self.table.families]
-            names += [f"stage{stage + 1}.{short}" for short in shorts]
+            names += [f"{section}.{short}" for short in shorts]
         return tuple(names)
 
     @property
@@ -336,23 +325,41 @@ class StagedSpace(SearchSpace):
         return tuple(found)
 
 
-def _decisions(table: SpaceTable) -> list[Decision]:
-    families = [FAMILIES[f] for f in table.families]
-    used = frozenset().union(*(f.uses for f in families))
-    decisions = [Decision("stem.width", table.stem_widths)]
-    for number, stage in enumerate(table.stages, start=1):
-        options: list[tuple[str, tuple[Option, ...]]] = []
-        if len(families) > 1:
-            options.append(("family", table.families))
-        options += [("width", stage.widths), ("depth", stage.depths)]
-        if "kernel" in used:
-            options.append(("kernel", table.kernels))
-        if "expansion" in used:
-            options.append(("expansion", EXPANSION_LEVELS))
-        if "se" in used:
-            options.append(("se", (0, 1)))
-        options.append(("act", ACTIVATIONS))
-        if "groups" in used:
-            options.append(("groups", ("dense", f"width{GROUP_WIDTH}")))
-        decisions += [Decision(f"stage{number}.{short}", values) for short, values in options]
-    return [*decisions, Decision("resolution", table.resolutions)]
+_PLAIN_FEATURES = ("kernel", "expansion", "se", "act", "groups", "path")
+"""Decisions whose option numbers are features as they are."""
+
+
+def add_blocks(
+    found: SlotColumns, blocks: SectionBlocks, channels: Ints, height: Ints, *, stride: Any = 1, count: Any = 1
+) -> None:
+    """Add a slot of a section's block, with `channels` (n,) coming in on a map of `height` (n,)."""
+    found.add(blocks.kind, channels, blocks.width, height, kernel=blocks.kernel, stride=stride, ratio=blocks.ratio,
+              groups=blocks.groups, se=blocks.se, activation=blocks.activation, count=count)  # fmt: skip
+
+
+def block_options(families: Sequence[str]) -> frozenset[str]:
+    """Which of `kernel`, `expansion`, `se` and `groups` matter to some of the families."""
+    return frozenset().union(*(FAMILIES[f].uses for f in families))
+
+
+def section_decisions(
+    section: str, table: SpaceTable, used: frozenset[str], widths: tuple[int, ...], depths: tuple[int, ...]
+) -> list[Decision]:
+    """The decisions about one section's blocks; `used` are those of `block_options` to decide about. Without `widths`,
+    the section does not decide about its width."""
+    options: list[tuple[str, tuple[Option, ...]]] = []
+    if len(table.families) > 1:
+        options.append(("family", table.families))
+    if widths:
+        options.append(("width", widths))
+    options.append(("depth", depths))
+    if "kernel" in used:
+        options.append(("kernel", table.kernels))
+    if "expansion" in used:
+        options.append(("expansion", EXPANSION_LEVELS))
+    if "se" in used:
+        options.append(("se", (0, 1)))
+    options.append(("act", ACTIVATIONS))
+    if "groups" in used:
+        options.append(("groups", ("dense", f"width{GROUP_WIDTH}")))
+    return [Decision(f"{section}.{short}", values) for short, values in options]

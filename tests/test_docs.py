@@ -103,9 +103,9 @@ def test_block_family_example_works(tmp_path: Path) -> None:
     (package / "families/separable.py").write_text(code_block("search_spaces/families/separable.py"))
     table = package / "families/__init__.py"
     text = table.read_text()
-    assert text.count("REP)}") == 1
+    assert text.count("PREDICT)}") == 1
     table.write_text(
-        text.replace("REP)}", "REP, SEPARABLE)}").replace(
+        text.replace("PREDICT)}", "PREDICT, SEPARABLE)}").replace(
             "\nFAMILIES:", "from search_spaces.families.separable import SEPARABLE\n\nFAMILIES:"
         )
     )

@@ -10,12 +10,12 @@ from torch import nn
 from nas.controller.budget import Budget
 from nas.controller.plan import DEPLOY_S
 from nas.controller.records import accuracy_on_test, deployed_network, trained_network
-from nas.data import ImageData
 from nas.deployment import Deployment
 from nas.export.checkpoint import NetworkDescription
 from nas.export.deploy import Deployed, deploy, no_objection
 from nas.measure.site import Site
 from nas.progress import Stage
+from nas.tasks import TaskData
 from nas.training.config import Precision, TrainConfig
 from nas.zoo import ZOO
 
@@ -43,7 +43,7 @@ class Baseline:
 class ZooRound:
     """What all well-known opponents share with the winner: data, resolution, recipe, deployments."""
 
-    data: ImageData
+    data: TaskData
     resolution: int
     deployments: tuple[Deployment, ...]
     """Tried for trained networks."""
@@ -84,7 +84,7 @@ class ZooRound:
 
         network = self._description(name).build()
         step = step_seconds(network, self.resolution, self.recipe.batch_size, precision_of(self.recipe))
-        steps = -(-len(self.data.train.labels) // self.recipe.batch_size) * self.recipe.epochs
+        steps = -(-len(self.data.train) // self.recipe.batch_size) * self.recipe.epochs
         return 1.25 * step * steps  # a quarter for validation and augmentation
 
     def _train(self, name: str) -> Baseline:
@@ -95,7 +95,7 @@ class ZooRound:
             max_drop=self.max_drop, objection=no_objection, site=self.site,
         )  # fmt: skip
         chosen = deployed.chosen
-        test = None if chosen is None else accuracy_on_test(folder, chosen, self.data, self.resolution)
+        test = None if chosen is None else accuracy_on_test(folder, chosen, self.data, description)
         return Baseline(
             name=name, deployed=deployed, trained_accuracy=outcome.accuracy, test_accuracy=test,
             params=_parameters(network), note=f"{outcome.epochs} epochs",

@@ -10,7 +10,6 @@ from nas.controller.limits import LIMIT_KINDS, Broken, Limits, Seen, broken, see
 from nas.controller.objective import Objective, finalist_pool, next_finalist
 from nas.controller.records import Trained, accuracy_on_test, deployed_network, read_trained, trained_network
 from nas.controller.scoring import CandidateScorer
-from nas.data import ImageData
 from nas.deployment import Deployment
 from nas.errors import LimitMissedError
 from nas.export.bundle import deliver_files
@@ -19,6 +18,7 @@ from nas.export.deploy import Deployed, TriedDeployment, UpperBound, files_bytes
 from nas.measure.site import Site
 from nas.progress import Stage
 from nas.targets.preparing import deploy_untrained
+from nas.tasks import TaskData
 from nas.training.config import TrainConfig
 from search_spaces import StagedSpace
 
@@ -61,7 +61,7 @@ class FinalRound:
     """What all finalists share."""
 
     space: StagedSpace
-    data: ImageData
+    data: TaskData
     scorer: CandidateScorer
     deployments: tuple[Deployment, ...]
     recipe: TrainConfig
@@ -135,8 +135,7 @@ class FinalRound:
         missed = [b for t in deployed.tried for b in self._broken(candidate, t)] if chosen is None else []
         test = None
         if chosen is not None:
-            resolution = deployed.description.resolution
-            test = accuracy_on_test(self.folder_of(candidate), chosen, self.data, resolution)
+            test = accuracy_on_test(self.folder_of(candidate), chosen, self.data, deployed.description)
         seen = self._seen(candidate, chosen) if chosen is not None else Seen()
         return Finalist(
             evaluated=candidate,

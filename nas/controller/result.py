@@ -20,6 +20,7 @@ from nas.evaluation.estimate import LEVEL, agreement
 from nas.evaluation.estimators import ESTIMATORS
 from nas.export.deploy import Deployed, TriedDeployment
 from nas.measure.measurement import Measurement
+from nas.tasks import task_of
 
 SCHEMA = 1
 FEWEST_COMPARED = 3
@@ -27,15 +28,19 @@ FEWEST_COMPARED = 3
 
 
 def result_document(o: Outcome) -> dict[str, Any]:
-    """The document of `result.json` and `--json`: accuracies are fractions, latencies ms at the stated batch."""
+    """The document of `result.json` and `--json`: accuracies are fractions (`metric` names them), latencies ms at the
+    stated batch."""
     estimates = Estimates(o)
+    at = o.space.column("resolution")
+    sizes = o.space.decisions[at]
     return {
         "schema": SCHEMA,
         "nas_version": __version__,
         "command": o.config.command,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "run_dir": str(o.folder.path),
-        "task": "classification",
+        "task": o.config.task,
+        "metric": task_of(o.data).metric,
         "target": o.config.target,
         "device": o.target.model.profile.fingerprint.cpu_model,
         "measured_on": o.target.site.to_json() if o.target.site else None,
@@ -46,7 +51,7 @@ def result_document(o: Outcome) -> dict[str, Any]:
         "feasible": any(r.satisfiable for r in o.opening.ranges),
         "space": o.space.name,
         "space_size": o.space.size,
-        "resolutions": sorted(int(o.space.decisions[-1].options[i]) for i in o.space.allowed[-1]),
+        "resolutions": sorted(int(sizes.options[i]) for i in o.space.allowed[at]),
         "seed": o.config.seed,
         "data": {
             "name": o.data.name,

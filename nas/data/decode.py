@@ -20,8 +20,9 @@ MIN_RESOLUTION = 32
 Reader = Callable[[], bytes]
 """Gives the bytes of an encoded image."""
 
-# What Pillow's plugins raise for damaged files (UnidentifiedImageError is an OSError).
-_DAMAGED = (OSError, SyntaxError, ValueError, EOFError, struct.error, Image.DecompressionBombError)
+# UnidentifiedImageError is an OSError.
+DAMAGED = (OSError, SyntaxError, ValueError, EOFError, struct.error, Image.DecompressionBombError)
+"""What opening or decoding an image raises when the file is at fault."""
 
 
 def ensure_fits(size_bytes: int, what: str) -> None:
@@ -41,15 +42,22 @@ def stored_resolution(shorter_sides: Sequence[int], cap: int) -> int:
     return int(min(max(median(shorter_sides), MIN_RESOLUTION), cap))
 
 
+def to_rgb(image: Image.Image) -> Image.Image:
+    """`image` as 8-bit RGB: transparency is dropped, 16-bit grey scaled (convert("RGB") would cut it off at 255)."""
+    if image.mode.startswith("I"):  # 16-bit grey; "I" is how some formats hold it in 32 bits
+        grey = np.clip(np.asarray(image), 0, 65535) / 257
+        image = Image.fromarray(np.rint(grey).astype(np.uint8))
+    if image.mode == "P":  # a palette may hold transparency, which convert("RGB") would warn about
+        image = image.convert("RGBA")
+    return image.convert("RGB")
+
+
 def square(image: Image.Image, size: int) -> NDArray[np.uint8]:
     """(size, size, 3) uint8 RGB: shorter side to `size` (antialiased bilinear), then the centre.
 
     The orientation stored in EXIF is applied; transparency is dropped.
     """
-    image = ImageOps.exif_transpose(image)
-    if image.mode == "P":  # a palette may hold transparency, which convert("RGB") would warn about
-        image = image.convert("RGBA")
-    image = image.convert("RGB")
+    image = to_rgb(ImageOps.exif_transpose(image))
     if image.size != (size, size):
         image = ImageOps.fit(image, (size, size), Image.Resampling.BILINEAR)
     return np.asarray(image, dtype=np.uint8)
@@ -66,8 +74,8 @@ def decode(read: Reader, name: str, size: int) -> NDArray[np.uint8]:
             # JPEG can be decoded at 1/2, 1/4 or 1/8; twice the size keeps the antialiasing.
             image.draft("RGB", (2 * size, 2 * size))
             return square(image, size)
-    except _DAMAGED as error:
-        raise _unreadable(name, error) from error
+    except DAMAGED as error:
+        raise unreadable(name, error) from error
 
 
 def shorter_side(read: Reader, name: str) -> int:
@@ -75,8 +83,8 @@ def shorter_side(read: Reader, name: str) -> int:
     try:
         with Image.open(io.BytesIO(read())) as image:
             return min(image.size)
-    except _DAMAGED as error:
-        raise _unreadable(name, error) from error
+    except DAMAGED as error:
+        raise unreadable(name, error) from error
 
 
 def decode_all(readers: Sequence[Reader], names: Sequence[str], size: int) -> NDArray[np.uint8]:
@@ -101,7 +109,11 @@ def run_in_threads(work: Callable[[int], None], count: int) -> None:
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _unreadable(name: str, error: Exception) -> UserError:
+def unreadable(name: str, error: Exception) -> UserError:
+    """What to tell the user about image `name`, one of `DAMAGED` having been raised."""
+    if isinstance(error, Image.DecompressionBombError):
+        most = 2 * (Image.MAX_IMAGE_PIXELS or 0) // 10**6  # beyond that Pillow expects an attack
+        return UserError(f"image {name!r} has more than {most} million pixels", "store it smaller, or cut it up")
     if isinstance(error, PermissionError | FileNotFoundError):  # the latter: a link that leads nowhere
         return UserError(f"cannot read image {name!r}: {error.strerror}", "make it readable, or remove it")
     return UserError(f"cannot read image {name!r}", "replace or remove the file: it is damaged or not an image")

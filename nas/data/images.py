@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import torch
 
 SplitName = Literal["train", "val", "test"]
+SPLITS: tuple[SplitName, ...] = ("train", "val", "test")
 
 HOLDOUT_FRACTION = 0.15
 """Share of the training images of each class that becomes a split the source does not have."""
@@ -91,17 +92,31 @@ class Preprocess:
     @classmethod
     def fit(cls, images: NDArray[np.uint8]) -> "Preprocess":
         """Mean and standard deviation of each channel over `images`, (n, h, w, 3) uint8."""
-        # From histograms: exact, and without a float copy of the whole set.
+        return cls.of_histogram(histogram(images))
+
+    @classmethod
+    def of_histogram(cls, counts: NDArray[np.int64]) -> "Preprocess":
+        """The same from how often each channel has each value, (3, 256) int64: exact, without floats of a whole set."""
         values = np.arange(256) / 255
         means, stds = [], []
         for channel in range(3):
-            counts = np.bincount(images[..., channel].ravel(), minlength=256)
-            mean = float(np.average(values, weights=counts))
-            variance = float(np.average((values - mean) ** 2, weights=counts))
+            mean = float(np.average(values, weights=counts[channel]))
+            variance = float(np.average((values - mean) ** 2, weights=counts[channel]))
             means.append(mean)
             # A constant channel (synthetic data) must not divide by zero.
             stds.append(max(variance**0.5, 1 / 255))
         return cls((means[0], means[1], means[2]), (stds[0], stds[1], stds[2]))
+
+
+def histogram(images: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """(3, 256) int64: how often each channel of `images`, (n, h, w, 3) uint8, has each value."""
+    counts = np.zeros((3, 256), np.int64)
+    chunk = 64  # np.bincount makes an int64 copy of what it counts
+    for start in range(0, len(images), chunk):
+        part = images[start : start + chunk]
+        for channel in range(3):
+            counts[channel] += np.bincount(part[..., channel].ravel(), minlength=256)
+    return counts
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -12,10 +12,11 @@ from pathlib import Path
 from nas.data.cifar import load_cifar10, load_cifar100
 from nas.data.decode import MIN_RESOLUTION
 from nas.data.digits import load_digits
-from nas.data.folder import ARCHIVE_SUFFIXES, load_archive, load_folder
+from nas.data.folder import load_archive, load_folder
 from nas.data.images import ImageData, RawImages, complete
 from nas.data.npz import load_npz
 from nas.data.torchvision_sets import load_torchvision
+from nas.data.tree import ARCHIVE_SUFFIXES
 from nas.errors import UnknownNameError, UserError
 
 MAX_RESOLUTION = 224

@@ -149,7 +149,7 @@ def export_bundle(request: ExportRequest, progress: Progress | None = None) -> E
             max_drop=max_drop, objection=judging.objection, upper_bound=judging.upper_bound,
         )  # fmt: skip
         deployed, chosen = _choose(deployed, judging, max_drop)
-        test = deployed_accuracy(chosen, data, "test", description.resolution) if len(data.test) else None
+        test = deployed_accuracy(chosen, data, "test", description) if len(data.test) else None
         claims = Claims(
             command=request.command, source=request.model, target=target.name, data=reference, max_drop=max_drop,
             limits=limits.to_json(), limits_text=limits.text, within_limit=not judging.missed(chosen),
@@ -265,8 +265,8 @@ def _choose(deployed: Deployed, judging: _Judge, max_drop: float) -> tuple[Deplo
     if deployed.parity is not None and not deployed.parity.holds:
         parity = deployed.parity
         raise NotDeliverableError(
-            f"the ONNX file does not compute what torch does: on {parity.images} images the top class agrees in "
-            f"{parity.argmax_agreement:.1%}, the mean difference is {parity.mean_abs_difference:.2g}",
+            f"the ONNX file does not compute what torch does: on {parity.images} images the answers agree in "
+            f"{parity.agreement:.1%}, the mean difference is {parity.mean_abs_difference:.2g}",
             "report this network: it should not happen",
         )
     if deployed.chosen is None:

@@ -52,6 +52,11 @@ def objective(document: Document) -> str:
     return str(document.get("objective", "accuracy"))
 
 
+def metric(document: Document) -> str:
+    """What accuracies are called: `accuracy`, `mAP@50`; results of earlier versions knew classification alone."""
+    return str(document.get("metric", "accuracy"))
+
+
 def limits_text(document: Document) -> str:
     """The limits in words; empty where there were none."""
     if "limits_text" in document:
@@ -76,8 +81,8 @@ def answer(document: Document) -> str:
         latency = f"measured p50 {milliseconds(latency_ms)} ms"
     accuracy, images = final_accuracy(best)
     found = (
-        f"Found: a network for {best['runtime']} {best['precision']} at {best['resolution']} px with an accuracy of "
-        f"{accuracy} ({images}) and a {latency}"
+        f"Found: a network for {best['runtime']} {best['precision']} at {best['resolution']} px with an "
+        f"{metric(document)} of {accuracy} ({images}) and a {latency}"
     )
     if objective(document) == "pareto" and len(document["best"]) > 1:
         found = f"{found}; {len(document['best']) - 1} more of the front are faster and less accurate"

@@ -16,6 +16,7 @@ from nas.report.document import (
     estimator_text,
     final_accuracy,
     limits_text,
+    metric,
     objective,
     p50_ms,
     question,
@@ -92,7 +93,7 @@ def _headline(document: Document) -> str:
             f"p90 {milliseconds(measured['p90'])}, p99 {milliseconds(measured['p99'])}" if measured else "predicted"
         )
         figures = (
-            ("accuracy", *final_accuracy(best)),
+            (metric(document), *final_accuracy(best)),
             ("latency (median)", f"{milliseconds(p50_ms(best))} ms", spread),
             ("limits", limits_text(document) or "none", _margin(best, kept)),
             ("deployment", f"{best['runtime']} {best['precision']}", f"{best['threads']} threads"),
@@ -103,6 +104,12 @@ def _headline(document: Document) -> str:
         )
         parts.append(f'<dl class="figures">{"".join(cells)}</dl>')
     return "\n".join(parts)
+
+
+def _heading(document: Document) -> str:
+    """The metric's name at the beginning of a sentence: `mAP@50` stays as it is."""
+    name = metric(document)
+    return name.capitalize() if name.islower() else name
 
 
 def _margin(best: Document, kept: bool) -> str:
@@ -124,11 +131,12 @@ def _plot(document: Document, candidates: "pd.DataFrame") -> str:
     tinted = "The tinted side keeps the limit." if document["limit_ms"] is not None else ""
     measured = all(best["measured"] for best in document["best"])
     latency = "measured latency" if measured else "latency, which was predicted, not measured"
-    return f"""<h2>Accuracy against latency</h2>
-<figure role="img" aria-label="Accuracy against latency of all candidates; the tables below hold the figures">
+    title = _heading(document)
+    return f"""<h2>{title} against latency</h2>
+<figure role="img" aria-label="{title} against latency of all candidates; the tables below hold the figures">
 <div class="plot">{figure}</div>
-<figcaption>{_dots(document)}; all at their predicted latency. Stars and diamonds are trained networks: the accuracy of
-the deployed file on the validation images at its {latency}{_full(document)}. {tinted}{thinned}
+<figcaption>{_dots(document)}; all at their predicted latency. Stars and diamonds are trained networks: the
+{metric(document)} of the deployed file on the validation images at its {latency}{_full(document)}. {tinted}{thinned}
 </figcaption>
 </figure>"""
 
@@ -181,8 +189,8 @@ def _winners(document: Document) -> str:
     headings = ("network", "deployment", "px", *_NUMBERS)
     table = _table(headings, rows, numeric=range(2, len(headings)))
     return f"""<h2>Winners</h2>
-<p class="soft">Accuracy in per cent; estimate, trained and deployed on the validation images, test on images that no
-decision has seen. A latency with ~ is predicted.</p>
+<p class="soft">{_heading(document)} in per cent; estimate, trained and deployed on the validation images, test on
+images that no decision has seen. A latency with ~ is predicted.</p>
 {table}
 {"".join(_winner(best) for best in document["best"])}"""
 
@@ -268,7 +276,7 @@ def _agreement(document: Document) -> str:
         predicted = f"{milliseconds(best['predicted_latency_ms'])} ± {best['predicted_std_ms']:.2g} ms"
         parts.append(
             f"<p>Winner {best['rank']}: latency {predicted} predicted, "
-            f"{milliseconds(measured['p50']) + ' ms measured' if measured else 'not measured'}; accuracy "
+            f"{milliseconds(measured['p50']) + ' ms measured' if measured else 'not measured'}; {metric(document)} "
             f"{escape(estimate_text(best) or _expected(accuracy))}, {percent(accuracy.get('trained'))} after "
             "training.</p>"
         )

@@ -14,7 +14,7 @@ from predictors.block_latency import MIN_NETWORKS, BlockLatencyPredictor
 from predictors.block_table import NetworkBlocks, SpaceBlocks
 from predictors.block_transfer import MIN_WITH_PRIOR, TransferredLatencyPredictor
 from search_spaces import Architecture, Choices, StagedSpace, load_search_space
-from search_spaces.staged import KINDS, BlockSlots, concatenate_slots
+from search_spaces.slots import KINDS, BlockSlots, concatenate_slots
 
 ENOUGH_NETWORKS = 60
 """From here on a device's own networks say more than all other devices."""

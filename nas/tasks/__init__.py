@@ -6,12 +6,13 @@ from typing import Any
 
 from nas.errors import UnknownNameError
 from nas.tasks.classification.task import Classification
+from nas.tasks.detection.task import Detection
 from nas.tasks.task import Task, TaskData, TaskSplit, TrainingShape
 from nas.zoo import ZooModel
 
 __all__ = ["TASKS", "Task", "TaskData", "TaskSplit", "TrainingShape", "task_named", "task_of", "zoo_model"]
 
-TASKS: Mapping[str, Task[Any, Any]] = MappingProxyType({task.name: task for task in (Classification(),)})
+TASKS: Mapping[str, Task[Any, Any]] = MappingProxyType({task.name: task for task in (Classification(), Detection())})
 """Every task by name."""
 
 

@@ -114,11 +114,6 @@ class Task(Protocol[Data, Split]):
         ...
 
     @property
-    def agreement_text(self) -> str:
-        """What `agreement` counts, in words that go on with a percentage: `top class agrees in`."""
-        ...
-
-    @property
     def default_space(self) -> str: ...
 
     @property

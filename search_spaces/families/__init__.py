@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from search_spaces.blocks import BlockFamily
+from search_spaces.families.detection import DOWN, LATERAL, MERGE, PREDICT
 from search_spaces.families.ends import HEAD, STEM
 from search_spaces.families.fused import FUSED
 from search_spaces.families.mbconv import MBCONV
@@ -11,5 +12,5 @@ from search_spaces.families.rep import REP
 from search_spaces.families.residual import BASIC, BOTTLENECK
 
 FAMILIES: Mapping[str, BlockFamily] = MappingProxyType(
-    {family.name: family for family in (STEM, HEAD, MBCONV, FUSED, BASIC, BOTTLENECK, REP)}
+    {f.name: f for f in (STEM, HEAD, MBCONV, FUSED, BASIC, BOTTLENECK, REP, LATERAL, MERGE, DOWN, PREDICT)}
 )

@@ -22,7 +22,8 @@ from nas.errors import UserError
 from nas.evaluation.supernet.sharing import BlockTensor, Shape, block_tensors, cut
 from search_spaces import Architecture, BlockSpec, Choices, StagedSpace
 from search_spaces.families import FAMILIES
-from search_spaces.staged import KINDS, strides
+from search_spaces.slots import KINDS
+from search_spaces.staged import strides
 
 _MAX_TEMPLATES = 4096
 

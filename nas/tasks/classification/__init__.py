@@ -2,6 +2,9 @@
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
 if TYPE_CHECKING:
     import torch
 
@@ -23,3 +26,8 @@ def top1_correct(logits: "torch.Tensor", targets: "torch.Tensor") -> int:
     """How many of (n, c) `logits` are largest at their (n,) `targets`. Rows that are not finite are wrong."""
     hits = (logits.argmax(dim=1) == targets) & logits.isfinite().all(dim=1)
     return int(hits.sum())
+
+
+def top1_agreement(got: NDArray[np.float32], expected: NDArray[np.float32]) -> float:
+    """Fraction of rows of two (n, c) logits that are largest at the same class."""
+    return float((got.argmax(axis=1) == expected.argmax(axis=1)).mean())

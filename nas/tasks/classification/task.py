@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from nas.data.images import ImageData, ImageSplit, Preprocess
 from nas.data.labels import require_labels
+from nas.tasks.classification import top1_agreement
 from nas.tasks.task import Run, TrainingShape
 from nas.training.config import Precision, TrainConfig, TrainResult
 from nas.zoo import ZOO, ZooModel
@@ -28,7 +29,6 @@ class Classification:
 
     name: str = "classification"
     metric: str = "accuracy"
-    agreement_text: str = "top class agrees in"
     default_space: str = "mixed"
     default_data: str | None = "digits"
     shape: TrainingShape = SHAPE
@@ -99,11 +99,13 @@ class Classification:
         resolution: int,
         head_kind: str | None = None,
     ) -> float:
-        """Fraction of (n, c) logits with the same largest class."""
-        return float((got.argmax(axis=1) == expected.argmax(axis=1)).mean())
+        return top1_agreement(got, expected)
 
     def standard_error(self, accuracy: float, split: ImageSplit) -> float | None:
-        """Of a proportion that was counted; never zero (one more of each was seen, Laplace's rule)."""
-        images = len(split)
-        p = (accuracy * images + 1) / (images + 2)
-        return float(np.sqrt(p * (1 - p) / images))
+        return counting_std(accuracy, len(split))
+
+
+def counting_std(accuracy: float, images: int) -> float:
+    """Standard deviation of an accuracy (fraction) because it was counted on `images` images; never zero."""
+    p = (accuracy * images + 1) / (images + 2)
+    return float(np.sqrt(p * (1 - p) / images))

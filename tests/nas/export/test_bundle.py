@@ -36,7 +36,7 @@ def test_the_receipt_says_where_every_figure_comes_from(bundle: Path) -> None:
     files = {p.name for p in bundle.iterdir()} - {RECEIPT}
     assert receipt["sha256"] == {name: sha256_of(bundle / name) for name in files}
     assert {"model.onnx", "model.safetensors", "labels.json", PREPROCESS, SAMPLE, "sample.png", RUN_SCRIPT} <= files
-    assert receipt["parity"]["argmax_agreement"] == 1.0
+    assert receipt["parity"]["agreement"] == 1.0
     assert receipt["parity"]["mean_abs_difference"] < 1e-4
     assert receipt["accuracy"]["deployed"] == receipt["accuracy"]["onnx_fp32"]
     assert [d["chosen"] for d in receipt["deployments"]] == [True]

@@ -1,0 +1,116 @@
+"""The modules of a one-stage detector: neck, predictions, and the network they make with a staged backbone."""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from search_spaces.families.detection import BOX_SIDES
+from search_spaces.modules import ConvBn, Pyramid, initialise_convolutions
+
+CLASS_PRIOR = 0.01
+"""Probability of every class before training (focal loss, Lin et al. 2017, https://arxiv.org/abs/1708.02002)."""
+FIRST_DISTANCE = 2.0
+"""Cells from a cell's centre to each side of its box before training."""
+PREDICTION_STD = 0.01
+"""Of the initial weights of the predictions (Lin et al. 2017): the biases decide at first."""
+
+
+class Merge(nn.Module):
+    """`(b, in, h, w)` and the coarser `(b, out, h/2, w/2)` -> `(b, out, h, w)`."""
+
+    def __init__(self, in_channels: int, out_channels: int) -> None:
+        super().__init__()
+        self.lateral = ConvBn(in_channels, out_channels)
+
+    def forward(self, fine: Tensor, coarse: Tensor) -> Tensor:
+        merged: Tensor = self.lateral(fine) + nn.functional.interpolate(coarse, scale_factor=2.0, mode="nearest")
+        return merged
+
+
+class Down(nn.Module):
+    """`(b, channels, h, w)` and the coarser `(b, channels, h/2, w/2)` -> `(b, channels, h/2, w/2)`."""
+
+    def __init__(self, channels: int, kernel: int, *, depthwise: bool, activation: str) -> None:
+        super().__init__()
+        self.body = (
+            nn.Sequential(
+                ConvBn(channels, channels, kernel, 2, groups=channels, activation=activation),
+                ConvBn(channels, channels),
+            )
+            if depthwise
+            else ConvBn(channels, channels, kernel, 2)
+        )
+
+    def forward(self, fine: Tensor, coarse: Tensor) -> Tensor:
+        out: Tensor = self.body(fine) + coarse
+        return out
+
+
+class Predict(nn.Module):
+    """Maps `(b, channels, h, w)` for boxes and for classes -> `(b, h * w, 4 + classes)`, row-major."""
+
+    def __init__(self, channels: int, num_classes: int) -> None:
+        super().__init__()
+        self.box = nn.Conv2d(channels, BOX_SIDES, 1)
+        self.logits = nn.Conv2d(channels, num_classes, 1)
+
+    def initialise(self) -> None:
+        """Every class improbable, every box a few cells wide."""
+        for conv in (self.box, self.logits):
+            nn.init.normal_(conv.weight, std=PREDICTION_STD)
+        assert self.box.bias is not None
+        assert self.logits.bias is not None
+        nn.init.constant_(self.box.bias, math.log(math.expm1(FIRST_DISTANCE)))  # the inverse of softplus
+        nn.init.constant_(self.logits.bias, -math.log((1 - CLASS_PRIOR) / CLASS_PRIOR))
+
+    def forward(self, boxes: Tensor, classes: Tensor) -> Tensor:
+        return torch.cat([self.box(boxes), self.logits(classes)], dim=1).flatten(2).transpose(1, 2)
+
+
+class DetectionNetwork(Pyramid):
+    """Backbone, neck and a decoupled head per level: float32 `(b, 3, r, r)` -> raw `(b, anchors, 4 + classes)`.
+
+    Levels have strides 8, 16 and 32; anchors are their cells, finest level first, row-major. The first four numbers t
+    are for the left, top, right and bottom side: `stride * softplus(t)` pixels from the cell's centre. The others are
+    class logits (a sigmoid each).
+    """
+
+    head_kind = "anchor-free"
+    """How `raw` is to be read."""
+
+    def __init__(
+        self, stem: nn.Module, stages: Sequence[nn.Module], *, laterals: Sequence[nn.Module],
+        tops: Sequence[nn.Module], downs: Sequence[nn.Module], bottoms: Sequence[nn.Module],
+        class_towers: Sequence[nn.Module], box_towers: Sequence[nn.Module], predictions: Sequence[nn.Module],
+    ) -> None:  # fmt: skip
+        """One module per level, finest first. `downs` and `bottoms` lead to all levels but the finest, and are empty
+        where the neck goes from coarse to fine only."""
+        super().__init__(stem, stages)
+        self.laterals = nn.ModuleList(laterals)
+        self.tops = nn.ModuleList(tops)
+        self.downs = nn.ModuleList(downs)
+        self.bottoms = nn.ModuleList(bottoms)
+        self.class_towers = nn.ModuleList(class_towers)
+        self.box_towers = nn.ModuleList(box_towers)
+        self.predictions = nn.ModuleList(predictions)
+        initialise_convolutions(self)
+        for module in self.modules():
+            if isinstance(module, Predict):
+                module.initialise()
+
+    def neck(self, pyramid: Sequence[Tensor]) -> list[Tensor]:
+        """The backbone's levels, finest first -> as many maps of the neck's width and the same sizes."""
+        *finer, coarsest = range(len(pyramid))
+        maps = [self.tops[coarsest](self.laterals[coarsest](pyramid[coarsest]))]
+        for level in reversed(finer):
+            maps.insert(0, self.tops[level](self.laterals[level](pyramid[level], maps[0])))
+        for level, (down, bottom) in enumerate(zip(self.downs, self.bottoms, strict=True), start=1):
+            maps[level] = bottom(down(maps[level - 1], maps[level]))
+        return maps
+
+    def forward(self, x: Tensor) -> Tensor:
+        heads = zip(self.box_towers, self.class_towers, self.predictions, strict=True)
+        levels = zip(self.neck(self.features(x)), heads, strict=True)
+        return torch.cat([predict(box(level), classes(level)) for level, (box, classes, predict) in levels], dim=1)

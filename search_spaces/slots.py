@@ -1,0 +1,109 @@
+"""The blocks of many networks at once, as arrays: a column per slot, whatever space the networks are of.
+
+A slot is a place where one and the same block occurs a number of times in a network (0 where the network has none).
+Every space has its own fixed list of slots.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from search_spaces.blocks import ACTIVATIONS, BlockColumns, BlockSpec, Conv, Ints
+from search_spaces.families import FAMILIES
+
+KINDS = tuple(FAMILIES)
+"""Block kinds in table order; `BlockSlots.kind` holds positions in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlockSlots:
+    """The blocks of n architectures as arrays (n, slots)."""
+
+    kind: Ints
+    """Position in `KINDS`."""
+    columns: BlockColumns
+    activation: Ints
+    """Position in `ACTIVATIONS`."""
+    count: Ints
+    """How often the block occurs; 0 where a network has none."""
+
+    def layers(self) -> list[tuple[NDArray[np.bool_], Conv]]:
+        """For each family, the mask (n, slots) of its blocks and each layer's fields, flattened over the mask."""
+        found: list[tuple[NDArray[np.bool_], Conv]] = []
+        for position, family in enumerate(FAMILIES.values()):
+            mask = self.kind == position
+            if mask.any():
+                found.extend((mask, layer) for layer in family.layers(self.columns.select(mask)))
+        return found
+
+    def totals(self) -> dict[str, NDArray[np.float64]]:
+        """Per block, (n, slots): `macs`, `params`, `activations` (elements moved), `depthwise_macs`, `layers`."""
+        names = ("macs", "params", "activations", "depthwise_macs", "layers")
+        sums = {name: np.zeros(self.kind.shape) for name in names}
+        for mask, layer in self.layers():
+            macs = layer.macs
+            values = (macs, layer.params, layer.activations, macs * layer.depthwise, (macs > 0).astype(np.float64))
+            for name, value in zip(names, values, strict=True):
+                sums[name][mask] += np.asarray(value, dtype=np.float64)
+        return sums
+
+    def specs(self, row: int) -> Iterator[BlockSpec]:
+        """The blocks of one network, slot by slot, each as often as it occurs."""
+        c = self.columns
+        for s in np.flatnonzero(self.count[row]):
+            spec = BlockSpec(
+                kind=KINDS[self.kind[row, s]],
+                in_channels=int(c.in_channels[row, s]), out_channels=int(c.out_channels[row, s]),
+                kernel=int(c.kernel[row, s]), stride=int(c.stride[row, s]), expansion=float(c.expansion[row, s]),
+                groups=int(c.groups[row, s]), se=bool(c.se[row, s]), activation=ACTIVATIONS[self.activation[row, s]],
+                height=int(c.height[row, s]), width=int(c.width[row, s]),
+            )  # fmt: skip
+            yield from [spec] * int(self.count[row, s])
+
+
+class SlotColumns:
+    """Puts `BlockSlots` of n networks together, one slot after the other."""
+
+    def __init__(self, n: int) -> None:
+        self._n = n
+        self._slots: list[list[NDArray[Any]]] = []
+
+    def add(
+        self, kind: Any, in_channels: Any, out_channels: Any, height: Any, *, kernel: Any = 1, stride: Any = 1,
+        ratio: Any = 1.0, groups: Any = 1, se: Any = 0, activation: Any = 0, count: Any = 1,
+    ) -> None:  # fmt: skip
+        """One slot; every value is one number for all networks or an array (n,). `kind` is a position in `KINDS`."""
+        whole = (kind, in_channels, out_channels, kernel, stride, groups, se, height, activation, count)
+        columns = [np.broadcast_to(np.asarray(value, dtype=np.int64), self._n) for value in whole]
+        self._slots.append([*columns, np.broadcast_to(np.asarray(ratio, dtype=np.float64), self._n)])
+
+    def slots(self) -> BlockSlots:
+        """What was added, in order."""
+        kind, inp, out, kernel, stride, groups, se, height, act, count, ratio = (
+            np.stack(column, axis=1) for column in zip(*self._slots, strict=True)
+        )
+        return BlockSlots(
+            kind, BlockColumns(inp, out, kernel, stride, ratio, groups, se > 0, height, height), act, count
+        )
+
+
+def concatenate_slots(parts: Sequence[BlockSlots]) -> BlockSlots:
+    """The rows of several arrays of blocks; those of spaces with fewer slots get some without a block at the end."""
+    most = max(p.kind.shape[1] for p in parts)
+
+    def joined(arrays: Sequence[NDArray[Any]], mode: Any) -> NDArray[Any]:
+        return np.concatenate([np.pad(a, ((0, 0), (0, most - a.shape[1])), mode) for a in arrays])
+
+    # A slot without a block repeats the last one's fields, so that it stands for no kind of its own.
+    columns = BlockColumns(
+        *(joined([getattr(p.columns, name) for p in parts], "edge") for name in BlockColumns.__slots__)
+    )
+    return BlockSlots(
+        kind=joined([p.kind for p in parts], "edge"),
+        columns=columns,
+        activation=joined([p.activation for p in parts], "edge"),
+        count=joined([p.count for p in parts], "constant"),
+    )
