@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,8 @@ from nas.tasks import TaskData
 from nas.tasks.task import Run
 
 PREPROCESS = "preprocess.json"
+
+Data = TypeVar("Data", bound=TaskData, contravariant=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +28,7 @@ class Figures:
     """Further entries of the receipt."""
 
 
-class Papers(Protocol):
+class Papers(Protocol[Data]):
     """A task's share of a bundle. Stateless."""
 
     def documents(self, preprocess: Preprocess, description: NetworkDescription) -> dict[str, Any]:
@@ -37,7 +39,7 @@ class Papers(Protocol):
         """The template of `run.py`; see `nas.export.run_script.run_script`."""
         ...
 
-    def sample(self, data: TaskData, resolution: int) -> tuple[NDArray[np.uint8], dict[str, Any]]:
+    def sample(self, data: Data, resolution: int) -> tuple[NDArray[np.uint8], dict[str, Any]]:
         """A validation image (resolution, resolution, 3), and what `sample.json` tells of it."""
         ...
 
@@ -50,7 +52,7 @@ class Papers(Protocol):
         """What `write_output` stored. Raises KeyError, TypeError, ValueError or OSError for anything else."""
         ...
 
-    def figures(self, run: Run, data: TaskData, description: NetworkDescription, batch: int) -> Figures:
+    def figures(self, run: Run, data: Data, description: NetworkDescription, batch: int) -> Figures:
         """Measured on the validation split with the deployed network; `run` always gets exactly `batch` images."""
         ...
 

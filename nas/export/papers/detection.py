@@ -101,7 +101,7 @@ def _levels(head_kind: str, resolution: int) -> "tuple[Level, ...]":
 
 
 def _postprocess_ms(run: "Run", split: "DetectionSplit", preprocess: Preprocess, head_kind: str, batch: int) -> float:
-    """Median milliseconds of decoding and suppression for one image, as the bundle's script does them, in this process."""
+    """Median milliseconds of decoding and suppression for an image, by the thresholds of the bundle's script."""
     from nas.tasks.detection.agreement import shown
     from nas.tasks.detection.heads import HEADS
 

@@ -1,9 +1,9 @@
-"""`run.py` of a detector: letterbox, run, decode, suppress, draw; the decoding is that of `nas.tasks.detection.heads`."""
+"""`run.py` of a detector: letterbox, run, decode as `nas.tasks.detection.heads` does, suppress, draw."""
 
 from collections.abc import Mapping
 
 _SCRIPT = '''\
-"""Find objects: python run.py photo.jpg draws photo-detected.png. Without a photo: run the sample, compare the output."""
+"""Find objects: python run.py photo.jpg writes photo-detected.png. Without a photo: run the sample, compare outputs."""
 
 import json
 import sys
@@ -42,7 +42,8 @@ boxes = boxes.clip(0, size)
 
 # Best first; a box that overlaps a better one of its class too much is the same object once more.
 found = []
-for at, label in sorted(np.argwhere(scores > rules["score"]), key=lambda pair: -scores[tuple(pair)])[: rules["candidates"]]:
+good = sorted(np.argwhere(scores > rules["score"]), key=lambda pair: -scores[tuple(pair)])
+for at, label in good[: rules["candidates"]]:
     box, better = boxes[at], np.array([boxes[i] for i, other in found if other == label]).reshape(-1, 4)
     common = (np.minimum(better[:, 2:], box[2:]) - np.maximum(better[:, :2], box[:2])).clip(0).prod(axis=1)
     union = (better[:, 2:] - better[:, :2]).prod(axis=1) + (box[2:] - box[:2]).prod() - common
