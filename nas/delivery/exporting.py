@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nas.controller.limits import Limits, Seen, broken, seen_in, worst_ms
-from nas.data import ImageData, load_dataset
 from nas.delivery.source import PAIR_SUFFIX, Source, resolve
 from nas.deployment import Deployment
 from nas.errors import NotDeliverableError, UserError
@@ -22,7 +21,7 @@ from nas.runtimes import available_runtimes, deployments_here, load_runtime, req
 from nas.runtimes.base import check_supported, staging_folder
 from nas.targets.latency import Z_90, LatencyModel
 from nas.targets.registry import LOCAL, Target, load_target
-from nas.training.evaluate import evaluate_accuracy
+from nas.tasks import TaskData, task_named, task_of
 from nas.training.precision import resolve_device
 from search_spaces import Architecture, load_search_space
 
@@ -142,7 +141,7 @@ def export_bundle(request: ExportRequest, progress: Progress | None = None) -> E
     with staging_folder(out.parent) as staging:
         progress.note(f"measuring accuracy in torch on {len(data.val)} validation images")
         network.to(resolve_device("auto"))
-        torch_accuracy = evaluate_accuracy(network, data.at("val", description.resolution), data.preprocess)
+        torch_accuracy = task_of(data).accuracy(network, data.at("val", description.resolution), data.preprocess)
         progress.note(f"trying {', '.join(d.name for d in asked)}")
         deployed = deploy(
             network, description, data, with_reference(asked), folder=staging / "work",
@@ -189,7 +188,7 @@ def claim_folder(out: Path) -> Path:
     return out
 
 
-def load_data(request: ExportRequest, source: Source) -> tuple[ImageData, DataSource]:
+def load_data(request: ExportRequest, source: Source) -> tuple[TaskData, DataSource]:
     """The data to calibrate and judge with, pre-processed as the network was trained."""
     run = source.run
     name = request.data or (run.data if run else None)
@@ -198,7 +197,7 @@ def load_data(request: ExportRequest, source: Source) -> tuple[ImageData, DataSo
             f"nothing says what {source.label} was trained on", "give the data: --data NAME, a folder or a file"
         )
     seed = request.seed if request.seed is not None else run.seed if run else 0
-    data = load_dataset(name, seed=seed)
+    data = task_named(source.task).load(name, seed=seed)
     if len(data.val) == 0:
         raise UserError(f"the data set {name!r} has no validation images", "give data with at least one")
     if source.labels is not None and source.labels != data.classes:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nas.errors import UserError
-from nas.tasks import zoo_model
+from nas.tasks import TASKS, zoo_model
 from search_spaces import Architecture, load_search_space
 
 if TYPE_CHECKING:
@@ -60,6 +60,13 @@ class NetworkDescription:
         if isinstance(self.source, Architecture):
             return load_search_space(self.source.space).build(self.source, self.num_classes)
         return zoo_model(self.source).build(self.num_classes, self.resolution)
+
+    @property
+    def task(self) -> str:
+        """The task it is for, a key of `nas.tasks.TASKS`."""
+        if isinstance(self.source, Architecture):
+            return load_search_space(self.source.space).task
+        return next(task.name for task in TASKS.values() if self.source in task.zoo)
 
     @property
     def head_kind(self) -> str | None:

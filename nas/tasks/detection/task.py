@@ -18,17 +18,10 @@ from nas.zoo import ZooModel
 if TYPE_CHECKING:
     from torch import nn
 
-    from nas.tasks.detection.postprocess import Found
     from nas.training.loop import EpochCallback
 
 SHAPE = TrainingShape(short_epochs=(5, 30), min_short_images=64, final_epochs=(15, 150))
 """Sets of boxes have hundreds of images, not thousands: many passes over few of them."""
-SURE, LIKELY = 0.1, 0.05
-"""What one output finds with the first score has to be in the other with the second: at a single threshold a last digit
-would decide."""
-SAME_PLACE = 0.5
-"""Least IoU of two boxes that are the same. Below the overlap at which suppression drops one of two boxes: a last digit
-may decide which of them stays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,32 +112,14 @@ class Detection:
         resolution: int,
         head_kind: str | None = None,
     ) -> float:
-        """Fraction of images whose detections match: what one raw output (n, A, ...) finds with a score of 0.1, the
-        other finds (with 0.05) of the same class with an IoU of at least 0.5.
+        """See `nas.tasks.detection.agreement`. Raises `ValueError` without a `head_kind`."""
+        from nas.tasks.detection.agreement import agreement
 
-        Raises `ValueError` without a `head_kind`.
-        """
-        from nas.tasks.detection.heads import HEADS
-        from nas.tasks.detection.postprocess import detections
-
-        head = HEADS[_known(head_kind)]
-        one, other = (detections(*head.decode(raw, resolution), score=LIKELY) for raw in (got, expected))
-        same = [_within(a, b) and _within(b, a) for a, b in zip(one, other, strict=True)]
-        return float(np.mean(same))
+        return agreement(got, expected, head_kind=_known(head_kind), resolution=resolution)
 
     def standard_error(self, accuracy: float, split: DetectionSplit) -> float | None:
         """None: mean average precision is no count of right answers."""
         return None
-
-
-def _within(these: "Found", those: "Found") -> bool:
-    """Whether everything that `these` are sure of is among `those`."""
-    from nas.tasks.detection.geometry import pairwise_iou
-
-    sure = these.scores >= SURE
-    overlaps = pairwise_iou(these.xyxy[sure], those.xyxy) >= SAME_PLACE
-    same_class = these.classes[sure, None] == those.classes[None]
-    return bool((overlaps & same_class).any(axis=1).all())
 
 
 def _known(head_kind: str | None) -> str:

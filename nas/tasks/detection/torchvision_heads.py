@@ -28,8 +28,11 @@ Floats = NDArray[np.float32]
 SSD_RATIOS = (2.0, 3.0)
 SSD_MIN_SCALE, SSD_MAX_SCALE = 0.2, 0.95
 """Sizes of the default boxes relative to the image, as torchvision's `ssdlite320_mobilenet_v3_large` has them."""
-SSD_WEIGHTS = (10.0, 10.0, 5.0, 5.0)
-"""What offsets are multiplied by in training."""
+OFFSET_WEIGHTS: Mapping[str, tuple[float, float, float, float]] = {
+    "ssd": (10.0, 10.0, 5.0, 5.0),
+    "retinanet": (1.0, 1.0, 1.0, 1.0),
+}
+"""What offsets from anchor boxes are multiplied by in training."""
 RETINANET_SIZES_PX = (32, 64, 128, 256, 512)
 FCOS_SIZES_PX = (8, 16, 32, 64, 128)
 LARGEST_GROWTH = math.log(1000 / 16)
@@ -72,7 +75,7 @@ class SsdHead:
         logits = raw[..., 4:] - raw[..., 4:].max(axis=-1, keepdims=True)
         shares = np.exp(logits)
         shares /= shares.sum(axis=-1, keepdims=True)
-        return _moved(raw[..., :4], self.levels(resolution), resolution, SSD_WEIGHTS), shares[..., 1:]
+        return _moved(raw[..., :4], self.levels(resolution), resolution, OFFSET_WEIGHTS["ssd"]), shares[..., 1:]
 
 
 class RetinaNetHead:
@@ -100,7 +103,7 @@ class RetinaNetHead:
             return _sum(_torchvision_retinanet().compute_loss(_objects(targets), outputs, [anchors] * len(targets)))
 
     def decode(self, raw: Floats, resolution: int) -> tuple[Floats, Floats]:
-        boxes = _moved(raw[..., :4], self.levels(resolution), resolution, (1.0, 1.0, 1.0, 1.0))
+        boxes = _moved(raw[..., :4], self.levels(resolution), resolution, OFFSET_WEIGHTS["retinanet"])
         return boxes, _sigmoid(raw[..., 4:])
 
 
