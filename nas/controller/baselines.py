@@ -1,6 +1,6 @@
 """The opponents: well-known networks, in the best deployment that keeps the limit, trained where time allows."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from torch import nn
 
 from nas.controller.budget import Budget
 from nas.controller.plan import DEPLOY_S
-from nas.controller.records import accuracy_on_test, deployed_network, trained_network
+from nas.controller.records import deployed_network, figures_on_test, trained_network
 from nas.deployment import Deployment
 from nas.export.checkpoint import NetworkDescription
 from nas.export.deploy import Deployed, deploy, no_objection
@@ -34,7 +34,8 @@ class Baseline:
     deployed: Deployed
     trained_accuracy: float | None
     """None where only its latency was measured."""
-    test_accuracy: float | None
+    test: Mapping[str, float] | None
+    """See `Finalist.test`."""
     params: int
     note: str
 
@@ -95,9 +96,9 @@ class ZooRound:
             max_drop=self.max_drop, objection=no_objection, site=self.site,
         )  # fmt: skip
         chosen = deployed.chosen
-        test = None if chosen is None else accuracy_on_test(folder, chosen, self.data, description)
+        test = None if chosen is None else figures_on_test(folder, chosen, self.data, description)
         return Baseline(
-            name=name, deployed=deployed, trained_accuracy=outcome.accuracy, test_accuracy=test,
+            name=name, deployed=deployed, trained_accuracy=outcome.accuracy, test=test,
             params=_parameters(network), note=f"{outcome.epochs} epochs",
         )  # fmt: skip
 
@@ -113,7 +114,7 @@ class ZooRound:
             measurer=self.site.measure,
         )  # fmt: skip
         return Baseline(
-            name=name, deployed=deployed, trained_accuracy=None, test_accuracy=None, params=_parameters(network),
+            name=name, deployed=deployed, trained_accuracy=None, test=None, params=_parameters(network),
             note="latency only: the budget does not allow its training",
         )  # fmt: skip
 

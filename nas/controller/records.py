@@ -20,7 +20,7 @@ from nas.export.deploy import (
     TriedDeployment,
     UpperBound,
     deploy,
-    deployed_accuracy,
+    deployed_figures,
     files_of,
     judge,
 )
@@ -29,7 +29,7 @@ from nas.measure.host import HostFingerprint
 from nas.measure.measurement import Measurement
 from nas.measure.site import Site
 from nas.targets.registry import material_differences
-from nas.tasks import TaskData
+from nas.tasks import TaskData, task_of
 from nas.training.config import TrainConfig
 
 if TYPE_CHECKING:
@@ -140,16 +140,19 @@ def same_site(recorded: dict[str, Any] | None, site: Site | None) -> bool:
     return not material_differences(HostFingerprint.from_json(recorded), site.fingerprint)
 
 
-def accuracy_on_test(folder: Path, tried: TriedDeployment, data: TaskData, description: NetworkDescription) -> float:
-    """Of the deployed file on the test split, looked at once and then remembered."""
+def figures_on_test(
+    folder: Path, tried: TriedDeployment, data: TaskData, description: NetworkDescription
+) -> dict[str, float]:
+    """Of the deployed file on the test split, the metric first: looked at once and then remembered."""
     path = folder / TEST
     assert tried.path is not None
-    known: dict[str, float] = json.loads(path.read_text()) if path.exists() else {}
+    known: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
     identity = f"{tried.deployment.name} {' '.join(sha256_of(file) for file in files_of(tried.path))}"
     if identity not in known:
-        known[identity] = deployed_accuracy(tried, data, "test", description)
+        known[identity] = deployed_figures(tried, data, description)
         write_json(path, known)
-    return known[identity]
+    found = known[identity]
+    return dict(found) if isinstance(found, dict) else {task_of(data).metric: found}  # earlier versions kept one figure
 
 
 def write_record(folder: Path, name: str, document: dict[str, Any], files: Sequence[Path]) -> None:

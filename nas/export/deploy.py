@@ -194,6 +194,20 @@ def deployed_accuracy(
     )
 
 
+def deployed_figures(tried: TriedDeployment, data: TaskData, description: NetworkDescription) -> dict[str, float]:
+    """All figures of the deployed file on `test`, run by its runtime: fractions by name, the task's metric first."""
+    assert tried.path is not None
+    session = load_runtime(tried.deployment.runtime).load(tried.path, tried.deployment)
+    return task_of(data).figures_in_runtime(
+        session.run,
+        data.at("test", description.resolution),
+        data.preprocess,
+        classes=data.classes,
+        batch=tried.deployment.batch,
+        head_kind=description.head_kind,
+    )
+
+
 def _with_measurements(tried: Sequence[TriedDeployment], sessions: int, measurer: Measurer) -> list[TriedDeployment]:
     requests = [MeasureRequest(t.path, t.deployment) for t in tried if t.path is not None]
     results = {m.request: m for m in measurer(requests, sessions=sessions)}

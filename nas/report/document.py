@@ -125,6 +125,15 @@ def final_accuracy(result: Document) -> tuple[str, str]:
     return percent(validation), "not measured" if validation is None else "on the validation images"
 
 
+def test_figures(document: Document) -> list[tuple[str, dict[str, float]]]:
+    """Of each network that has several figures on the test images: its name and the figures by name. A single figure is
+    in the tables anyway."""
+    named = [(f"winner {best['rank']}", best) for best in document["best"]]
+    named += [(str(b["name"]), b) for b in document["baselines"]]
+    found = [(name, dict(network.get("test_figures") or {})) for name, network in named]
+    return [(name, figures) for name, figures in found if len(figures) > 1]
+
+
 def validation_accuracy(result: Document) -> float | None:
     """Accuracy on the validation split: of the deployed file, else of the trained network."""
     accuracy = result["accuracy"] or {}

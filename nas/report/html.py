@@ -20,6 +20,7 @@ from nas.report.document import (
     objective,
     p50_ms,
     question,
+    test_figures,
 )
 from nas.report.plot import MAX_POINTS, PLOT_HEIGHT, accuracy_latency_figure, scale_of, visible_candidates
 from nas.text import count, duration, milliseconds, percent, points
@@ -58,6 +59,7 @@ def report_html(document: Document, candidates: "pd.DataFrame") -> str:
         _plot(document, candidates),
         _winners(document),
         _baselines(document),
+        _figures(document),
         _feasibility(document),
         _agreement(document),
         _time(document),
@@ -237,6 +239,17 @@ def _baselines(document: Document) -> str:
     return f"""<h2>Baselines</h2>
 <p class="soft">The same data, training recipe and measurement.</p>
 {_table(headings, rows, numeric=range(2, len(headings)))}{remarks}"""
+
+
+def _figures(document: Document) -> str:
+    figures = test_figures(document)
+    if not figures:
+        return ""
+    names = list(dict.fromkeys(name for _, found in figures for name in found))
+    rows = [(network, *(points(found.get(name)) for name in names)) for network, found in figures]
+    return f"""<h2>On the test images</h2>
+<p class="soft">All figures of the deployed files, in per cent.</p>
+{_table(("network", *names), rows, numeric=range(1, 1 + len(names)))}"""
 
 
 def _feasibility(document: Document) -> str:

@@ -17,6 +17,7 @@ from nas.report.document import (
     metric,
     p50_ms,
     question,
+    test_figures,
 )
 from nas.text import count, duration, milliseconds, percent, points
 
@@ -131,6 +132,9 @@ def result_tables(document: Document) -> list[RenderableType]:
     if document["baselines"]:
         parts.append(baselines_table(document))
         parts += [Text(f"{b['name']}: {b['note']}") for b in document["baselines"] if b["note"]]
+    figures = test_figures(document)
+    if figures:
+        parts.append(figures_table(figures))
     parts += [Text(line) for line in _estimates(document)]
     parts += [Text(f"note: {note}") for note in document["notes"]]
     spent = document["seconds"].get("total")
@@ -190,6 +194,14 @@ def baselines_table(document: Document) -> Table:
     )
     for baseline in document["baselines"]:
         _add(table, baseline["name"], *_common(baseline))
+    return table
+
+
+def figures_table(figures: Sequence[tuple[str, Mapping[str, float]]]) -> Table:
+    names = list(dict.fromkeys(name for _, found in figures for name in found))
+    table = _table("On the test images, in %", ["network"], names)
+    for network, found in figures:
+        _add(table, network, *(points(found.get(name)) for name in names))
     return table
 
 

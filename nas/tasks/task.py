@@ -198,6 +198,22 @@ class Task(Protocol[Data, Split]):
         """Of an exported network; `run` always gets exactly `batch` images. `head_kind`: see `agreement`."""
         ...
 
+    def figures_in_runtime(
+        self,
+        run: Run,
+        split: Split,
+        preprocess: Preprocess,
+        *,
+        classes: Sequence[str],
+        batch: int = 1,
+        head_kind: str | None = None,
+    ) -> dict[str, float]:
+        """All there is to tell of an exported network: fractions by name, `metric` first.
+
+        `classes` are the names of the data's classes; the rest is as in `accuracy_in_runtime`.
+        """
+        ...
+
     def agreement(
         self,
         got: NDArray[np.float32],

@@ -1,5 +1,6 @@
 """A device with a known latency function, as a profile: for tests of everything that only predicts."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,9 +21,14 @@ def true_latency_ms(costs: dict[str, np.ndarray], speed: float) -> np.ndarray:
     return (0.05 + 8e-9 * costs["macs"] + 2e-8 * costs["activations"] + 0.004 * costs["layers"]) / speed
 
 
-def fake_profile(name: str = "fake", networks: int = 40, *, host: bool = True) -> DeviceProfile:
+SPACES = ("mixed", "mobile", "dense")
+
+
+def fake_profile(
+    name: str = "fake", networks: int = 40, *, host: bool = True, spaces: Sequence[str] = SPACES
+) -> DeviceProfile:
     """Latencies of random networks on the fake device; int8 is twice as fast as fp32."""
-    archs = networks_to_measure(("mixed", "mobile", "dense"), networks, 0, None)
+    archs = networks_to_measure(spaces, networks, 0, None)
     tables = []
     for deployment, speed in ((FP32, 1.0), (INT8, 2.0)):
         latency = []

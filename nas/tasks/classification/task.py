@@ -1,6 +1,6 @@
 """Image classification as a `nas.tasks.task.Task`."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -90,6 +90,18 @@ class Classification:
         from nas.training.evaluate import accuracy_in_runtime
 
         return accuracy_in_runtime(run, split, preprocess, batch=batch)
+
+    def figures_in_runtime(
+        self,
+        run: Run,
+        split: ImageSplit,
+        preprocess: Preprocess,
+        *,
+        classes: Sequence[str],
+        batch: int = 1,
+        head_kind: str | None = None,
+    ) -> dict[str, float]:
+        return {self.metric: self.accuracy_in_runtime(run, split, preprocess, batch=batch)}
 
     def agreement(
         self,

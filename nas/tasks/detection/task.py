@@ -1,6 +1,7 @@
 """Object detection as a `nas.tasks.task.Task`."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -103,6 +104,27 @@ class Detection:
 
         kind = _known(head_kind)
         return metrics_in_runtime(run, split, preprocess, head_kind=kind, batch=batch).map50
+
+    def figures_in_runtime(
+        self,
+        run: Run,
+        split: DetectionSplit,
+        preprocess: Preprocess,
+        *,
+        classes: Sequence[str],
+        batch: int = 1,
+        head_kind: str | None = None,
+    ) -> dict[str, float]:
+        """mAP@50, mAP@50:95, and AP@50 of each class that has objects; raises `ValueError` without a `head_kind`."""
+        from nas.tasks.detection.evaluate import metrics_in_runtime
+
+        found = metrics_in_runtime(run, split, preprocess, head_kind=_known(head_kind), batch=batch)
+        per_class = zip(classes, found.per_class_ap50, strict=True)
+        return {
+            self.metric: found.map50,
+            "mAP@50:95": found.map50_95,
+            **{f"AP@50 {name}": ap for name, ap in per_class if not math.isnan(ap)},
+        }
 
     def agreement(
         self,
