@@ -78,7 +78,7 @@ def postprocess_document(head_kind: str, resolution: int) -> dict[str, Any]:
     from nas.tasks.detection.postprocess import CANDIDATES
     from nas.tasks.detection.torchvision_heads import LARGEST_GROWTH, OFFSET_WEIGHTS
 
-    offsets = {"weights": list(OFFSET_WEIGHTS[head_kind]), "largest_growth": LARGEST_GROWTH}
+    weights = OFFSET_WEIGHTS.get(head_kind)
     return {
         "head_kind": head_kind,
         "score": SHOWN_SCORE,
@@ -86,7 +86,7 @@ def postprocess_document(head_kind: str, resolution: int) -> dict[str, Any]:
         "candidates": CANDIDATES,
         "most": MOST_SHOWN,
         "levels": [asdict(level) for level in _levels(head_kind, resolution)],
-        **(offsets if head_kind in OFFSET_WEIGHTS else {}),
+        **({"weights": list(weights), "largest_growth": LARGEST_GROWTH} if weights is not None else {}),
     }
 
 

@@ -15,7 +15,7 @@ from nas.deployment import Deployment
 from nas.errors import UserError
 from nas.export.bundle import RUN_SCRIPT, SAMPLE
 from nas.export.checkpoint import NetworkDescription, sha256_of
-from nas.export.papers import PREPROCESS
+from nas.export.papers import PAPERS, PREPROCESS
 from nas.export.receipt import RECEIPT, read_receipt
 from nas.export.run_script import run_script
 from nas.runtimes import RUNTIMES
