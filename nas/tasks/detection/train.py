@@ -44,11 +44,11 @@ def train(
             raise UserError(
                 f"none of the {len(split)} {name} images has an object", f"give {name} images with at least one box"
             )
-    lesson = _Detection(network, train_split, val_split, config, preprocess, resolve_device(device))
+    lesson = DetectionLesson(network, train_split, val_split, config, preprocess, resolve_device(device))
     return teach(network, lesson, config, callback=callback, device=device)
 
 
-class _Detection:
+class DetectionLesson:
     """Batches of augmented images with boxes, the head's loss, mAP@50."""
 
     def __init__(
