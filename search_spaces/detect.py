@@ -52,8 +52,10 @@ class DetectSpace(StagedSpace):
     """A space of detectors given by a `DetectTable`."""
 
     task = "detection"
+    head_kind = "anchor-free"
     usual_classes = 80
     """Of COCO."""
+    chained = False
     table: DetectTable
 
     def __init__(self, table: DetectTable, allowed: Sequence[Sequence[int]] | None = None) -> None:

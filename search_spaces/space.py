@@ -40,6 +40,8 @@ class SearchSpace(ABC):
     name: str
     task: str = "classification"
     """What its networks are for: `classification` or `detection`."""
+    head_kind: str | None = None
+    """How their output is to be read, where the task knows several ways."""
 
     def __init__(
         self, name: str, decisions: Sequence[Decision], allowed: Sequence[Sequence[int]] | None = None

@@ -41,7 +41,7 @@ def is_typed(context: click.Context, name: str) -> bool:
 @click.option(
     "--min-accuracy",
     type=PercentagePoints("accuracy", "90"),
-    help="Limit: at least per cent of validation images right, by the deployed file.",
+    help="Limit: at least per cent of validation images right (detection: mAP@50), by the deployed file.",
 )
 @click.option(
     "--objective",
@@ -51,12 +51,23 @@ def is_typed(context: click.Context, name: str) -> bool:
     help="What to find: the most accurate network, the fastest with --min-accuracy, or a front of both.",
 )
 @click.option(
-    "--data",
-    default="digits",
+    "--task",
+    type=click.Choice(["classification", "detection"]),
+    default="classification",
     show_default=True,
-    help="A named data set, a folder with one sub-folder of images per class, an archive of one, or an .npz file.",
+    help="What is learned: a class per image, or boxes with their classes.",
 )
-@click.option("--space", default="mixed", show_default=True, help="What may be built: mobile, dense or mixed.")
+@click.option(
+    "--data",
+    default="",
+    help="Classification: a named data set, a folder with one sub-folder of images per class, an archive of one, or an "
+    ".npz file. Detection: a folder (or archive) in the layout of COCO, YOLO or VOC.  [default: digits]",
+)
+@click.option(
+    "--space",
+    default="",
+    help="What may be built: mobile, dense or mixed; for detection detect.  [default: mixed or detect, by the task]",
+)
 @click.option(
     "--budget",
     "budget_s",
@@ -133,6 +144,7 @@ def search(context: click.Context, /, *, as_json: bool, quiet: bool, run: Path |
     Example:
       nas search --target local --latency-ms 10 --data digits --budget 3m
       nas search --target xeon-spr --latency-ms 4 --data ./photos --budget 30m --json > result.json
+      nas search --task detection --data ./coco --latency-ms 25 --budget 2h
       nas search --latency-ms 5 --percentile 99 --max-size-mb 2 --data ./photos
       nas search --objective latency --min-accuracy 92 --data ./photos --max-cost 0.50 --price-per-hour 1.20
       nas search --objective pareto --data ./photos --top 5 --budget 1h

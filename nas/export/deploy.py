@@ -3,13 +3,13 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nas.data import ImageData
 from nas.deployment import Deployment
 from nas.errors import UserError
 from nas.export.checkpoint import NetworkDescription, save_network
@@ -17,7 +17,7 @@ from nas.export.onnx import Parity, check_parity, export_onnx
 from nas.measure.measurement import Measurement, MeasureRequest
 from nas.measure.protocol import measure
 from nas.runtimes import load_runtime
-from nas.training.evaluate import accuracy_in_runtime
+from nas.tasks import TaskData, task_of
 
 if TYPE_CHECKING:
     from torch import nn
@@ -103,7 +103,7 @@ def no_objection(tried: TriedDeployment) -> str:
 def deploy(
     network: "nn.Module",
     description: NetworkDescription,
-    data: ImageData,
+    data: TaskData,
     deployments: Sequence[Deployment],
     *,
     folder: Path,
@@ -129,7 +129,8 @@ def deploy(
     parity = None
     if trained:
         validation = data.at("val", description.resolution).some(PARITY_IMAGES)
-        parity = check_parity(network, onnx, data.preprocess.array(validation.images))
+        agreement = partial(task_of(data).agreement, resolution=description.resolution, head_kind=description.head_kind)
+        parity = check_parity(network, onnx, data.preprocess.array(validation.images), agreement)
     tried = [_prepare(onnx, d, folder, calibration) for d in deployments]
     if trained:
         tried = [_with_accuracy(t, data, description) for t in tried]
@@ -168,22 +169,43 @@ def files_bytes(path: Path) -> int:
     return sum(p.stat().st_size for p in files_of(path))
 
 
-def _with_accuracy(tried: TriedDeployment, data: ImageData, description: NetworkDescription) -> TriedDeployment:
+def _with_accuracy(tried: TriedDeployment, data: TaskData, description: NetworkDescription) -> TriedDeployment:
     if tried.path is None:
         return tried
     try:
-        accuracy = deployed_accuracy(tried, data, "val", description.resolution)
+        accuracy = deployed_accuracy(tried, data, "val", description)
     except (UserError, RuntimeError) as error:
         return replace(tried, path=None, reason=f"could not be run here: {error}")
     return replace(tried, accuracy=accuracy)
 
 
-def deployed_accuracy(tried: TriedDeployment, data: ImageData, split: str, resolution: int) -> float:
-    """Accuracy (fraction) of the deployed file itself, run by its runtime, on `val` or `test`."""
+def deployed_accuracy(
+    tried: TriedDeployment, data: TaskData, split: Literal["val", "test"], description: NetworkDescription
+) -> float:
+    """Accuracy (fraction, by the task's metric) of the deployed file itself, run by its runtime."""
     assert tried.path is not None
     session = load_runtime(tried.deployment.runtime).load(tried.path, tried.deployment)
-    images = data.at("test" if split == "test" else "val", resolution)
-    return accuracy_in_runtime(session.run, images, data.preprocess, batch=tried.deployment.batch)
+    return task_of(data).accuracy_in_runtime(
+        session.run,
+        data.at(split, description.resolution),
+        data.preprocess,
+        batch=tried.deployment.batch,
+        head_kind=description.head_kind,
+    )
+
+
+def deployed_figures(tried: TriedDeployment, data: TaskData, description: NetworkDescription) -> dict[str, float]:
+    """All figures of the deployed file on `test`, run by its runtime: fractions by name, the task's metric first."""
+    assert tried.path is not None
+    session = load_runtime(tried.deployment.runtime).load(tried.path, tried.deployment)
+    return task_of(data).figures_in_runtime(
+        session.run,
+        data.at("test", description.resolution),
+        data.preprocess,
+        classes=data.classes,
+        batch=tried.deployment.batch,
+        head_kind=description.head_kind,
+    )
 
 
 def _with_measurements(tried: Sequence[TriedDeployment], sessions: int, measurer: Measurer) -> list[TriedDeployment]:

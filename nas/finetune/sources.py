@@ -98,6 +98,12 @@ def data_of(run: Path, data: str | None) -> ImageData:
     """
     path = run / "config.json"
     config = _json(path) if path.exists() else {}
+    task = config.get("task", "classification")
+    if task != "classification":
+        raise UserError(
+            f"the run '{run}' is one of {task}, and fine-tuning knows classification alone",
+            "search again with a larger --budget: finalists are trained longer then",
+        )
     name = data or config.get("data")
     if not isinstance(name, str):
         raise UserError(f"the run '{run}' does not say what its data are", "name them: --data NAME or --data FOLDER")

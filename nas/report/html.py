@@ -16,9 +16,11 @@ from nas.report.document import (
     estimator_text,
     final_accuracy,
     limits_text,
+    metric,
     objective,
     p50_ms,
     question,
+    test_figures,
 )
 from nas.report.plot import MAX_POINTS, PLOT_HEIGHT, accuracy_latency_figure, scale_of, visible_candidates
 from nas.text import count, duration, milliseconds, percent, points
@@ -57,6 +59,7 @@ def report_html(document: Document, candidates: "pd.DataFrame") -> str:
         _plot(document, candidates),
         _winners(document),
         _baselines(document),
+        _figures(document),
         _feasibility(document),
         _agreement(document),
         _time(document),
@@ -92,7 +95,7 @@ def _headline(document: Document) -> str:
             f"p90 {milliseconds(measured['p90'])}, p99 {milliseconds(measured['p99'])}" if measured else "predicted"
         )
         figures = (
-            ("accuracy", *final_accuracy(best)),
+            (metric(document), *final_accuracy(best)),
             ("latency (median)", f"{milliseconds(p50_ms(best))} ms", spread),
             ("limits", limits_text(document) or "none", _margin(best, kept)),
             ("deployment", f"{best['runtime']} {best['precision']}", f"{best['threads']} threads"),
@@ -103,6 +106,12 @@ def _headline(document: Document) -> str:
         )
         parts.append(f'<dl class="figures">{"".join(cells)}</dl>')
     return "\n".join(parts)
+
+
+def _heading(document: Document) -> str:
+    """The metric's name at the beginning of a sentence: `mAP@50` stays as it is."""
+    name = metric(document)
+    return name.capitalize() if name.islower() else name
 
 
 def _margin(best: Document, kept: bool) -> str:
@@ -124,11 +133,12 @@ def _plot(document: Document, candidates: "pd.DataFrame") -> str:
     tinted = "The tinted side keeps the limit." if document["limit_ms"] is not None else ""
     measured = all(best["measured"] for best in document["best"])
     latency = "measured latency" if measured else "latency, which was predicted, not measured"
-    return f"""<h2>Accuracy against latency</h2>
-<figure role="img" aria-label="Accuracy against latency of all candidates; the tables below hold the figures">
+    title = _heading(document)
+    return f"""<h2>{title} against latency</h2>
+<figure role="img" aria-label="{title} against latency of all candidates; the tables below hold the figures">
 <div class="plot">{figure}</div>
-<figcaption>{_dots(document)}; all at their predicted latency. Stars and diamonds are trained networks: the accuracy of
-the deployed file on the validation images at its {latency}{_full(document)}. {tinted}{thinned}
+<figcaption>{_dots(document)}; all at their predicted latency. Stars and diamonds are trained networks: the
+{metric(document)} of the deployed file on the validation images at its {latency}{_full(document)}. {tinted}{thinned}
 </figcaption>
 </figure>"""
 
@@ -181,8 +191,8 @@ def _winners(document: Document) -> str:
     headings = ("network", "deployment", "px", *_NUMBERS)
     table = _table(headings, rows, numeric=range(2, len(headings)))
     return f"""<h2>Winners</h2>
-<p class="soft">Accuracy in per cent; estimate, trained and deployed on the validation images, test on images that no
-decision has seen. A latency with ~ is predicted.</p>
+<p class="soft">{_heading(document)} in per cent; estimate, trained and deployed on the validation images, test on
+images that no decision has seen. A latency with ~ is predicted.</p>
 {table}
 {"".join(_winner(best) for best in document["best"])}"""
 
@@ -231,6 +241,17 @@ def _baselines(document: Document) -> str:
 {_table(headings, rows, numeric=range(2, len(headings)))}{remarks}"""
 
 
+def _figures(document: Document) -> str:
+    figures = test_figures(document)
+    if not figures:
+        return ""
+    names = list(dict.fromkeys(name for _, found in figures for name in found))
+    rows = [(network, *(points(found.get(name)) for name in names)) for network, found in figures]
+    return f"""<h2>On the test images</h2>
+<p class="soft">All figures of the deployed files, in per cent.</p>
+{_table(("network", *names), rows, numeric=range(1, 1 + len(names)))}"""
+
+
 def _feasibility(document: Document) -> str:
     rows = [
         (
@@ -268,7 +289,7 @@ def _agreement(document: Document) -> str:
         predicted = f"{milliseconds(best['predicted_latency_ms'])} ± {best['predicted_std_ms']:.2g} ms"
         parts.append(
             f"<p>Winner {best['rank']}: latency {predicted} predicted, "
-            f"{milliseconds(measured['p50']) + ' ms measured' if measured else 'not measured'}; accuracy "
+            f"{milliseconds(measured['p50']) + ' ms measured' if measured else 'not measured'}; {metric(document)} "
             f"{escape(estimate_text(best) or _expected(accuracy))}, {percent(accuracy.get('trained'))} after "
             "training.</p>"
         )

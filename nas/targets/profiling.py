@@ -191,8 +191,8 @@ def timing_of(arch: Architecture, measurement: Measurement) -> NetworkTiming:
 
 def block_times_ms(arch: Architecture, measurement: Measurement) -> tuple[float, ...]:
     """The time of each block slot, the mean over the sessions; empty where the runtime could not tell."""
-    depths = load_search_space(arch.space).stage_depths(arch)
-    sessions = [slot_times_ms(s.nodes, depths) for s in measurement.sessions if s.nodes]
+    places = load_search_space(arch.space).slot_places(arch)
+    sessions = [slot_times_ms(s.nodes, places) for s in measurement.sessions if s.nodes]
     return tuple(float(v) for v in np.mean(sessions, axis=0)) if sessions else ()
 
 
