@@ -272,7 +272,7 @@ def _choose(deployed: Deployed, judging: _Judge, max_drop: float) -> tuple[Deplo
         again = judge(deployed.tried, max_drop, judging.not_asked, judging.upper_bound)
         deployed = replace(deployed, tried=tuple(again))
     if deployed.chosen is None:
-        reasons = "; ".join(f"{t.deployment.name}: {t.reason}" for t in deployed.tried if t.deployment in judging.asked)
+        reasons = "; ".join(f"{t.name}: {t.reason}" for t in deployed.tried if t.deployment in judging.asked)
         raise NotDeliverableError(
             f"no deployment can be delivered ({reasons})", "allow more with --max-drop, or try --precision auto"
         )
