@@ -16,7 +16,7 @@ TILE_PX = (340, 255)
 """Width and height of the place of an image."""
 COLUMNS, GAP_PX, TEXT_PX = 3, 8, 12
 TRUTH, FOUND = "#00a0d6", "#ff7a00"
-"""Blue and orange are told apart by those who do not see red and green as two."""
+"""Blue and orange are told apart by those who do not see red and green as two; dark text is legible on both."""
 PAPER, INK = "#ffffff", "#1c2126"
 
 
@@ -68,8 +68,8 @@ def _draw_box(pen: "ImageDraw", box: list[float], text: str, colour: str, *, bel
     """A box with its text on a strip inside it, at its bottom or its top."""
     x0, y0, x1, y1 = box
     pen.rectangle((x0, y0, max(x0, x1 - 1), max(y0, y1 - 1)), outline=colour, width=2)
-    size = TEXT_PX - 3
+    size = TEXT_PX - 2
     width = pen.textlength(text, font_size=size)
     at = (x0 + 2, y1 - size - 5 if below else y0 + 1)
     pen.rectangle((at[0] - 2, at[1], at[0] + width + 1, at[1] + size + 3), fill=colour)
-    pen.text(at, text, fill=PAPER, font_size=size)
+    pen.text(at, text, fill=INK, font_size=size)
