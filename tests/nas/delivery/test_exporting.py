@@ -14,6 +14,7 @@ from nas.errors import NotDeliverableError, UnknownNameError, UserError
 from nas.export import deploy as deploying
 from nas.export.receipt import RECEIPT
 from nas.targets.registry import load_target
+from nas.tasks.classification.task import Classification
 from tests.nas.bundles import digits, instant, save_pair
 from tests.nas.fake_device import fake_profile, save_fake_profile
 
