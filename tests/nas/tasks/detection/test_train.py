@@ -9,9 +9,10 @@ import torch
 from nas.data.detection.values import Boxes, DetectionSplit
 from nas.data.images import Preprocess
 from nas.errors import UserError
+from nas.tasks.detection.augment import MOSAIC_UNTIL, augmentation_at
 from nas.tasks.detection.evaluate import metrics_of
 from nas.tasks.detection.recipe import recipe
-from nas.tasks.detection.train import MOSAIC_UNTIL, DetectionLesson, train
+from nas.tasks.detection.train import train
 from nas.training.config import Augment, EpochLog
 from tests.nas.tasks.detection.rectangles import TinyDetector, rectangles
 
@@ -124,15 +125,10 @@ def test_data_without_objects_are_refused() -> None:
 
 
 def test_the_last_steps_see_whole_pictures() -> None:
-    def drawn(augment: Augment, progress: float) -> Augment:
-        config = replace(FAST, augment=augment)
-        lesson = DetectionLesson(TinyDetector(), TRAIN, VAL, config, PREPROCESS, torch.device("cpu"))
-        return lesson.recipe(progress)
-
-    assert drawn("mosaic", 0.0) == "mosaic"
-    assert drawn("mosaic", MOSAIC_UNTIL) == "light"
-    assert drawn("light", 0.0) == drawn("light", 1.0) == "light"
-    assert drawn("none", 1.0) == "none"
+    assert augmentation_at("mosaic", 0.0) == "mosaic"
+    assert augmentation_at("mosaic", MOSAIC_UNTIL) == "light"
+    assert augmentation_at("light", 0.0) == augmentation_at("light", 1.0) == "light"
+    assert augmentation_at("none", 1.0) == "none"
     assert 0.8 <= MOSAIC_UNTIL <= 0.85
 
 
