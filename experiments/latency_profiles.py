@@ -2,7 +2,8 @@
 
 `python -m experiments.latency_profiles measure --out heldout.json` measures fresh random networks on this machine in
 three sessions each; `... report --profile PROFILE --heldout heldout.json --out docs/latency.md` judges the profile on
-them. `... disturbed --out FILE` shows what a busy machine does to a profile, and whether it says so; `... few --profile
+them. `... space detect --out FOLDER` does it all for one space: a profile, held-out networks and the page about them.
+`... disturbed --out FILE` shows what a busy machine does to a profile, and whether it says so; `... few --profile
 PROFILE` how few networks a new device needs.
 """
 
@@ -21,8 +22,12 @@ from experiments.latency_few import few_networks_page
 from experiments.latency_profiles_report import write_report
 from nas.progress import progress_for
 from nas.runtimes import deployments_here
+from nas.targets.preparing import ALL_SPACES
 from nas.targets.profile import DeviceProfile
 from nas.targets.profiling import make_profile
+
+HELD_OUT_SEED = 1_000_003
+"""Another than a profile's own, 0."""
 
 
 @click.group()
@@ -31,12 +36,13 @@ def cli() -> None:
 
 
 @cli.command()
-@click.option("--networks", default=180, show_default=True, help="In equal parts from mixed, mobile and dense.")
+@click.option("--networks", default=180, show_default=True, help="In equal parts from the spaces.")
 @click.option("--sessions", default=3, show_default=True)
 @click.option("--threads", default=2, show_default=True)
-@click.option("--seed", default=1_000_003, show_default=True, help="Another than a profile's own, 0.")
+@click.option("--seed", default=HELD_OUT_SEED, show_default=True, help="Another than a profile's own, 0.")
+@click.option("--space", "spaces", multiple=True, default=ALL_SPACES, show_default=True)
 @click.option("--out", type=click.Path(path_type=Path), required=True)
-def measure(networks: int, sessions: int, threads: int, seed: int, out: Path) -> None:
+def measure(networks: int, sessions: int, threads: int, seed: int, spaces: tuple[str, ...], out: Path) -> None:
     """Measure held-out networks on this machine, in the form of a profile; an interrupted call is repeated."""
     make_profile(
         "heldout",
@@ -44,10 +50,50 @@ def measure(networks: int, sessions: int, threads: int, seed: int, out: Path) ->
         path=out,
         progress=progress_for(),
         budget_s=float("inf"),
+        spaces=spaces,
         networks=networks,
         sessions=sessions,
         seed=seed,
     )
+
+
+@cli.command()
+@click.argument("spaces", nargs=-1, required=True)
+@click.option("--networks", default=240, show_default=True, help="For fitting, in equal parts from the spaces.")
+@click.option("--held-out", default=40, show_default=True, help="For judging, in equal parts from the spaces.")
+@click.option("--sessions", default=3, show_default=True, help="Of the networks for judging; the others have one.")
+@click.option("--threads", default=2, show_default=True)
+@click.option("--runtime", "runtimes", multiple=True, help="Only this one (repeatable).")
+@click.option("--precision", "precisions", multiple=True, help="Only this one (repeatable).")
+@click.option("--resolution", "resolutions", type=int, multiple=True, help="Only this one (repeatable).")
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder; an interrupted call is repeated.")
+def space(
+    spaces: tuple[str, ...], networks: int, held_out: int, sessions: int, threads: int, runtimes: tuple[str, ...],
+    precisions: tuple[str, ...], resolutions: tuple[int, ...], out: Path,
+) -> None:  # fmt: skip
+    """Profile this machine with networks of SPACES and judge it on others of them: profile.json, heldout.json and
+    latency.md in the folder."""
+    here = [d for d in deployments_here(threads, runtimes or None) if not precisions or d.precision in precisions]
+
+    def measured(name: str, count: int, fresh: int, seed: int) -> DeviceProfile:
+        return make_profile(
+            name,
+            here,
+            path=out / f"{name}.json",
+            progress=progress_for(),
+            budget_s=float("inf"),
+            spaces=spaces,
+            resolutions=resolutions or None,
+            networks=count,
+            sessions=fresh,
+            seed=seed,
+        )
+
+    fitted = measured("profile", networks, 1, 0)
+    judged = measured("heldout", held_out, sessions, HELD_OUT_SEED)
+    line = f"space {' '.join(spaces)} --networks {networks} --held-out {held_out} --threads {threads} --out {out.name}"
+    write_report(fitted, judged, out / "latency.md", command=line)
+    click.echo(f"wrote {out / 'latency.md'}")
 
 
 @cli.command()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -116,20 +117,32 @@ def repetition_rows(heldout: DeviceProfile, again: DeviceProfile) -> list[str]:
     return rows
 
 
-def write_report(profile: DeviceProfile, heldout: DeviceProfile, out: Path, again: DeviceProfile | None = None) -> None:
+def write_report(
+    profile: DeviceProfile,
+    heldout: DeviceProfile,
+    out: Path,
+    again: DeviceProfile | None = None,
+    *,
+    command: str | None = None,
+) -> None:
     """Write the page to `out` and one plot per deployment beside it.
 
-    `again`: some of the held-out networks measured at another time.
+    `again`: some of the held-out networks measured at another time. `command`: what made the page, where it was not
+    `measure` and `report`.
     """
+    lines = [command] if command else [
+        "measure --out heldout.json",
+        f"report --profile PROFILE --heldout heldout.json {'' if again is None else '--again AGAIN '}--out {out}",
+    ]  # fmt: skip
+    spaces = list(dict.fromkeys(arch.space for arch in heldout.networks))
+    pixels = sorted({load_search_space(arch.space).resolution(arch) for arch in heldout.networks})
     parts = [
         "# Latency prediction on networks that were never measured for fitting\n",
         f"Profile `{profile.name}`: {profile.fingerprint.cpu_model}, {len(profile.networks)} random networks; judged "
-        f"on {len(heldout.networks)} other random networks of mixed, mobile and dense at 32 to 224 px, measured in "
-        f"{heldout.sessions} freshly loaded sessions (the truth is their median; the noise floor is the median spread "
-        "between them). Made by:\n",
-        "```sh\npython -m experiments.latency_profiles measure --out heldout.json\n"
-        "python -m experiments.latency_profiles report --profile PROFILE --heldout heldout.json "
-        f"{'' if again is None else '--again AGAIN '}--out {out}\n```\n",
+        f"on {len(heldout.networks)} other random networks of {_listed(spaces)} at {pixels[0]} to {pixels[-1]} px, "
+        f"measured in {heldout.sessions} freshly loaded sessions (the truth is their median; the noise floor is the "
+        "median spread between them). Made by:\n",
+        "```sh\n" + "".join(f"python -m experiments.latency_profiles {line}\n" for line in lines) + "```\n",
         f"{heldout.disturbed} of the measurements stayed disturbed after being repeated.\n",
         "The device ran at another speed than when it was profiled: the reference network, timed in turns with "
         f"every network, took {_reference_ms(heldout):.3f} ms, and {_reference_ms(profile):.3f} ms then. Latencies are "
@@ -154,6 +167,10 @@ def write_report(profile: DeviceProfile, heldout: DeviceProfile, out: Path, agai
         parts.append(f"## {name}\n\n{_HEADER.replace('deployment', 'space', 1)}\n" + "\n".join(rows) + "\n")
         parts.append(f"![predicted against measured, {name}]({plot.name})\n")
     out.write_text("\n".join(parts))
+
+
+def _listed(words: Sequence[str]) -> str:
+    return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else words[0]
 
 
 def _reference_ms(profile: DeviceProfile) -> float:

@@ -15,7 +15,7 @@ CLASSES = ("pointwise", "spatial", "grouped", "depthwise", "vector")
 """Kinds of layers that hardware treats differently; `vector` is a linear layer on a 1x1 map."""
 
 _PER_CLASS = ("calls", "macs", "tile_macs", "row_macs", "moved", "weights")
-_ELEMENTWISE = ("add_calls", "added", "gated", "hardswish", "pooled")
+_ELEMENTWISE = ("add_calls", "added", "gated", "hardswish", "pooled", "upsampled", "arranged")
 
 COLUMNS = tuple(f"{c}.{name}" for c in CLASSES for name in _PER_CLASS) + _ELEMENTWISE
 """Names of the columns of `block_columns`."""
@@ -31,7 +31,8 @@ def block_columns(slots: BlockSlots) -> NDArray[np.float64]:
 
     Per class of layers: number of calls, MACs, MACs with channels padded to `TILE`, MACs with channels padded to
     `LANES` and map rows padded to 16 pixels, elements read and written, weights. Then the element-wise work that lies
-    between the layers: residual additions, gates of squeeze-and-excitation, hard-swish and pooling.
+    between the layers: additions, gates of squeeze-and-excitation, hard-swish, pooling, enlarging a map, and putting
+    predictions into rows.
     """
     shape, per_class = slots.kind.shape, len(_PER_CLASS)
     block = np.arange(slots.kind.size).reshape(shape)
@@ -96,17 +97,22 @@ def _layer_columns(layer: Conv, n: int) -> tuple[NDArray[np.int64], list[NDArray
 def _elementwise(slots: BlockSlots) -> list[NDArray[np.float64]]:
     """The quantities of `_ELEMENTWISE` for each block, (n, slots)."""
     c = slots.columns
-    out = (-(-c.height // c.stride)) ** 2 * c.out_channels
+    area = (-(-c.height // c.stride)) ** 2
+    out = area * c.out_channels
     kinds = {name: slots.kind == KINDS.index(name) for name in KINDS}
     identity = (c.stride == 1) & (c.in_channels == c.out_channels)
     added = kinds["basic"] | kinds["bottleneck"] | ((kinds["mbconv"] | kinds["fused"]) & identity)
+    added |= kinds["merge"] | kinds["down"]
     inner = np.where(kinds["mbconv"] | kinds["fused"] | kinds["bottleneck"], _inner(slots), 0)
-    inner_map = inner * (-(-c.height // c.stride)) ** 2
+    # A depthwise way down has its one activation inside, a dense one has none.
+    activated = np.where(kinds["down"], out * (c.groups > 1), out + inner * area)
     uses_act = np.array([FAMILIES[k].activation_choice for k in KINDS])[slots.kind]
     return [
         added.astype(np.float64),
         (out * added).astype(np.float64),
-        (inner_map * c.se).astype(np.float64),
-        ((out + inner_map) * (slots.activation == 1) * uses_act).astype(np.float64),
+        (inner * area * c.se).astype(np.float64),
+        (activated * (slots.activation == 1) * uses_act).astype(np.float64),
         (c.height**2 * c.in_channels * kinds["head"]).astype(np.float64),
+        (out * kinds["merge"]).astype(np.float64),
+        (out * kinds["predict"]).astype(np.float64),
     ]

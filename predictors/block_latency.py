@@ -64,7 +64,8 @@ class BlockLatencyPredictor:
         errors = self.errors_
         # A robust and a plain estimate: the larger, so that a few bad networks are not wished away.
         self.relative_std_ = float(max(np.std(errors), np.quantile(np.abs(errors), 0.9) / 1.645, 1e-3))
-        self.known_kinds_ = frozenset(int(k) for k in np.unique(networks.blocks.kind[networks.positions]))
+        occurring = networks.positions[networks.counts > 0]
+        self.known_kinds_ = frozenset(int(k) for k in np.unique(networks.blocks.kind[occurring]))
         return self
 
     def block_ms(self, blocks: BlockFeatures) -> Floats:

@@ -55,6 +55,7 @@ class DetectSpace(StagedSpace):
     head_kind = "anchor-free"
     usual_classes = 80
     """Of COCO."""
+    chained = False
     table: DetectTable
 
     def __init__(self, table: DetectTable, allowed: Sequence[Sequence[int]] | None = None) -> None:

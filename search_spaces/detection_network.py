@@ -1,7 +1,8 @@
 """The modules of a one-stage detector: neck, predictions, and the network they make with a staged backbone."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import torch
 from torch import Tensor, nn
@@ -51,22 +52,29 @@ class Down(nn.Module):
 class Predict(nn.Module):
     """Maps `(b, channels, h, w)` for boxes and for classes -> `(b, h * w, 4 + classes)`, row-major."""
 
+    initial: Mapping[str, tuple[float, float]] = MappingProxyType(
+        {
+            "box.weight": (0.0, PREDICTION_STD),
+            "box.bias": (math.log(math.expm1(FIRST_DISTANCE)), 0.0),  # the inverse of softplus
+            "logits.weight": (0.0, PREDICTION_STD),
+            "logits.bias": (-math.log((1 - CLASS_PRIOR) / CLASS_PRIOR), 0.0),
+        }
+    )
+    """Mean and standard deviation of the weights before training: every class improbable, boxes some cells wide."""
+
     def __init__(self, channels: int, num_classes: int) -> None:
         super().__init__()
         self.box = nn.Conv2d(channels, BOX_SIDES, 1)
         self.logits = nn.Conv2d(channels, num_classes, 1)
 
     def initialise(self) -> None:
-        """Every class improbable, every box a few cells wide."""
-        for conv in (self.box, self.logits):
-            nn.init.normal_(conv.weight, std=PREDICTION_STD)
-        assert self.box.bias is not None
-        assert self.logits.bias is not None
-        nn.init.constant_(self.box.bias, math.log(math.expm1(FIRST_DISTANCE)))  # the inverse of softplus
-        nn.init.constant_(self.logits.bias, -math.log((1 - CLASS_PRIOR) / CLASS_PRIOR))
+        """Draw the weights as `initial` says, in place."""
+        for name, (mean, std) in self.initial.items():
+            nn.init.normal_(self.get_parameter(name), mean, std)
 
     def forward(self, boxes: Tensor, classes: Tensor) -> Tensor:
-        return torch.cat([self.box(boxes), self.logits(classes)], dim=1).flatten(2).transpose(1, 2)
+        maps = torch.cat([self.box(boxes), self.logits(classes)], dim=1)
+        return maps.reshape(*maps.shape[:2], -1).transpose(1, 2)  # `flatten` would leave shape operators in ONNX files
 
 
 class DetectionNetwork(Pyramid):

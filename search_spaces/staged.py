@@ -79,6 +79,8 @@ class StagedSpace(SearchSpace):
 
     usual_classes = 1000
     """Classes of the networks whose costs are features: where most of them are known from (ImageNet)."""
+    chained = True
+    """Whether each block takes the output of the one before it and nothing else."""
 
     def __init__(self, table: SpaceTable, allowed: Sequence[Sequence[int]] | None = None) -> None:
         self.table = table

@@ -13,7 +13,7 @@ from nas.cli.types import Seconds
 @click.argument("name", default="local")
 @click.option("--budget", "budget_s", type=Seconds(), default="15m", show_default=True, help="Time for measuring.")
 @click.option("--networks", type=click.IntRange(min=12), default=240, show_default=True, help="Stop after this many.")
-@click.option("--space", "spaces", multiple=True, help="Networks of this space only (repeatable).  [default: all]")
+@click.option("--space", "spaces", multiple=True, help="Only this space (repeatable).  [default: mixed, mobile, dense]")
 @click.option("--threads", type=click.IntRange(min=1), multiple=True, help="Threads (repeatable).  [default: all]")
 @click.option("--batch", type=click.IntRange(min=1), default=1, show_default=True, help="Images per call.")
 @click.option("--runtime", "runtimes", multiple=True, help="Measure only this runtime (repeatable).")
@@ -42,12 +42,16 @@ def profile(
     Leave the machine alone meanwhile. An interrupted profile is continued by the same command; more networks make the
     predictions better. A search for target NAME then uses it.
 
+    Searches for detectors need a device that was profiled with their space: --space detect adds it to what the profile
+    knows.
+
     A device without torch is measured by a kit: a zip of networks and one script that needs only numpy and
     onnxruntime. Run it there and bring its result back.
 
     \b
     Example:
       nas profile local --budget 15m
+      nas profile local --space detect
       nas profile my-server --runtime onnxruntime --precision int8 --out my-server.json
       nas profile edge-box --export-kit kit.zip
       nas profile edge-box --import-kit result.json

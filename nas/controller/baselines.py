@@ -1,6 +1,6 @@
 """The opponents: well-known networks, in the best deployment that keeps the limit, trained where time allows."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,15 +15,14 @@ from nas.export.checkpoint import NetworkDescription
 from nas.export.deploy import Deployed, deploy, no_objection
 from nas.measure.site import Site
 from nas.progress import Stage
-from nas.tasks import TaskData
+from nas.tasks import TaskData, task_of
 from nas.training.config import Precision, TrainConfig
-from nas.zoo import ZOO
 
 CHEAPEST_FIRST = (
     "resnet10_w50", "resnet10_w75", "resnet10", "mobilenet_v3_small", "resnet18", "mobilenet_v3_large",
     "regnet_y_400mf", "efficientnet_b0", "resnet50",
 )  # fmt: skip
-"""Order in which the budget is spent on the zoo; names missing here come last."""
+"""Order in which the budget is spent on a zoo; names missing here come last, in their own order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +57,7 @@ class ZooRound:
 
     def run(self, budget: Budget, until_s: float, bar: Stage) -> list[Baseline]:
         """First the latency of every network, then trainings in order of cost, while they fit into the time."""
-        names = sorted(ZOO, key=lambda n: CHEAPEST_FIRST.index(n) if n in CHEAPEST_FIRST else len(ZOO))
+        names = in_order(task_of(self.data).zoo)
         found: dict[str, Baseline] = {}
         longest = 0.0
         for name in names:
@@ -127,10 +126,15 @@ def precision_of(recipe: TrainConfig) -> Precision:
     return "bf16" if recipe.precision == "bf16" else "fp32"
 
 
-def names_not_reached(found: Sequence[Baseline]) -> list[str]:
+def in_order(zoo: Iterable[str]) -> list[str]:
+    """The names in the order in which the budget is spent on them."""
+    return sorted(zoo, key=lambda n: CHEAPEST_FIRST.index(n) if n in CHEAPEST_FIRST else len(CHEAPEST_FIRST))
+
+
+def names_not_reached(zoo: Iterable[str], found: Sequence[Baseline]) -> list[str]:
     """Networks of the zoo that the budget did not reach at all."""
     reached = {b.name for b in found}
-    return [name for name in ZOO if name not in reached]
+    return [name for name in zoo if name not in reached]
 
 
 def _parameters(network: nn.Module) -> int:

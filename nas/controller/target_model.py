@@ -21,7 +21,7 @@ from nas.measure.site import Site, this_host
 from nas.progress import Progress, SilentProgress
 from nas.runtimes import deployments_here, load_runtime
 from nas.targets.latency import ENOUGH_NETWORKS, Correction, LatencyModel
-from nas.targets.preparing import ALL_SPACES, networks_to_measure, preparer
+from nas.targets.preparing import ALL_SPACES, networks_to_measure, preparer, spaces_like
 from nas.targets.profile import DeploymentTable, DeviceProfile, saved_profile
 from nas.targets.profiling import make_profile, measure_networks, median_or_none, timing_of
 from nas.targets.registry import LOCAL, bundled_profiles, load_target, material_differences, usable_deployments
@@ -89,7 +89,9 @@ def prepare_target(config: SearchConfig, budget: Budget, progress: Progress, dev
     if site and target.differences:
         progress.note(f"the profile differs from {site.name} ({'; '.join(target.differences)}): measuring probes")
         notes.append(f"the profile served as prior for {PROBES} networks measured on {site.name}")
-        return TargetModel(config.target, site, recalibrated(profile, deployments, config.seed, site), tuple(notes))
+        spaces = spaces_like(config.space)
+        model = recalibrated(profile, deployments, config.seed, site, spaces=spaces)
+        return TargetModel(config.target, site, model, tuple(notes))
     corrections: dict[Deployment, Correction] = {}
     if site and target.profile is not None:
         corrections = speed_corrections(profile, deployments, site)
@@ -117,10 +119,11 @@ def _quick_profile(
 ) -> DeviceProfile:
     """Made where the target is and kept here."""
     budget_s, path = QUICK_SHARE * planned_s(budget.seconds), saved_profile(config.target)
+    spaces = spaces_like(config.space)
     if config.target == LOCAL:
-        return make_quick_profile(LOCAL, deployments, path, budget_s, config.seed, progress)
+        return make_quick_profile(LOCAL, deployments, path, budget_s, config.seed, progress, spaces)
     with progress.stage(f"measuring networks on {site.name}") as bar:
-        profile = site.run(_profile_there, config.target, deployments, budget_s, config.seed)
+        profile = site.run(_profile_there, config.target, deployments, budget_s, config.seed, spaces)
         bar.advance(len(profile.networks))
     if path.exists():  # of a host that is nothing like it
         shutil.copyfile(path, path.with_name(path.name + ".old"))
@@ -128,14 +131,18 @@ def _quick_profile(
     return profile
 
 
-def _profile_there(name: str, deployments: Sequence[Deployment], budget_s: float, seed: int) -> DeviceProfile:
+def _profile_there(
+    name: str, deployments: Sequence[Deployment], budget_s: float, seed: int, spaces: Sequence[str]
+) -> DeviceProfile:
     with TemporaryDirectory(prefix="nas-profile-") as folder:
-        return make_quick_profile(name, deployments, Path(folder) / "profile.json", budget_s, seed, SilentProgress())
+        path = Path(folder) / "profile.json"
+        return make_quick_profile(name, deployments, path, budget_s, seed, SilentProgress(), spaces)
 
 
 def make_quick_profile(
-    name: str, deployments: Sequence[Deployment], path: Path, budget_s: float, seed: int, progress: Progress
-) -> DeviceProfile:
+    name: str, deployments: Sequence[Deployment], path: Path, budget_s: float, seed: int, progress: Progress,
+    spaces: Sequence[str] = ALL_SPACES,
+) -> DeviceProfile:  # fmt: skip
     """Of this host: few networks, enough to begin with."""
     return make_profile(
         name,
@@ -143,6 +150,7 @@ def make_quick_profile(
         path=path,
         progress=progress,
         budget_s=budget_s,
+        spaces=spaces,
         networks=QUICK_NETWORKS,
         noise_sessions=1,
         seed=seed,
@@ -189,13 +197,14 @@ def speed_notes(corrections: Iterable[Correction], site: Site) -> list[str]:
 
 
 def recalibrated(
-    profile: DeviceProfile, deployments: Sequence[Deployment], seed: int, site: Site, probes: int = PROBES
-) -> LatencyModel:
+    profile: DeviceProfile, deployments: Sequence[Deployment], seed: int, site: Site, probes: int = PROBES,
+    spaces: Sequence[str] = ALL_SPACES,
+) -> LatencyModel:  # fmt: skip
     """A model of a machine from a few random networks measured on it, with `profile`, of a host like it, as prior.
 
     Raises `UserError` where most of them could not be measured.
     """
-    archs = networks_to_measure(ALL_SPACES, probes, seed + 1, None)
+    archs = networks_to_measure(spaces, probes, seed + 1, None)
     with preparer() as workers:
         measured = measure_networks(
             archs,

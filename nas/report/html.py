@@ -263,11 +263,11 @@ def _figures(document: Document) -> str:
     figures = test_figures(document)
     if not figures:
         return ""
-    names = list(dict.fromkeys(name for _, found in figures for name in found))
-    rows = [(network, *(points(found.get(name)) for name in names)) for network, found in figures]
+    names = dict.fromkeys(name for _, found in figures for name in found)  # one row each: there may be many classes
+    rows = [(name, *(points(found.get(name)) for _, found in figures)) for name in names]
     return f"""<h2>On the test images</h2>
 <p class="soft">All figures of the deployed files, in per cent.</p>
-{_table(("network", *names), rows, numeric=range(1, 1 + len(names)))}"""
+{_table(("figure", *(network for network, _ in figures)), rows, numeric=range(1, 1 + len(figures)))}"""
 
 
 def _feasibility(document: Document) -> str:

@@ -1,42 +1,31 @@
-"""From operators' times to blocks' times: which block of a staged network an operator belongs to."""
+"""From operators' times to blocks' times: which block of a network an operator belongs to."""
 
 import math
-import re
 from collections.abc import Sequence
 
 from nas.runtimes.nodes import NodeTime
 
-_SCOPE = re.compile(r"/(?:(stem)|(head)|stages\.(\d+)/stages\.\d+\.(\d+))(?:/|$)")
-"""Module paths as the ONNX exporter writes them into node names."""
 
+def slot_times_ms(nodes: Sequence[NodeTime], places: Sequence[Sequence[str]]) -> tuple[float, ...]:
+    """Milliseconds of each block slot of a network, whose modules are named in `places` (`StagedSpace.slot_places`).
 
-def slot_times_ms(nodes: Sequence[NodeTime], depths: Sequence[int]) -> tuple[float, ...]:
-    """Milliseconds of each block slot of a staged network whose stages have `depths` blocks.
-
-    Slots are those of `StagedSpace.slots`: stem, then first and repeated block of each stage, head. The repeated
-    blocks of a stage are equal, so their mean is given; NaN where a stage has none. An operator that the runtime added
-    between two blocks (a change of layout, a conversion) is paid by the block that needs it, the next one.
+    The blocks of a slot are equal, so their mean is given; NaN where a network has none. Operators carry the paths of
+    their modules as the ONNX exporter writes them, such as `/stages.0/stages.0.1/body/body.0/conv/Conv`. One that the
+    runtime added between two blocks (a change of layout, a conversion) is paid by the block that needs it, the next
+    one.
     """
-    head = 1 + 2 * len(depths)
-    sums = [0.0] * (head + 1)
+    slot_of = {name: slot for slot, names in enumerate(places) for name in names}
+    sums = [0.0] * len(places)
     waiting = 0.0
     slot = 0
     for node in nodes:
-        found = _SCOPE.search(node.name)
+        scopes = node.name.split("/")[1:]
+        found = next((slot_of[scope] for scope in scopes if scope in slot_of), None)
         if found is None:
             waiting += node.ms
             continue
-        stem, end, stage, block = found.groups()
-        if stem:
-            slot = 0
-        elif end:
-            slot = head
-        else:
-            slot = 1 + 2 * int(stage) + (int(block) > 0)
+        slot = found
         sums[slot] += node.ms + waiting
         waiting = 0.0
     sums[slot] += waiting
-    for stage_index, depth in enumerate(depths):
-        repeated = 2 + 2 * stage_index
-        sums[repeated] = sums[repeated] / (depth - 1) if depth > 1 else math.nan
-    return tuple(sums)
+    return tuple(ms / len(names) if names else math.nan for ms, names in zip(sums, places, strict=True))

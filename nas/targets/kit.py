@@ -198,8 +198,8 @@ def _timing(arch: Architecture, answers: Sequence[Mapping[str, Any]]) -> Network
     if any("failed" in answer for answer in answers):
         return FAILED
     times = [float(answer["p50_ms"]) for answer in answers]
-    depths = load_search_space(arch.space).stage_depths(arch)
-    slots = [slot_times_ms([NodeTime(n, float(ms)) for n, ms in answer["nodes"]], depths) for answer in answers]
+    places = load_search_space(arch.space).slot_places(arch)
+    slots = [slot_times_ms([NodeTime(n, float(ms)) for n, ms in answer["nodes"]], places) for answer in answers]
     return NetworkTiming(
         latency_ms=median(times),
         reference_ms=median(float(answer["reference_p50_ms"]) for answer in answers),

@@ -54,7 +54,8 @@ class LatencyModel:
     ) -> None:
         """Fit on `profile`; `deployments` limits which of its tables are used.
 
-        Profiles of other devices in `prior` help where fewer than `ENOUGH_NETWORKS` networks were measured.
+        Profiles of other devices in `prior` help where fewer than `ENOUGH_NETWORKS` networks were measured; those that
+        lack a kind of block which the profile's networks have are left out.
 
         Raises `UserError` where the profile has too few measurements of a deployment.
         """
@@ -65,6 +66,7 @@ class LatencyModel:
         self.corrections = dict(corrections or {})
         self._spaces: dict[tuple[str, int], _KnownSpace] = {}
         self._predictors: dict[Deployment, BlockLatencyPredictor | TransferredLatencyPredictor] = {}
+        prior = [p for p in prior if kinds_of(profile) <= kinds_of(p)]
         for deployment in self.deployments:
             table = profile.table(deployment)
             latency = table.steady_latency_ms() if table else np.array([])
@@ -102,7 +104,8 @@ class LatencyModel:
                     names = ", ".join(sorted(KINDS[k] for k in unknown))
                     raise UserError(
                         f"profile {self.profile.name!r} never measured blocks of kind {names} in {deployment.name}",
-                        f"profile again with --space {space.name}, or search another space",
+                        f"`nas profile NAME --space {space.name}` adds them to a device's profile NAME; "
+                        "search with --target NAME then",
                     )
             block_ms = {d: predictor.block_ms(blocks.blocks) for d, predictor in self._predictors.items()}
             self._spaces[key] = _KnownSpace(blocks, block_ms)
@@ -116,6 +119,12 @@ class LatencyModel:
         best = means.argmin(axis=0)
         columns = np.arange(means.shape[1])
         return best, Prediction(mean=means[best, columns], std=stds[best, columns])
+
+
+def kinds_of(profile: DeviceProfile) -> frozenset[int]:
+    """Kinds of blocks (positions in `KINDS`) that the profile's networks have."""
+    slots = slots_of(profile.networks, profile.num_classes)
+    return frozenset(int(kind) for kind in np.unique(slots.kind[slots.count > 0]))
 
 
 def prior_predictors(prior: Sequence[DeviceProfile], deployment: Deployment) -> list[BlockLatencyPredictor]:
@@ -148,8 +157,9 @@ def training_data(
     block_ms = None
     times = [table.timings[i].block_ms for i in networks]
     if any(times):
-        unknown = (np.nan,) * slots.kind.shape[1]
-        block_ms = np.array([blocks or unknown for blocks in times])
+        block_ms = np.full(slots.kind.shape, np.nan)
+        for row, blocks in zip(block_ms, times, strict=True):
+            row[: len(blocks)] = blocks
     return NetworkBlocks.of(slots), table.steady_latency_ms()[networks], block_ms
 
 

@@ -15,12 +15,19 @@ from nas.measure.host import usable_threads
 from nas.measure.measurement import MeasureRequest
 from nas.measure.procfs import die_with_parent
 from nas.runtimes import load_runtime
-from search_spaces import Architecture, load_search_space
+from search_spaces import SEARCH_SPACES, Architecture, load_search_space
 
 ALL_SPACES = ("mixed", "mobile", "dense")
+"""The spaces of classification: what a device is profiled with where nothing else is asked for."""
 NUM_CLASSES = 10
 CALIBRATION_IMAGES = 8
 """Random images for int8 ranges: they fix the scales, and speed does not depend on the scales."""
+
+
+def spaces_like(name: str) -> tuple[str, ...]:
+    """The spaces whose networks have the blocks of space `name`: those of the same task."""
+    task = load_search_space(name).task
+    return tuple(other for other in SEARCH_SPACES if load_search_space(other).task == task)
 
 
 def networks_to_measure(

@@ -16,10 +16,11 @@ Stopped = Literal["diverged", "time limit", "pruned by callback"]
 class TrainConfig:
     """A short recipe: warm-up, then cosine decay to zero.
 
-    The defaults are for classification (those of detection: `nas.tasks.detection.recipe`). They learn fast in few
-    epochs from scratch. On 480 validation images of Imagenette at 64 px (one seed each) peak rates of 0.05 and 0.1, batches of
-    32 and 64 and smallest crops of 35 to 60 % ended within 1.5 points, which is within the noise; a rate of 0.025 ended
-    3 points lower.
+    The defaults are for classification (those of detection: `nas.tasks.detection.recipe`).
+
+    They learn fast in few epochs from scratch. On 480 validation images of Imagenette at 64 px (one seed each) peak
+    rates of 0.05 and 0.1, batches of 32 and 64 and smallest crops of 35 to 60 % ended within 1.5 points, which is
+    within the noise; a rate of 0.025 ended 3 points lower.
     """
 
     epochs: int = 10

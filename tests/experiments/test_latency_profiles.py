@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from experiments.latency_few import few_networks_page
 from experiments.latency_profiles import cli
-from experiments.latency_profiles_report import repetition_rows
+from experiments.latency_profiles_report import repetition_rows, write_report
 from tests.nas.fake_device import fake_profile
 
 
@@ -39,6 +39,16 @@ def test_report(tmp_path: Path) -> None:
     plot = (tmp_path / "latency-onnxruntime-fp32-2.svg").read_text()
     assert plot.count('r="3"') == 52
     assert "measured ms" in plot
+
+
+def test_a_report_on_detectors_names_them(tmp_path: Path) -> None:
+    known, unseen = (fake_profile(networks=n, spaces=["detect"]) for n in (40, 52))
+    page = tmp_path / "latency.md"
+    write_report(known, unseen, page, command="space detect --out here")
+    text = page.read_text()
+    assert "52 other random networks of detect at 128 to 416 px" in text
+    assert "python -m experiments.latency_profiles space detect --out here\n```" in text
+    assert text.count("| detect | 52 |") == 2
 
 
 def test_few_networks_of_a_new_device() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from nas.deployment import Deployment
 from nas.measure.host import fingerprint
-from nas.targets.preparing import networks_to_measure
+from nas.targets.preparing import ALL_SPACES, networks_to_measure
 from nas.targets.profile import DeploymentTable, DeviceProfile, NetworkTiming
 from search_spaces import load_search_space
 
@@ -21,11 +21,8 @@ def true_latency_ms(costs: dict[str, np.ndarray], speed: float) -> np.ndarray:
     return (0.05 + 8e-9 * costs["macs"] + 2e-8 * costs["activations"] + 0.004 * costs["layers"]) / speed
 
 
-SPACES = ("mixed", "mobile", "dense")
-
-
 def fake_profile(
-    name: str = "fake", networks: int = 40, *, host: bool = True, spaces: Sequence[str] = SPACES
+    name: str = "fake", networks: int = 40, *, host: bool = True, spaces: Sequence[str] = ALL_SPACES
 ) -> DeviceProfile:
     """Latencies of random networks on the fake device; int8 is twice as fast as fp32."""
     archs = networks_to_measure(spaces, networks, 0, None)

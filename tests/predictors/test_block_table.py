@@ -8,7 +8,7 @@ from predictors.block_table import NetworkBlocks, SpaceBlocks
 from search_spaces import load_search_space
 
 
-@pytest.mark.parametrize("name", ["mixed", "mobile", "dense"])
+@pytest.mark.parametrize("name", ["mixed", "mobile", "dense", "detect"])
 def test_candidates_are_found_in_the_table(name: str) -> None:
     space = load_search_space(name)
     choices = space.sample(300, np.random.default_rng(0))
@@ -40,7 +40,7 @@ def test_blocks_that_do_not_occur_count_for_nothing() -> None:
     assert np.array_equal(networks.sums(absent), networks.counts.sum(axis=1))
 
 
-@pytest.mark.parametrize("name", ["mixed", "mobile", "dense"])
+@pytest.mark.parametrize("name", ["mixed", "mobile", "dense", "detect"])
 def test_columns_agree_with_the_analytic_costs(name: str) -> None:
     space = load_search_space(name)
     choices = space.sample(200, np.random.default_rng(0))

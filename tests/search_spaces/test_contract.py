@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import onnxruntime
@@ -14,15 +15,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.flop_counter import FlopCounterMode
 
+from nas.export.onnx import export_onnx
 from search_spaces import SEARCH_SPACES, Architecture, StagedSpace, UnknownNameError, UserError, load_search_space
+from search_spaces.families import FAMILIES
 from search_spaces.modules import folded, set_norm_statistics
 
 RESOLUTIONS = (32, 64, 128, 224)
+CASES = [
+    (name, resolution)
+    for name in sorted(SEARCH_SPACES)
+    for resolution in RESOLUTIONS
+    if resolution in load_search_space(name).table.resolutions
+]
 
 
 @pytest.fixture(params=sorted(SEARCH_SPACES))
 def space(request: pytest.FixtureRequest) -> StagedSpace:
-    return load_search_space(request.param)
+    return load_search_space(str(request.param))
 
 
 @pytest.fixture(autouse=True)
@@ -33,12 +42,17 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+def smallest(space: StagedSpace, count: int = 2) -> list[int]:
+    """Its lowest resolutions."""
+    return sorted(space.table.resolutions)[:count]
+
+
 def sample(space: StagedSpace, n: int, seed: int = 0) -> list[Architecture]:
     return [space.architecture(row) for row in space.sample(n, np.random.default_rng(seed))]
 
 
 def test_is_large(space: StagedSpace) -> None:
-    assert space.size > (10**12 if space.name == "mixed" else 10**9)
+    assert space.size > (10**12 if space.name in ("mixed", "detect") else 10**9)
     assert isinstance(space.size, int)
 
 
@@ -111,9 +125,10 @@ def test_features_are_finite_and_named(space: StagedSpace) -> None:
 
 
 def test_restriction_limits_samples_and_keeps_keys(space: StagedSpace) -> None:
-    small = space.restrict("resolution", [64, 32])
+    low, high = smallest(space)
+    small = space.restrict("resolution", [high, low])
     choices = small.mutate(small.sample(500, np.random.default_rng(0)), np.random.default_rng(1), 0.5)
-    assert set(small.resolutions(choices).tolist()) == {32, 64}
+    assert set(small.resolutions(choices).tolist()) == {low, high}
     assert small.size * len(space.decisions[-1].options) == space.size * 2
     arch = small.architecture(choices[0])
     assert space.architecture(arch.choices).key == arch.key
@@ -121,31 +136,54 @@ def test_restriction_limits_samples_and_keeps_keys(space: StagedSpace) -> None:
         space.restrict("resolution", [33])
 
 
-def test_blocks_chain_and_match_the_slots(space: StagedSpace) -> None:
+def test_blocks_of_the_backbone_chain(space: StagedSpace) -> None:
     for arch in sample(space, 30):
         blocks = space.blocks(arch, num_classes=7)
-        for before, after in pairwise(blocks):
+        backbone = blocks[: 1 + sum(space.stage_depths(arch))]
+        for before, after in pairwise(backbone):
             assert before.out_channels == after.in_channels
             assert after.height == -(-before.height // before.stride)
         assert blocks[0].height == space.resolution(arch)
-        assert blocks[-1].out_channels == 7
-        reduction = space.resolution(arch) // blocks[-1].height
+        assert blocks[-1].out_channels == space.output_shape(arch, 7)[-1]
+        reduction = space.resolution(arch) // -(-backbone[-1].height // backbone[-1].stride)
         assert reduction == (32 if space.resolution(arch) >= 128 else 16 if space.resolution(arch) >= 64 else 8)
 
 
-@pytest.mark.parametrize("resolution", RESOLUTIONS)
-def test_builds_and_every_parameter_gets_a_gradient(space: StagedSpace, resolution: int) -> None:
+def test_slots_say_where_the_network_has_their_blocks(space: StagedSpace) -> None:
+    choices = space.sample(100, np.random.default_rng(0))
+    slots = space.slots(choices, 7)
+    assert np.array_equal(slots.count, space.slot_counts(choices))
+    assert slots.count.shape == (100, len(space.slot_decisions))
+    for row, choice in list(enumerate(choices))[:10]:
+        arch = space.architecture(choice)
+        places = space.slot_places(arch)
+        assert [len(names) for names in places] == slots.count[row].tolist()
+        with torch.device("meta"):
+            network = space.build(arch, 7)
+            names = [name for of_slot in places for name in of_slot]
+            for name, spec in zip(names, space.blocks(arch, 7), strict=True):
+                alone = FAMILIES[spec.kind].build(spec)
+                assert str(network.get_submodule(name)) == str(alone), f"{name} is no {spec}"
+        parts = tuple(f"{name}." for name in names)
+        assert all(parameter.startswith(parts) for parameter, _ in network.named_parameters())
+
+
+@pytest.mark.parametrize(("name", "resolution"), CASES)
+def test_builds_and_every_parameter_gets_a_gradient(name: str, resolution: int) -> None:
     torch.manual_seed(0)
+    space = load_search_space(name)
     for arch in sample(space.restrict("resolution", [resolution]), 2, seed=resolution):
         network = space.build(arch, num_classes=5)
-        logits = network(torch.randn(2, 3, resolution, resolution))
-        assert logits.shape == (2, 5)
-        logits.square().sum().backward()
+        output = network(torch.randn(2, 3, resolution, resolution))
+        assert output.shape == (2, *space.output_shape(arch, 5))
+        assert output.dtype == torch.float32
+        output.square().sum().backward()
         assert [n for n, p in network.named_parameters() if p.grad is None] == []
 
 
 def test_analytic_costs_equal_traced_ones(space: StagedSpace) -> None:
-    archs = sample(space, 12, seed=5)
+    quick = [r for r in space.table.resolutions if r <= RESOLUTIONS[-1]]
+    archs = sample(space.restrict("resolution", quick), 12, seed=5)
     costs = space.costs(space.choices(archs), num_classes=10)
     for i, arch in enumerate(archs):
         resolution = space.resolution(arch)
@@ -158,7 +196,7 @@ def test_analytic_costs_equal_traced_ones(space: StagedSpace) -> None:
 
 def test_folding_keeps_the_outputs(space: StagedSpace) -> None:
     torch.manual_seed(0)
-    for arch in sample(space.restrict("resolution", [32, 64]), 8, seed=2):
+    for arch in sample(space.restrict("resolution", smallest(space, 1)), 8, seed=2):
         resolution = space.resolution(arch)
         network = space.build(arch, num_classes=10)
         images = torch.randn(8, 3, resolution, resolution)
@@ -170,16 +208,16 @@ def test_folding_keeps_the_outputs(space: StagedSpace) -> None:
         assert float(before.std()) > 1e-3, "activations vanish"
 
 
-@pytest.mark.parametrize("resolution", RESOLUTIONS)
-def test_exports_to_onnx_with_equal_outputs(space: StagedSpace, resolution: int, tmp_path) -> None:  # type: ignore[no-untyped-def]
+@pytest.mark.parametrize(("name", "resolution"), CASES)
+def test_exports_to_onnx_with_equal_outputs(name: str, resolution: int, tmp_path: Path) -> None:
     torch.manual_seed(0)
+    space = load_search_space(name)
     arch = sample(space.restrict("resolution", [resolution]), 1, seed=resolution + 1)[0]
     network = space.build(arch, num_classes=10)
     images = torch.randn(4, 3, resolution, resolution)
     set_norm_statistics(network, images)
     network = folded(network)
-    path = tmp_path / "network.onnx"
-    torch.onnx.export(network, (images[:1],), str(path), dynamo=False)
+    path = export_onnx(network, resolution, tmp_path / "network.onnx")
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     got = session.run(None, {session.get_inputs()[0].name: images[:1].numpy()})[0]
     with torch.no_grad():
@@ -197,7 +235,8 @@ def test_anchors_belong_to_the_space(space: StagedSpace) -> None:
     assert space.anchors
     for arch in space.anchors:
         assert space.architecture(arch.choices) == arch
-    assert {space.resolution(a) for a in space.restrict("resolution", [64]).anchors} == {64}
+    _, second = smallest(space)
+    assert {space.resolution(a) for a in space.restrict("resolution", [second]).anchors} == {second}
 
 
 @settings(max_examples=50, deadline=None)

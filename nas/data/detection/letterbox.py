@@ -80,21 +80,23 @@ def decode_letterboxed(read: Reader, name: str, size: int) -> Letterboxed:
             columns, rows = fitted(width, height, size)
             # JPEG can be decoded at 1/2, 1/4 or 1/8; twice the size keeps the antialiasing.
             image.draft("RGB", (2 * columns, 2 * rows))
+            orientation = image.getexif().get(_ORIENTATION)
             image.load()
-            # After load: some formats keep EXIF behind the pixels, and TIFF is turned by Pillow itself.
-            orientation = image.getexif().get(_ORIENTATION, 1)
+            turned = image.getexif().get(_ORIENTATION) != orientation  # TIFF, by Pillow itself, its size before
             small = to_rgb(image)
             if small.size != (columns, rows):
                 small = small.resize((columns, rows), Image.Resampling.BILINEAR)
     except DAMAGED as error:
         raise unreadable(name, error) from error
-    if orientation in _TURNS:
+    if orientation not in _TURNS:
+        orientation = 1
+    elif not turned:
         small = small.transpose(_TURNS[orientation][0])
+    elif _TURNS[orientation][1][0]:
+        width, height = height, width
     pixels = np.full((size, size, 3), PADDING, np.uint8)
     pixels[: small.height, : small.width] = np.asarray(small)
-    return Letterboxed(
-        pixels, (small.height, small.width), (width, height), orientation if orientation in _TURNS else 1
-    )
+    return Letterboxed(pixels, (small.height, small.width), (width, height), orientation)
 
 
 def place(item: Annotated, image: Letterboxed) -> tuple[Boxes, list[Finding]]:

@@ -73,7 +73,7 @@ def hold_out_images(present: NDArray[np.bool_], fraction: float, rng: np.random.
     """Sorted indices of `fraction` of the images, stratified by the rarest class that each shows.
 
     An image has several classes, so no draw can hold out the same share of each. Every k-th image is taken of a random
-    order sorted by the frequency of the rarest class; the only image of a class stays.
+    order sorted by the frequency of the rarest class; at least one image of every class stays.
 
     Args:
         present: (n, c) bool, whether image n has class c; images without any class are stratified by themselves.
@@ -88,16 +88,18 @@ def hold_out_images(present: NDArray[np.bool_], fraction: float, rng: np.random.
     order = order[np.lexsort((counts.argmin(axis=1)[order], rarest[order]))]
     shown = order[(rarest[order] > 1) & (rarest[order] <= len(present))]
     empty = order[rarest[order] > len(present)]
-    held = [
-        _every(shown, min(len(shown), max(1, round(fraction * present.any(axis=1).sum()))), rng),
-        _every(empty, round(fraction * len(empty)), rng),
-    ]
-    return np.sort(np.concatenate(held))
+    held = _every(shown, min(len(shown), max(1, round(fraction * present.any(axis=1).sum()))), rng)
+    for label in np.flatnonzero(frequency):
+        having = held[present[held, label]]
+        if len(having) == frequency[label] and len(held) > 1:  # none is left to learn from
+            held = held[held != having[0]]
+    return np.sort(np.concatenate([held, _every(empty, round(fraction * len(empty)), rng)]))
 
 
 def _every(indices: NDArray[np.int64], count: int, rng: np.random.Generator) -> NDArray[np.int64]:
     """`count` of `indices`, evenly spaced from a random start."""
     if not count:
         return indices[:0]
-    positions = (np.arange(count) + rng.random()) * (len(indices) / count)
-    return np.take(indices, np.floor(positions).astype(np.int64))
+    positions = np.floor((np.arange(count) + rng.random()) * (len(indices) / count))
+    taken: NDArray[np.int64] = indices[positions.astype(np.int64)]
+    return taken

@@ -94,7 +94,7 @@ def _parse(tree: Tree, parts: Parts) -> Element:
     try:
         parser.Parse(tree.files[parts](), True)
         return builder.close()
-    except (expat.ExpatError, ValueError, OSError) as error:  # ValueError: an encoding that expat does not know
+    except (expat.ExpatError, ValueError, LookupError, OSError) as error:  # LookupError: an unknown encoding
         raise UserError(
             f"cannot read annotations '{where}': {error}", "the file is damaged or no xml: write it again, or remove it"
         ) from error

@@ -44,17 +44,22 @@ class Supernet(nn.Module):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             for key, (tensor, shape) in sorted(_places(space, num_classes).items()):
-                value = _initial(tensor.kind, shape)
+                value = _initial(tensor, shape)
                 if tensor.trained:
                     self.register_parameter(key, nn.Parameter(value))
                 else:
                     self.register_buffer(key, value)
 
     def forward(self, images: Tensor, arch: Architecture) -> Tensor:
-        """Logits (n, classes) of the path of `arch` for images (n, 3, h, w) at its resolution.
+        """Output (n, ...) of the path of `arch` for images (n, 3, h, w) at its resolution.
 
         In training mode batch norms use the batch's statistics and update the shared ones.
         """
+        if not self.space.chained:
+            with torch.device("meta"):
+                network = self.space.build(arch, self.num_classes)
+            raw: Tensor = functional_call(network.train(self.training), self.tensors(arch), (images,), strict=True)
+            return raw
         x = images
         for _, place, spec in _blocks(self.space, arch, self.num_classes):
             x = functional_call(self._template(spec), self._block(place, spec), (x,), strict=True)
@@ -115,17 +120,20 @@ class Supernet(nn.Module):
 
 def _blocks(space: StagedSpace, arch: Architecture, num_classes: int) -> Iterator[tuple[str, str, BlockSpec]]:
     """Each block with its name in the network and the place whose weights it takes."""
-    specs = iter(space.blocks(arch, num_classes))
-    yield "stem", "stem", next(specs)
-    for stage, depth in enumerate(space.stage_depths(arch)):
-        for position in range(depth):
-            spec = next(specs)
-            yield f"stages.{stage}.{position}", _place(stage, position, spec), spec
-    yield "head", "head", next(specs)
+    names = [name for of_slot in space.slot_places(arch) for name in of_slot]
+    for name, spec in zip(names, space.blocks(arch, num_classes), strict=True):
+        yield name, _place(name, spec), spec
 
 
-def _place(stage: int, position: int, spec: BlockSpec) -> str:
-    return f"stage{stage + 1}/{position}/{spec.kind}"
+def _place(name: str, spec: BlockSpec) -> str:
+    """Where the block called `name` takes its weights from: a place for each kind of block that can be there."""
+    module, *numbers = name.split(".")
+    if not numbers:
+        return module
+    if module == "stages":
+        stage, position = numbers
+        return f"stage{int(stage) + 1}/{position}/{spec.kind}"
+    return "/".join([module, *numbers, spec.kind])
 
 
 def _anywhere(spec: BlockSpec) -> BlockSpec:
@@ -136,27 +144,15 @@ def _anywhere(spec: BlockSpec) -> BlockSpec:
 def _places(space: StagedSpace, num_classes: int) -> dict[str, tuple[BlockTensor, Shape]]:
     """Every shared tensor: its key, one block's tensor of that role, and the shape that holds all of them."""
     found: dict[str, tuple[BlockTensor, Shape]] = {}
-    deepest = [
-        max(table.depths[option] for option in space.allowed[space.column(f"stage{stage}.depth")])
-        for stage, table in enumerate(space.table.stages, start=1)
-    ]
-    for slot in range(len(space.slot_decisions)):
-        for spec in _slot_specs(space, slot, num_classes):
-            for place in _slot_places(slot, spec, deepest):
+    deepest = space.architecture([allowed[-1] for allowed in space.allowed])  # it has every block that any other has
+    for slot, names in enumerate(space.slot_places(deepest)):
+        for spec in _slot_specs(space, slot, num_classes) if names else ():
+            for name in names:
                 for tensor in block_tensors(spec):
-                    key = f"{place}/{tensor.role}"
+                    key = f"{_place(name, spec)}/{tensor.role}"
                     seen = found[key][1] if key in found else tensor.shape
                     found[key] = tensor, tuple(map(max, seen, tensor.shape))
     return found
-
-
-def _slot_places(slot: int, spec: BlockSpec, deepest: list[int]) -> list[str]:
-    if slot == 0:
-        return ["stem"]
-    if slot > 2 * len(deepest):
-        return ["head"]
-    stage, repeated = divmod(slot - 1, 2)
-    return [_place(stage, position, spec) for position in (range(1, deepest[stage]) if repeated else (0,))]
 
 
 def _slot_specs(space: StagedSpace, slot: int, num_classes: int) -> set[BlockSpec]:
@@ -199,8 +195,12 @@ def _specs_at(space: StagedSpace, choices: Choices, slot: int, num_classes: int)
         )  # fmt: skip
 
 
-def _initial(kind: str, shape: Shape) -> Tensor:
-    """As `StagedNetwork` and torch initialise their layers."""
+def _initial(tensor: BlockTensor, shape: Shape) -> Tensor:
+    """As the networks and torch initialise their layers."""
+    kind = tensor.kind
+    if tensor.initial is not None:
+        mean, std = tensor.initial
+        return nn.init.normal_(torch.empty(shape), mean, std)
     if kind == "conv":
         return nn.init.kaiming_normal_(torch.empty(shape), mode="fan_out", nonlinearity="relu")
     if kind == "linear":

@@ -1,7 +1,7 @@
 """Which weights of a block are shared with which, and how a smaller block's are cut out of the largest one's."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import torch
@@ -27,6 +27,8 @@ class BlockTensor:
     """False for batch-norm statistics."""
     kind: str
     """`conv`, `linear`, `scale` (of a norm) or `offset`; for buffers the buffer's own name."""
+    initial: tuple[float, float] | None = None
+    """Mean and standard deviation of its first values, where the block has its own way."""
 
 
 @lru_cache(maxsize=4096)
@@ -34,7 +36,8 @@ def block_tensors(spec: BlockSpec) -> tuple[BlockTensor, ...]:
     """All tensors of one block, in the order of its `state_dict`. The input's size does not matter."""
     with torch.device("meta"):
         block = FAMILIES[spec.kind].build(spec)
-    return tuple(_walk(block, "", ""))
+    initial = getattr(block, "initial", {})
+    return tuple(replace(tensor, initial=initial.get(tensor.path)) for tensor in _walk(block, "", ""))
 
 
 def cut(full: Tensor, shape: Shape) -> Tensor:

@@ -26,6 +26,9 @@ _CENTRE = (0.25, 0.75)
 _COLOUR = 0.3
 """Brightness, contrast and saturation change by up to this share."""
 _GREY = (0.299, 0.587, 0.114)  # ITU-R BT.601
+MOSAIC_UNTIL = 0.85
+"""Share of a training after which mosaics give way to whole pictures, as they will be met in use (Ge et al. 2021,
+https://arxiv.org/abs/2107.08430, do without for the last twentieth; short trainings need more steps to adapt)."""
 _PLACING = 5
 """Random numbers that placing one picture takes."""
 
@@ -131,6 +134,11 @@ class BoxAugmenter:
         # Rounding may carry an edge out of the image by a hair.
         placed = np.clip(xyxy[seen] + np.array([x, y, x, y], np.float32), 0, size)
         return Boxes(placed, boxes.classes[seen], boxes.crowd[seen])
+
+
+def augmentation_at(recipe: Augment, progress: float) -> Augment:
+    """What to do after the share `progress` of a training, in [0, 1]: no mosaics at its end."""
+    return "light" if recipe == "mosaic" and progress >= MOSAIC_UNTIL else recipe
 
 
 def mosaic_cells(size: int, row: float, column: float) -> list[Cell]:

@@ -129,9 +129,9 @@ def found_in_runtime(
 
 
 def _read(head: Head, raw: NDArray[np.float32], resolution: int, least_score: float) -> tuple[list[Found], int]:
-    finite = np.isfinite(raw.reshape(len(raw), -1)).all(axis=1)
-    boxes, scores = head.decode(np.where(finite[:, None, None], raw, 0), resolution)
+    boxes, scores = head.decode(raw, resolution)
     found = detections(boxes, scores, score=least_score, most=MOST_DETECTIONS)
+    finite = [bool(np.isfinite(outputs).all()) for outputs in raw]
     return [these if fine else NOTHING for these, fine in zip(found, finite, strict=True)], scores.shape[2]
 
 

@@ -87,8 +87,8 @@ def pairwise_iou(a: NDArray[np.float32], b: NDArray[np.float32]) -> NDArray[np.f
     height = np.minimum(ay1, by1) - np.maximum(ay0, by0)
     intersection = np.maximum(width, 0) * np.maximum(height, 0)
     union = _area(a)[:, None] + _area(b) - intersection
-    iou: NDArray[np.float32] = np.divide(intersection, union, out=np.zeros_like(intersection), where=union > 0)
-    return iou
+    # A union of zero means an intersection of zero: any positive divisor does.
+    return np.asarray(intersection / np.maximum(union, np.float32(1e-9)), dtype=np.float32)
 
 
 def paired_iou_torch(a: "Tensor", b: "Tensor") -> "Tensor":
@@ -96,7 +96,6 @@ def paired_iou_torch(a: "Tensor", b: "Tensor") -> "Tensor":
     overlap = (a[:, 2:].minimum(b[:, 2:]) - a[:, :2].maximum(b[:, :2])).clamp(min=0)
     intersection = overlap[:, 0] * overlap[:, 1]
     area_a, area_b = ((box[:, 2] - box[:, 0]) * (box[:, 3] - box[:, 1]) for box in (a, b))
-    # A union of zero means an intersection of zero: any positive divisor does.
     return intersection / (area_a + area_b - intersection).clamp(min=1e-9)
 
 

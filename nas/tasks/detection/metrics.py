@@ -41,7 +41,7 @@ def mean_average_precision(found: Sequence[Found], truth: Sequence[Boxes], num_c
     """
     if len(found) != len(truth):
         raise ValueError(f"{len(found)} images were searched, {len(truth)} have truth")
-    labels = np.concatenate([np.empty(0, np.int64), *(x.classes for x in (*found, *truth))])
+    labels = np.concatenate([np.empty(0, np.int64), *(f.classes for f in found), *(t.classes for t in truth)])
     if len(labels) and not 0 <= labels.min() <= labels.max() < num_classes:
         raise ValueError(f"classes {labels.min()} to {labels.max()} do not fit {num_classes} classes")
     if all(boxes.crowd.all() for boxes in truth):

@@ -13,6 +13,8 @@ from nas.tasks.detection.geometry import pairwise_iou
 CANDIDATES = 1000
 """Best scores of an image that are looked at, as in detectron2 and torchvision."""
 
+_BLOCK = 32
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Found:
@@ -57,12 +59,19 @@ def detections(
 
 def suppress(xyxy: NDArray[np.float32], iou: float) -> NDArray[np.int64]:
     """Greedy non-maximum suppression: ascending positions of (k, 4) boxes, best first, that stay."""
-    overlapping = pairwise_iou(xyxy, xyxy) > iou
-    alive = np.ones(len(xyxy), dtype=bool)
-    for at in range(len(xyxy)):
-        if alive[at]:
-            alive[at + 1 :] &= ~overlapping[at, at + 1 :]
-    return np.flatnonzero(alive)
+    stays = [np.empty(0, dtype=np.int64)]
+    left = np.arange(len(xyxy))
+    while len(left):
+        # Blocks: the best few usually drop most of the others, whose overlaps are then never computed.
+        block, others = left[:_BLOCK], left[_BLOCK:]
+        overlapping = pairwise_iou(xyxy[block], xyxy[left]) > iou
+        alive = np.ones(len(block), dtype=bool)
+        for at in range(len(block)):
+            if alive[at]:
+                alive[at + 1 :] &= ~overlapping[at, at + 1 : len(block)]
+        stays.append(block[alive])
+        left = others[~overlapping[alive, len(block) :].any(axis=0)]
+    return np.concatenate(stays)
 
 
 def _of_image(boxes: NDArray[np.float32], scores: NDArray[np.float32], score: float, iou: float, most: int) -> Found:

@@ -6,16 +6,12 @@ from torch import nn
 from nas.data.detection.values import DetectionSplit
 from nas.data.images import Preprocess
 from nas.errors import UserError
-from nas.tasks.detection.augment import BoxAugmenter
+from nas.tasks.detection.augment import BoxAugmenter, augmentation_at
 from nas.tasks.detection.evaluate import metrics_of
 from nas.tasks.detection.heads import HEADS, BoxTargets
-from nas.training.config import Augment, Precision, TrainConfig, TrainResult
+from nas.training.config import Precision, TrainConfig, TrainResult
 from nas.training.loop import EpochCallback, Validation, teach
 from nas.training.precision import autocast, resolve_device
-
-MOSAIC_UNTIL = 0.85
-"""Share of a training after which mosaics give way to whole pictures, as they will be met in use (Ge et al. 2021,
-https://arxiv.org/abs/2107.08430, do without for the last twentieth; short trainings need more steps to adapt)."""
 
 
 def train(
@@ -44,11 +40,11 @@ def train(
             raise UserError(
                 f"none of the {len(split)} {name} images has an object", f"give {name} images with at least one box"
             )
-    lesson = _Detection(network, train_split, val_split, config, preprocess, resolve_device(device))
+    lesson = DetectionLesson(network, train_split, val_split, config, preprocess, resolve_device(device))
     return teach(network, lesson, config, callback=callback, device=device)
 
 
-class _Detection:
+class DetectionLesson:
     """Batches of augmented images with boxes, the head's loss, mAP@50."""
 
     def __init__(
@@ -71,7 +67,8 @@ class _Detection:
     def loss(
         self, model: nn.Module, indices: torch.Tensor, generator: torch.Generator, progress: float, precision: Precision
     ) -> torch.Tensor:
-        images, boxes = self.augmenter.batch(indices, generator, self.recipe(progress))
+        recipe = augmentation_at(self.config.augment, progress)
+        images, boxes = self.augmenter.batch(indices, generator, recipe)
         with autocast(self.device, precision):
             raw = model(self.preprocess.tensor(images.to(self.device)))
         targets = [BoxTargets.of(of_image).to(self.device) for of_image in boxes]
@@ -79,11 +76,6 @@ class _Detection:
         if self.first_loss is None:
             self.first_loss = float(loss.detach())
         return loss
-
-    def recipe(self, progress: float) -> Augment:
-        if self.config.augment == "mosaic" and progress >= MOSAIC_UNTIL:
-            return "light"
-        return self.config.augment
 
     def guessing_loss(self) -> float:
         # Unlike cross-entropy it depends on the head and on how many objects there are.

@@ -7,14 +7,19 @@ from search_spaces import StagedSpace, load_search_space
 
 
 def small_space(name: str = "mixed", resolutions: tuple[int, ...] = (32,)) -> StagedSpace:
-    """The narrowest two widths and depths of every stage."""
-    space = load_search_space(name).restrict("resolution", resolutions)
+    """The narrowest two widths and depths of every stage and neck, at those of `resolutions` that the space has."""
+    space = load_search_space(name)
+    space = space.restrict("resolution", [r for r in resolutions if r in space.table.resolutions])
     space = space.restrict("stem.width", space.table.stem_widths[:2])
     for number, stage in enumerate(space.table.stages, start=1):
         space = space.restrict(f"stage{number}.width", stage.widths[:2])
         space = space.restrict(f"stage{number}.depth", stage.depths[:2])
-        if f"stage{number}.kernel" in {d.name for d in space.decisions}:
-            space = space.restrict(f"stage{number}.kernel", (3, 5))
+    for decision in space.decisions:
+        section, _, short = decision.name.partition(".")
+        if short == "kernel":
+            space = space.restrict(decision.name, (3, 5))
+        if section in ("neck", "head") and short in ("width", "depth"):
+            space = space.restrict(decision.name, decision.options[:2])
     return space
 
 

@@ -83,6 +83,15 @@ def meta_supernet(name: str) -> Supernet:
     return _META[name]
 
 
+def test_predictions_start_as_a_network_of_their_own_does() -> None:
+    space = small_space("detect", (128,))
+    supernet = Supernet(space, 5)
+    arch = space.architecture(space.sample(1, np.random.default_rng(0))[0])
+    raw = supernet(images_for(supernet, arch), arch)
+    assert raw[..., 4:].sigmoid().mean().item() == pytest.approx(0.01, rel=0.2)
+    assert torch.nn.functional.softplus(raw[..., :4]).mean().item() == pytest.approx(2.0, rel=0.2)
+
+
 def test_a_subnet_is_the_spaces_own_network() -> None:
     space = small_space()
     supernet = Supernet(space, 5).train()

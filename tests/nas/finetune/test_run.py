@@ -200,12 +200,3 @@ def test_two_processes_train_one_network(run_folder: Path, tmp_path: Path) -> No
     (network,) = document["networks"]
     assert (network["processes"], network["epochs"]) == (2, 3)
     assert load_network(Path(network["checkpoint"])) is not None
-
-
-def test_runs_of_other_tasks_are_refused(run_folder: Path, tmp_path: Path) -> None:
-    copy = tmp_path / "boxes"
-    shutil.copytree(run_folder, copy)
-    config = json.loads((copy / "config.json").read_text())
-    (copy / "config.json").write_text(json.dumps({**config, "task": "detection"}))
-    with pytest.raises(UserError, match="is one of detection, and fine-tuning knows classification alone"):
-        finetune(copy, overrides=QUICK)

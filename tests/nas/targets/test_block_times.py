@@ -26,12 +26,14 @@ def test_times_are_booked_on_blocks() -> None:
         NodeTime("/head/linear/Gemm", 128.0),
         NodeTime("output_conversion", 256.0),
     ]
-    stem, first, none, second, repeated, head = slot_times_ms(nodes, (1, 3))
+    places = (("stem",), ("stages.0.0",), (), ("stages.1.0",), ("stages.1.1", "stages.1.2"), ("head",))
+    stem, first, none, second, repeated, head = slot_times_ms(nodes, places)
     assert (stem, first, second, head) == (3.0, 4.0, 8.0, 384.0)
     assert math.isnan(none)
     assert repeated == (16.0 + 32.0 + 64.0) / 2
 
 
+@pytest.mark.parametrize(("space_name", "resolution"), [("mixed", 64), ("detect", 128)])
 @pytest.mark.parametrize(
     ("runtime", "precision"),
     [
@@ -42,13 +44,15 @@ def test_times_are_booked_on_blocks() -> None:
         ("openvino", "int8"),
     ],
 )
-def test_real_runtimes_time_every_block(runtime: str, precision: str, tmp_path: Path) -> None:
+def test_real_runtimes_time_every_block(
+    runtime: str, precision: str, space_name: str, resolution: int, tmp_path: Path
+) -> None:
     library = load_runtime(runtime)
     if library.missing() is not None or library.unsupported(precision) is not None:
         pytest.skip(f"{runtime} {precision} cannot run here")
-    space = load_search_space("mixed")
+    space = load_search_space(space_name)
     arch = max(space.anchors, key=lambda a: (sum(a.choices), space.resolution(a)))
-    arch = space.replace(arch, resolution=64)
+    arch = space.replace(arch, resolution=resolution)
     deployment = Deployment(runtime, precision, 1)
     (request,) = deploy_untrained(arch, [deployment], tmp_path, seed=0)
     shape = library.load(request.path, deployment).input_shape
@@ -56,7 +60,7 @@ def test_real_runtimes_time_every_block(runtime: str, precision: str, tmp_path: 
     assert isinstance(library, NodeTimer)
     nodes = library.node_times(request.path, deployment, images, 0.05)
     counts = space.slot_counts(space.choices([arch]))[0]
-    times = slot_times_ms(nodes, space.stage_depths(arch))
+    times = slot_times_ms(nodes, space.slot_places(arch))
     assert all(ms > 0 for ms, count in zip(times, counts, strict=True) if count)
     assert all(math.isnan(ms) for ms, count in zip(times, counts, strict=True) if not count)
     booked = sum(ms * count for ms, count in zip(times, counts, strict=True) if count)

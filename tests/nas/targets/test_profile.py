@@ -10,7 +10,7 @@ import pytest
 
 from nas.deployment import Deployment
 from nas.errors import UnknownNameError, UserError
-from nas.targets.latency import Correction, LatencyModel, held_out_error
+from nas.targets.latency import Correction, LatencyModel, held_out_error, slots_of
 from nas.targets.profile import FAILED, DeviceProfile, NetworkTiming
 from nas.targets.registry import BUNDLED, LOCAL, bundled_path, list_targets, load_target, material_differences
 from search_spaces import load_search_space
@@ -49,6 +49,14 @@ def test_round_trip(profile: DeviceProfile, tmp_path: Path) -> None:
     assert np.isnan(table.column("energy_mj")[2:]).all()
 
 
+def test_networks_of_some_spaces_can_be_left_out(profile: DeviceProfile) -> None:
+    kept = profile.without_spaces(["mixed", "dense"])
+    mobile = [i for i, arch in enumerate(profile.networks) if arch.space == "mobile"]
+    assert kept.networks == tuple(profile.networks[i] for i in mobile)
+    for before, after in zip(profile.tables, kept.tables, strict=True):
+        assert after.timings == tuple(before.timings[i] for i in mobile)
+
+
 def test_an_altered_file_is_refused(profile: DeviceProfile, tmp_path: Path) -> None:
     path = tmp_path / "p.json"
     profile.save(path)
@@ -83,6 +91,40 @@ def test_prediction_does_not_depend_on_its_batch(model: LatencyModel) -> None:
     together = model.predict(space, choices, 10)[INT8].mean
     alone = [model.predict(space, row[None], 10)[INT8].mean[0] for row in choices]
     assert together == pytest.approx(np.array(alone), rel=1e-9)
+
+
+def test_a_profile_serves_backbones_and_detectors() -> None:
+    """Networks with different slots in one profile, some of them with times of their blocks."""
+    profile = fake_profile(networks=60, spaces=("mixed", "detect"))
+    slots = slots_of(profile.networks, profile.num_classes)
+    per_block = {name: value / slots.kind.shape[1] for name, value in slots.totals().items()}
+    ms = np.where(slots.count > 0, 1e-6 + true_latency_ms(per_block, 1.0), math.nan)
+    lengths = [len(load_search_space(a.space).slot_places(a)) for a in profile.networks]
+    table = profile.tables[0]
+    timed = tuple(
+        replace(t, block_ms=tuple(row[:n]) if i % 3 else ())
+        for i, (t, row, n) in enumerate(zip(table.timings, ms, lengths, strict=True))
+    )
+    model = LatencyModel(profile.with_table(replace(table, timings=timed)))
+    for name in ("mixed", "detect"):
+        space = load_search_space(name)
+        choices = space.sample(100, np.random.default_rng(9))
+        truth = true_latency_ms(space.costs(choices, 10), 1.0)
+        assert np.median(np.abs(model.predict(space, choices, 10)[FP32].mean / truth - 1)) < 0.1
+
+
+def test_blocks_that_were_never_measured_are_refused(model: LatencyModel) -> None:
+    space = load_search_space("detect")
+    with pytest.raises(UserError, match="never measured blocks of kind down, lateral, merge, predict") as error:
+        model.predict(space, space.sample(3, np.random.default_rng(0)), 10)
+    assert error.value.hint is not None
+    assert "--space detect" in error.value.hint
+    for_detectors = LatencyModel(fake_profile(networks=20, spaces=["detect"]), prior=[fake_profile("known")])
+    assert (for_detectors.predict(space, space.sample(3, np.random.default_rng(0)), 10)[FP32].mean > 0).all(), (
+        "a prior that knows no detectors is left out"
+    )
+    with pytest.raises(UserError, match="kind head"):
+        for_detectors.predict(load_search_space("mixed"), np.zeros((1, 34), dtype=np.int64), 10)
 
 
 def test_drift_of_the_device_is_taken_out(profile: DeviceProfile) -> None:

@@ -1,15 +1,19 @@
 """Profiling this host, small: real networks, real measurements."""
 
 import json
+import math
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from nas.targets.latency import LatencyModel
 from nas.targets.preparing import networks_to_measure
 from nas.targets.profile import DeviceProfile
+from search_spaces import load_search_space
 
 
 def test_planned_networks_are_distinct_and_reproducible() -> None:
@@ -24,7 +28,7 @@ def test_planned_networks_are_distinct_and_reproducible() -> None:
 @pytest.mark.alone
 def test_profile_command_measures_and_continues(tmp_path: Path) -> None:
     out = tmp_path / "p.json"
-    line = [sys.executable, "-m", "nas", "profile", "tiny", "--budget", "2m", "--networks", "12", "--json"]
+    line = [sys.executable, "-m", "nas", "profile", "tiny", "--budget", "10m", "--networks", "12", "--json"]
     line += ["--runtime", "onnxruntime", "--precision", "fp32", "--resolution", "32", "--out", str(out)]
     done = subprocess.run(line, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -41,6 +45,29 @@ def test_profile_command_measures_and_continues(tmp_path: Path) -> None:
     assert again.returncode == 0, again.stderr
     assert DeviceProfile.load(out).tables[0].timings == profile.tables[0].timings, "nothing is measured again"
     assert time.monotonic() - began < 60
+
+
+@pytest.mark.slow
+@pytest.mark.alone
+def test_one_profile_holds_classifiers_and_detectors(tmp_path: Path) -> None:
+    out = tmp_path / "p.json"
+    line = [sys.executable, "-m", "nas", "profile", "tiny", "--budget", "10m", "--networks", "12", "--json"]
+    line += ["--runtime", "onnxruntime", "--precision", "fp32", "--out", str(out), "--resolution"]
+    for space, resolution in (("mixed", "32"), ("detect", "128")):
+        done = subprocess.run([*line, resolution, "--space", space], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["deployments"][0]["n_heldout"] >= 3
+    profile = DeviceProfile.load(out)
+    assert [a.space for a in profile.networks] == 12 * ["mixed"] + 12 * ["detect"]
+    (table,) = profile.tables
+    for arch, timing in zip(profile.networks, table.timings, strict=True):
+        counts = load_search_space(arch.space).slot_places(arch)
+        assert [math.isfinite(ms) for ms in timing.block_ms] == [bool(names) for names in counts]
+    model = LatencyModel(profile)
+    for name in ("mixed", "detect"):
+        space = load_search_space(name)
+        predicted = model.predict(space, space.sample(5, np.random.default_rng(0)), 10)
+        assert all((p.mean > 0).all() for p in predicted.values())
 
 
 def test_unknown_names_are_refused(tmp_path: Path) -> None:
