@@ -91,7 +91,8 @@ def space(
 
     fitted = measured("profile", networks, 1, 0)
     judged = measured("heldout", held_out, sessions, HELD_OUT_SEED)
-    write_report(fitted, judged, out / "latency.md", command=f"space {' '.join(spaces)} --out {out.name}")
+    line = f"space {' '.join(spaces)} --networks {networks} --held-out {held_out} --threads {threads} --out {out.name}"
+    write_report(fitted, judged, out / "latency.md", command=line)
     click.echo(f"wrote {out / 'latency.md'}")
 
 

@@ -135,11 +135,11 @@ def write_report(
         f"report --profile PROFILE --heldout heldout.json {'' if again is None else '--again AGAIN '}--out {out}",
     ]  # fmt: skip
     spaces = list(dict.fromkeys(arch.space for arch in heldout.networks))
-    pixels = [load_search_space(arch.space).resolution(arch) for arch in heldout.networks]
+    pixels = sorted({load_search_space(arch.space).resolution(arch) for arch in heldout.networks})
     parts = [
         "# Latency prediction on networks that were never measured for fitting\n",
         f"Profile `{profile.name}`: {profile.fingerprint.cpu_model}, {len(profile.networks)} random networks; judged "
-        f"on {len(heldout.networks)} other random networks of {_listed(spaces)} at {min(pixels)} to {max(pixels)} px, "
+        f"on {len(heldout.networks)} other random networks of {_listed(spaces)} at {pixels[0]} to {pixels[-1]} px, "
         f"measured in {heldout.sessions} freshly loaded sessions (the truth is their median; the noise floor is the "
         "median spread between them). Made by:\n",
         "```sh\n" + "".join(f"python -m experiments.latency_profiles {line}\n" for line in lines) + "```\n",

@@ -42,7 +42,8 @@ def profile(
     Leave the machine alone meanwhile. An interrupted profile is continued by the same command; more networks make the
     predictions better. A search for target NAME then uses it.
 
-    Searches for detectors need a device that was profiled with their space: give --space detect.
+    Searches for detectors need a device that was profiled with their space: --space detect adds it to what the profile
+    knows.
 
     A device without torch is measured by a kit: a zip of networks and one script that needs only numpy and
     onnxruntime. Run it there and bring its result back.
@@ -50,7 +51,7 @@ def profile(
     \b
     Example:
       nas profile local --budget 15m
-      nas profile local --space mixed --space detect
+      nas profile local --space detect
       nas profile my-server --runtime onnxruntime --precision int8 --out my-server.json
       nas profile edge-box --export-kit kit.zip
       nas profile edge-box --import-kit result.json

@@ -21,6 +21,13 @@ def is_typed(context: click.Context, name: str) -> bool:
 
 
 @click.command(short_help="Search the best network under limits.")
+@click.option(
+    "--task",
+    type=click.Choice(["classification", "detection"]),
+    default="classification",
+    show_default=True,
+    help="What is learned: a class per image, or boxes with their classes.",
+)
 @click.option("--target", default="local", show_default=True, help="The device; `nas targets` lists them.")
 @click.option("--latency-ms", type=LatencyMs(), help="Limit: milliseconds for one call.")
 @click.option(
@@ -49,13 +56,6 @@ def is_typed(context: click.Context, name: str) -> bool:
     default="accuracy",
     show_default=True,
     help="What to find: the most accurate network, the fastest with --min-accuracy, or a front of both.",
-)
-@click.option(
-    "--task",
-    type=click.Choice(["classification", "detection"]),
-    default="classification",
-    show_default=True,
-    help="What is learned: a class per image, or boxes with their classes.",
 )
 @click.option(
     "--data",

@@ -104,7 +104,9 @@ def deployed_network(
         )  # fmt: skip
         write_deployed(folder, found, site)
         return found
-    return replace(found, tried=tuple(judge(found.tried, max_drop, objection, upper_bound)))
+    return replace(
+        found, tried=tuple(judge(found.tried, max_drop, objection, upper_bound, metric=task_of(data).metric))
+    )
 
 
 def write_deployed(folder: Path, deployed: Deployed, site: Site | None) -> None:
@@ -181,6 +183,7 @@ def _tried_to_json(t: TriedDeployment) -> dict[str, Any]:
         "accuracy": t.accuracy,
         "measurement": t.measurement.to_json() if t.measurement is not None else None,
         "size_bytes": t.size_bytes,
+        "in_float": t.in_float,
         "reason": t.reason if t.path is None else "",
     }
 
@@ -197,5 +200,6 @@ def _tried_from_json(document: dict[str, Any], folder: Path) -> TriedDeployment:
         accuracy=document["accuracy"],
         measurement=measurement,
         size_bytes=document["size_bytes"],
+        in_float=document.get("in_float", ""),  # earlier versions knew no such thing
         reason=document["reason"],
     )

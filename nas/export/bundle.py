@@ -171,6 +171,7 @@ def _receipt(
         "fingerprint": host.to_json() if host is not None else None,
         "runtime": chosen.deployment.runtime,
         "precision": chosen.deployment.precision,
+        "in_float": chosen.in_float or None,
         "threads": chosen.deployment.threads,
         "batch": chosen.deployment.batch,
         "resolution": deployed.description.resolution,

@@ -63,7 +63,8 @@ def export_onnx(network: "nn.Module", resolution: int, path: Path, batch: int = 
     partial = path.with_name(path.name + ".partial")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
-        warnings.simplefilter("ignore", torch.jit.TracerWarning)  # shapes are static, as they are meant to be
+        # Shapes are static, as they are meant to be.
+        warnings.simplefilter("ignore", torch.jit.TracerWarning)  # type: ignore[attr-defined]
         torch.onnx.export(
             folded(network.to("cpu", torch.float32)),
             (images,),

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from base64 import b64encode
 from collections.abc import Iterable, Sequence
 from html import escape
 from importlib.resources import files
@@ -44,12 +45,12 @@ def write_report(document: Document, candidates: "pd.DataFrame", path: Path) -> 
         OSError: `path` cannot be written.
     """
     part = path.with_name(path.name + ".part")
-    part.write_text(report_html(document, candidates), encoding="utf-8")
+    part.write_text(report_html(document, candidates, path.parent), encoding="utf-8")
     part.replace(path)
 
 
-def report_html(document: Document, candidates: "pd.DataFrame") -> str:
-    """The page's source."""
+def report_html(document: Document, candidates: "pd.DataFrame", folder: Path | None = None) -> str:
+    """The page's source; `folder` has the pictures that the document names."""
     from plotly.offline import get_plotlyjs
 
     style = files("nas.report").joinpath("report.css").read_text(encoding="utf-8")
@@ -58,6 +59,7 @@ def report_html(document: Document, candidates: "pd.DataFrame") -> str:
         _headline(document),
         _plot(document, candidates),
         _winners(document),
+        _pictures(document, folder),
         _baselines(document),
         _figures(document),
         _feasibility(document),
@@ -224,6 +226,22 @@ def _winner(best: Document) -> str:
 <pre>{escape(json.dumps(best["architecture"], indent=1))}</pre></details>"""
 
 
+def _pictures(document: Document, folder: Path | None) -> str:
+    """What the run has to show, inside the page; a picture that was removed is left out."""
+    if folder is None:
+        return ""
+    shown = []
+    for picture in document.get("pictures", ()):
+        file = folder / Path(picture["file"]).name
+        if file.is_file():
+            data, caption = b64encode(file.read_bytes()).decode("ascii"), escape(picture["caption"])
+            shown.append(
+                f'<figure><img src="data:image/png;base64,{data}" alt="{caption}" style="width:100%">'
+                f"<figcaption>{caption}</figcaption></figure>"
+            )
+    return f"<h2>Validation images</h2>{''.join(shown)}" if shown else ""
+
+
 def _baselines(document: Document) -> str:
     if not document["baselines"]:
         return ""
@@ -245,11 +263,11 @@ def _figures(document: Document) -> str:
     figures = test_figures(document)
     if not figures:
         return ""
-    names = list(dict.fromkeys(name for _, found in figures for name in found))
-    rows = [(network, *(points(found.get(name)) for name in names)) for network, found in figures]
+    names = dict.fromkeys(name for _, found in figures for name in found)  # one row each: there may be many classes
+    rows = [(name, *(points(found.get(name)) for _, found in figures)) for name in names]
     return f"""<h2>On the test images</h2>
 <p class="soft">All figures of the deployed files, in per cent.</p>
-{_table(("network", *names), rows, numeric=range(1, 1 + len(names)))}"""
+{_table(("figure", *(network for network, _ in figures)), rows, numeric=range(1, 1 + len(figures)))}"""
 
 
 def _feasibility(document: Document) -> str:

@@ -132,9 +132,7 @@ def result_tables(document: Document) -> list[RenderableType]:
     if document["baselines"]:
         parts.append(baselines_table(document))
         parts += [Text(f"{b['name']}: {b['note']}") for b in document["baselines"] if b["note"]]
-    figures = test_figures(document)
-    if figures:
-        parts.append(figures_table(figures))
+    parts += [Text(_figures(network, figures)) for network, figures in test_figures(document)]
     parts += [Text(line) for line in _estimates(document)]
     parts += [Text(f"note: {note}") for note in document["notes"]]
     spent = document["seconds"].get("total")
@@ -158,6 +156,16 @@ def _estimates(document: Document) -> list[str]:
         if best.get("estimate")
     ]
     return [line for line in (estimator_text(document), *winners, agreement_text(document)) if line]
+
+
+MOST_FIGURES = 12
+"""Of a network, in the terminal: data may have hundreds of classes."""
+
+
+def _figures(network: str, figures: Mapping[str, float]) -> str:
+    shown = ", ".join(f"{name} {percent(value)}" for name, value in list(figures.items())[:MOST_FIGURES])
+    more = len(figures) - MOST_FIGURES
+    return f"{network} on the test images: {shown}{f', and {more} more in the report' if more > 0 else ''}"
 
 
 def feasibility_table(document: Document) -> Table:
@@ -194,14 +202,6 @@ def baselines_table(document: Document) -> Table:
     )
     for baseline in document["baselines"]:
         _add(table, baseline["name"], *_common(baseline))
-    return table
-
-
-def figures_table(figures: Sequence[tuple[str, Mapping[str, float]]]) -> Table:
-    names = list(dict.fromkeys(name for _, found in figures for name in found))
-    table = _table("On the test images, in %", ["network"], names)
-    for network, found in figures:
-        _add(table, network, *(points(found.get(name)) for name in names))
     return table
 
 

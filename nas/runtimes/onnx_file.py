@@ -31,23 +31,25 @@ def read_input(path: Path) -> OnnxInput:
     return OnnxInput(graph.input[0].name, tuple(size.dim_value or None for size in sizes))
 
 
-def output_nodes(path: Path) -> tuple[str, ...]:
-    """Names of the last layers with weights on every way to the output, and of all nodes behind them.
+def output_nodes(path: Path, layers: int = 1) -> tuple[str, ...]:
+    """Names of the last `layers` layers with weights on every way to the output, and of all nodes behind them.
 
-    Weights in int8 hurt most there: nothing follows that could make up for rounding. Raises as `read_input` does.
+    Rounding hurts most there: little follows that could make up for it. Raises as `read_input` does.
     """
     graph = _read_graph(path)
     made_by = {output: node for node in graph.node for output in node.output}
-    found: dict[str, None] = {}
-    wanted = [output.name for output in graph.output]
+    left: dict[str, int] = {}
+    """Node -> the most layers that may still follow towards the input."""
+    wanted = [(output.name, layers) for output in graph.output]
     while wanted:
-        node = made_by.get(wanted.pop())
-        if node is None or node.name in found:
+        name, allowed = wanted.pop()
+        node = made_by.get(name)
+        if node is None or left.get(node.name, 0) >= allowed:
             continue
-        found[node.name] = None
-        if node.op_type not in _WEIGHTED:
-            wanted += node.input
-    return tuple(found)
+        left[node.name] = allowed
+        remaining = allowed - (node.op_type in _WEIGHTED)
+        wanted += [(value, remaining) for value in node.input if remaining]
+    return tuple(left)
 
 
 def _read_graph(path: Path) -> Any:

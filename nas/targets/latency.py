@@ -104,8 +104,8 @@ class LatencyModel:
                     names = ", ".join(sorted(KINDS[k] for k in unknown))
                     raise UserError(
                         f"profile {self.profile.name!r} never measured blocks of kind {names} in {deployment.name}",
-                        f"measure the device with `nas profile NAME --space {space.name}` (--space can be repeated) "
-                        "and search with --target NAME",
+                        f"`nas profile NAME --space {space.name}` adds them to a device's profile NAME; "
+                        "search with --target NAME then",
                     )
             block_ms = {d: predictor.block_ms(blocks.blocks) for d, predictor in self._predictors.items()}
             self._spaces[key] = _KnownSpace(blocks, block_ms)

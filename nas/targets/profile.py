@@ -8,7 +8,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -204,6 +204,12 @@ class DeviceProfile:
         """This profile with the error of one deployment's predictions, its tables in the same order."""
         tables = tuple(replace(t, held_out=error) if t.deployment == deployment else t for t in self.tables)
         return replace(self, tables=tables)
+
+    def without_spaces(self, spaces: Container[str]) -> "DeviceProfile":
+        """This profile without the networks of some spaces."""
+        kept = [i for i, arch in enumerate(self.networks) if arch.space not in spaces]
+        tables = (replace(t, timings=tuple(t.timings[i] for i in kept), held_out=None) for t in self.tables)
+        return replace(self, networks=tuple(self.networks[i] for i in kept), tables=tuple(tables))
 
     def with_table(self, table: DeploymentTable) -> "DeviceProfile":
         """This profile with one deployment's table added or replaced."""

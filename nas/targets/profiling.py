@@ -93,19 +93,19 @@ def make_profile(
     """Measure random networks until `networks` are done or the budget is spent, saving to `path` after each few.
 
     An existing profile at `path` with the same name, deployments and fingerprint is continued, so that an interrupted
-    call is just repeated. Raises `UserError` if the budget did not suffice for a usable profile.
+    call is just repeated; its networks of other spaces stay in it. Raises `UserError` if the budget did not suffice for
+    a usable profile.
     """
     start = time.monotonic()
     planned = networks_to_measure(spaces, networks, seed, resolutions)
     profile = _started(name, description, deployments, path, sessions, planned)
+    done = sum(arch.space in spaces for arch in profile.networks)
     with progress.stage("measuring networks", total=networks) as bar, preparer() as workers:
-        bar.advance(len(profile.networks))
+        bar.advance(done)
         longest = 0.0
-        while len(profile.networks) < networks and (
-            len(profile.networks) < MIN_NETWORKS or time.monotonic() - start + longest < budget_s
-        ):
+        while done < networks and (done < MIN_NETWORKS or time.monotonic() - start + longest < budget_s):
             began = time.monotonic()
-            batch = planned[len(profile.networks) : len(profile.networks) + BATCH_OF_NETWORKS]
+            batch = planned[done : done + BATCH_OF_NETWORKS]
             results = measure_networks(
                 batch,
                 deployments,
@@ -118,6 +118,7 @@ def make_profile(
             longest = max(longest, time.monotonic() - began)
             profile = _extended(profile, batch, results, time.monotonic() - began)
             profile.save(path)
+            done += len(batch)
             bar.advance(len(batch))
     for deployment in deployments:
         table = profile.table(deployment)
@@ -141,10 +142,14 @@ def _started(
     here = fingerprint()
     if path.exists():
         old = DeviceProfile.load(path)
-        same = old.name == name and old.fingerprint == here and old.networks == tuple(planned[: len(old.networks)])
-        if same and {t.deployment for t in old.tables} == set(deployments):
+        spaces = {arch.space for arch in planned}
+        own = [arch for arch in old.networks if arch.space in spaces]
+        same = old.name == name and old.fingerprint == here and {t.deployment for t in old.tables} == set(deployments)
+        if same and own == planned[: len(own)]:
             return old
         shutil.copyfile(path, path.with_name(path.name + ".old"))
+        if same and len(own) < len(old.networks):
+            return old.without_spaces(spaces)
     return DeviceProfile(
         name=name,
         description=description,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 
-@pytest.mark.parametrize("module", ["nas.data", "nas.zoo", "nas.training.config"])
+@pytest.mark.parametrize("module", ["nas.data", "nas.data.detection", "nas.zoo", "nas.training.config"])
 def test_import_is_light(module: str) -> None:
     code = f"import sys, {module}; print(sorted({{'torch', 'torchvision', 'sklearn', 'pandas'}} & sys.modules.keys()))"
     root = Path(__file__).parents[2]

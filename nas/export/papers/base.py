@@ -28,6 +28,16 @@ class Figures:
     """Further entries of the receipt."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sheet:
+    """A picture for reports."""
+
+    file: str
+    """Its name in a run's folder."""
+    png: bytes
+    caption: str
+
+
 class Papers(Protocol[Data]):
     """A task's share of a bundle. Stateless."""
 
@@ -54,6 +64,10 @@ class Papers(Protocol[Data]):
 
     def figures(self, run: Run, data: Data, description: NetworkDescription, batch: int) -> Figures:
         """Measured on the validation split with the deployed network; `run` always gets exactly `batch` images."""
+        ...
+
+    def sheet(self, run: Run, data: Data, description: NetworkDescription, batch: int) -> Sheet | None:
+        """Validation images with the deployed network's answers; None where the task has no such picture."""
         ...
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nas.data.images import Preprocess
-from nas.export.papers.base import PREPROCESS, Figures, preprocess_document
+from nas.export.papers.base import PREPROCESS, Figures, Sheet, preprocess_document
 
 if TYPE_CHECKING:
     from nas.data import ImageData
@@ -67,3 +67,6 @@ class ClassificationPapers:
 
     def figures(self, run: "Run", data: "ImageData", description: "NetworkDescription", batch: int) -> Figures:
         return Figures()
+
+    def sheet(self, run: "Run", data: "ImageData", description: "NetworkDescription", batch: int) -> Sheet | None:
+        return None

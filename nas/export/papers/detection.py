@@ -1,5 +1,6 @@
 """The bundle of a network that finds objects in an image."""
 
+import io
 import math
 import time
 from collections.abc import Mapping
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from nas.data.detection.values import PADDING
 from nas.data.images import Preprocess
-from nas.export.papers.base import PREPROCESS, Figures, preprocess_document
+from nas.export.papers.base import PREPROCESS, Figures, Sheet, preprocess_document
 from nas.export.papers.detection_script import detection_script
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 POSTPROCESS, OUTPUT = "postprocess.json", "sample.npy"
 TIMED_IMAGES = 50
 """Most validation images on which decoding and suppression are timed."""
+SHEET, SHEET_IMAGES = "detections.png", 12
 
 
 class DetectionPapers:
@@ -70,6 +72,23 @@ class DetectionPapers:
             accuracy={"map50_95": found.map50_95, "per_class_ap50": by_class},
             more={"postprocess_ms": _postprocess_ms(run, split.some(TIMED_IMAGES), data.preprocess, head_kind, batch)},
         )
+
+    def sheet(self, run: "Run", data: "DetectionData", description: "NetworkDescription", batch: int) -> Sheet | None:
+        from nas.tasks.detection.agreement import SHOWN_SCORE
+        from nas.tasks.detection.evaluate import found_in_runtime
+        from nas.tasks.detection.pictures import sheet
+
+        split = data.at("val", description.resolution).some(SHEET_IMAGES)
+        found, _ = found_in_runtime(
+            run, split, data.preprocess, head_kind=_head_kind(description), batch=batch, least_score=SHOWN_SCORE
+        )
+        png = io.BytesIO()
+        sheet(split, found, data.classes).save(png, "PNG", optimize=True)
+        caption = (
+            f"{len(split)} validation images, chosen by chance: what is on them, and what the first winner's deployed "
+            f"file finds with a score of at least {SHOWN_SCORE:g}."
+        )
+        return Sheet(file=SHEET, png=png.getvalue(), caption=caption)
 
 
 def postprocess_document(head_kind: str, resolution: int) -> dict[str, Any]:

@@ -135,13 +135,13 @@ def _give_cells(
     free = torch.ones(batch * num_cells, dtype=torch.bool, device=centres.device)
     free[taken] = False
     boxes, cells = [], []
-    for missed in missing.tolist():
+    ends = torch.searchsorted(box, torch.stack([missing, missing + 1])).T.tolist()  # `box` is sorted
+    for missed, (first, last) in zip(missing.tolist(), ends, strict=True):
         start = int(image[missed]) * num_cells
         open_here = free[start : start + num_cells]
         if not open_here.any():
             continue
-        own = (box == missed).nonzero()[:, 0]
-        own = own[free[cell[own]]]
+        own = first + free[cell[first:last]].nonzero()[:, 0]
         if len(own):
             chosen = int(cell[own[alignment[own].argmax()]])
         else:

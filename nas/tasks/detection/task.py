@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 
     from nas.training.loop import EpochCallback
 
-SHAPE = TrainingShape(short_epochs=(5, 30), min_short_images=64, final_epochs=(15, 150))
-"""Sets of boxes have hundreds of images, not thousands: many passes over few of them."""
+SHAPE = TrainingShape(short_epochs=(5, 30), min_short_images=128, final_epochs=(15, 150))
+"""Sets of boxes have hundreds of images, not thousands: many passes over few of them. A mean average precision is near
+zero for the first dozen steps, whatever the network (one network on BCCD at 256 px: 0.003 after 12 steps, 0.16
+after 25, 0.38 after 38)."""
 
 
 @dataclass(frozen=True, slots=True)

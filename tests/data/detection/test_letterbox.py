@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageOps
 
 from nas.data.detection import load_detection
 from nas.data.detection.letterbox import decode_letterboxed, fitted
@@ -70,6 +70,17 @@ def test_fractions_refer_to_the_upright_picture(tmp_path: Path) -> None:
     data = load_detection(root)
     assert data.train.boxes[0].xyxy[0] == pytest.approx([36, 0, 72, 96])
     assert white_box(data.train, 0) == pytest.approx([36, 0, 72, 96], abs=1)
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_pictures_are_upright(tmp_path: Path, orientation: int) -> None:
+    path = Scene("a", (96, 64), (8, 8, 50, 20)).save(tmp_path, exif=exif(orientation))
+    with Image.open(path) as image:
+        upright = np.asarray(ImageOps.exif_transpose(image))
+    found = decode_letterboxed(path.read_bytes, "a", 96)
+    rows, columns = found.extent
+    assert np.array_equal(found.pixels[:rows, :columns], upright)
+    assert found.upright == (columns, rows)
 
 
 def modes() -> dict[str, Image.Image]:

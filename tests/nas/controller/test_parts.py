@@ -235,6 +235,11 @@ def test_run_folders(tmp_path: Path) -> None:
     check_folder(replace(config, budget_s=1.0))
     with pytest.raises(UserError, match=r"another configuration \(latency_ms was 4.0, is 5.0\)"):
         check_folder(replace(config, latency_ms=5.0))
+    with pytest.raises(UserError, match="task was 'classification', is 'detection'"):
+        check_folder(replace(config, task="detection", space="", data="here"))
+    earlier = {k: v for k, v in json.loads(folder.config.read_text()).items() if k != "task"}
+    folder.config.write_text(json.dumps(earlier))
+    check_folder(config)  # of a version that knew no other task
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "file").write_text("x")
     with pytest.raises(UserError, match="not empty"):

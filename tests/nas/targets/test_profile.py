@@ -49,6 +49,14 @@ def test_round_trip(profile: DeviceProfile, tmp_path: Path) -> None:
     assert np.isnan(table.column("energy_mj")[2:]).all()
 
 
+def test_networks_of_some_spaces_can_be_left_out(profile: DeviceProfile) -> None:
+    kept = profile.without_spaces(["mixed", "dense"])
+    mobile = [i for i, arch in enumerate(profile.networks) if arch.space == "mobile"]
+    assert kept.networks == tuple(profile.networks[i] for i in mobile)
+    for before, after in zip(profile.tables, kept.tables, strict=True):
+        assert after.timings == tuple(before.timings[i] for i in mobile)
+
+
 def test_an_altered_file_is_refused(profile: DeviceProfile, tmp_path: Path) -> None:
     path = tmp_path / "p.json"
     profile.save(path)
