@@ -25,6 +25,7 @@ from nas.progress import SilentProgress
 from nas.targets.latency import LatencyModel
 from nas.targets.profile import DeviceProfile
 from nas.targets.registry import bundled_path
+from nas.tasks import TaskData
 from nas.training.config import TrainConfig
 from nas.training.loop import EpochCallback
 from search_spaces import Architecture, Choices, load_search_space
@@ -36,7 +37,7 @@ IMAGES = 96
 LIMIT_MS = 2.0
 
 
-def logged(task: Evaluation, data: ImageData, callback: EpochCallback | None) -> Outcome | Failure:
+def logged(task: Evaluation, data: TaskData, callback: EpochCallback | None) -> Outcome | Failure:
     """Train, then note that this network was trained."""
     result = train_briefly(task, data, callback)
     source = task.description.source

@@ -8,7 +8,7 @@ from typing import Any
 
 from experiments.zoo_trainings import Trainings, accuracies_of
 from experiments.zoo_verdicts import Row, last_gain
-from nas.controller.records import accuracy_on_test, deployed_network
+from nas.controller.records import deployed_network, figures_on_test
 from nas.data import ImageData
 from nas.deployment import Deployment
 from nas.errors import UserError
@@ -81,7 +81,8 @@ def _folder(trainings: Trainings, training: Mapping[str, Any]) -> Path:
 def _test_accuracy(deployed: Deployed, data: ImageData) -> float:
     chosen = deployed.chosen
     assert chosen is not None
-    return accuracy_on_test(deployed.onnx.parent, chosen, data, deployed.description.resolution)
+    figures = figures_on_test(deployed.onnx.parent, chosen, data, deployed.description)
+    return figures["accuracy"]
 
 
 def measured_rows(best: Sequence[BestDeployment], threads: int, sessions: int) -> list[Row]:

@@ -26,6 +26,8 @@ class ZooModel:
     make: Callable[[int, int], "nn.Module"]
     """`(num_classes, resolution)` -> a randomly initialised network."""
     description: str
+    head_kind: str | None = None
+    """How its output is to be read, where its task knows several ways (detection)."""
 
     def build(self, num_classes: int, resolution: int, weights: Path | None = None) -> "nn.Module":
         """A network (b, 3, resolution, resolution) -> (b, num_classes).

@@ -10,7 +10,9 @@ from nas.cli.shell import Shell
 @click.command(short_help="Train a run's best networks with a recipe.")
 @click.argument("run")
 @click.option("--top", type=click.IntRange(min=1), default=3, show_default=True, help="How many of the run's networks.")
-@click.option("--recipe", default="classification-fast", show_default=True, help="A bundled recipe or a YAML file.")
+@click.option(
+    "--recipe", help="A bundled recipe or a YAML file.  [default: the task's fast one, as classification-fast]"
+)
 @click.option("--set", "overrides", multiple=True, metavar="KEY.SUB=VALUE", help="Change one setting (repeatable).")
 @click.option("--data", help="Train on other data than the run's.")
 @click.option("--out", type=click.Path(path_type=Path), help="The folder.  [default: RUN/finetune/RECIPE]")
@@ -24,7 +26,7 @@ def finetune(
     *,
     run: str,
     top: int,
-    recipe: str,
+    recipe: str | None,
     overrides: tuple[str, ...],
     data: str | None,
     out: Path | None,
@@ -42,6 +44,7 @@ def finetune(
       nas finetune runs/classification-local-10ms
       nas finetune runs/classification-local-10ms#1 --recipe classification --set epochs=30
       nas finetune runs/small#1 --recipe classification-distill --set distillation.teacher=runs/large#1
+      nas finetune runs/detection-local-25ms#1 --recipe detection
     """
     import os
 

@@ -21,6 +21,13 @@ def is_typed(context: click.Context, name: str) -> bool:
 
 
 @click.command(short_help="Search the best network under limits.")
+@click.option(
+    "--task",
+    type=click.Choice(["classification", "detection"]),
+    default="classification",
+    show_default=True,
+    help="What is learned: a class per image, or boxes with their classes.",
+)
 @click.option("--target", default="local", show_default=True, help="The device; `nas targets` lists them.")
 @click.option("--latency-ms", type=LatencyMs(), help="Limit: milliseconds for one call.")
 @click.option(
@@ -41,7 +48,7 @@ def is_typed(context: click.Context, name: str) -> bool:
 @click.option(
     "--min-accuracy",
     type=PercentagePoints("accuracy", "90"),
-    help="Limit: at least per cent of validation images right, by the deployed file.",
+    help="Limit: at least per cent of validation images right (detection: mAP@50), by the deployed file.",
 )
 @click.option(
     "--objective",
@@ -52,11 +59,15 @@ def is_typed(context: click.Context, name: str) -> bool:
 )
 @click.option(
     "--data",
-    default="digits",
-    show_default=True,
-    help="A named data set, a folder with one sub-folder of images per class, an archive of one, or an .npz file.",
+    default="",
+    help="Classification: a named data set, a folder with one sub-folder of images per class, an archive of one, or an "
+    ".npz file. Detection: a folder (or archive) in the layout of COCO, YOLO or VOC.  [default: digits]",
 )
-@click.option("--space", default="mixed", show_default=True, help="What may be built: mobile, dense or mixed.")
+@click.option(
+    "--space",
+    default="",
+    help="What may be built: mobile, dense or mixed; for detection detect.  [default: mixed or detect, by the task]",
+)
 @click.option(
     "--budget",
     "budget_s",
@@ -133,6 +144,7 @@ def search(context: click.Context, /, *, as_json: bool, quiet: bool, run: Path |
     Example:
       nas search --target local --latency-ms 10 --data digits --budget 3m
       nas search --target xeon-spr --latency-ms 4 --data ./photos --budget 30m --json > result.json
+      nas search --task detection --data ./coco --latency-ms 25 --budget 2h
       nas search --latency-ms 5 --percentile 99 --max-size-mb 2 --data ./photos
       nas search --objective latency --min-accuracy 92 --data ./photos --max-cost 0.50 --price-per-hour 1.20
       nas search --objective pareto --data ./photos --top 5 --budget 1h

@@ -29,13 +29,13 @@ from nas.controller.trials import (
     propose,
     tell,
 )
-from nas.data import ImageData
 from nas.errors import UserError
 from nas.evaluation.estimators import ESTIMATORS
 from nas.evaluation.short_training import ShortTraining
 from nas.executors import Evaluation, Executor, Failure, Outcome
 from nas.export.checkpoint import NetworkDescription
 from nas.progress import Stage
+from nas.tasks import TaskData
 from nas.text import worth
 from search_spaces import Architecture, StagedSpace
 
@@ -85,7 +85,7 @@ class Arm:
     """What both arms share: the studies' storage, the data, the recipe, the limits, who estimates and who trains."""
 
     space: StagedSpace
-    data: ImageData
+    data: TaskData
     scorer: CandidateScorer
     short: Callable[[Architecture], ShortTraining]
     """The short training that a candidate gets."""
@@ -241,7 +241,7 @@ class _Round:
         executor.submit(task)
 
     def _judged(self, result: Outcome | Failure) -> Judgement | Failure:
-        return result if isinstance(result, Failure) else judged_by_training(result, len(self.arm.data.val))
+        return result if isinstance(result, Failure) else judged_by_training(result, self.arm.data)
 
     def _end(self, proposal: Proposal, result: Judgement | Failure, began: float) -> None:
         tell(self.study, proposal, result)

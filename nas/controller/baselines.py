@@ -1,6 +1,6 @@
 """The opponents: well-known networks, in the best deployment that keeps the limit, trained where time allows."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,21 +9,20 @@ from torch import nn
 
 from nas.controller.budget import Budget
 from nas.controller.plan import DEPLOY_S
-from nas.controller.records import accuracy_on_test, deployed_network, trained_network
-from nas.data import ImageData
+from nas.controller.records import deployed_network, figures_on_test, trained_network
 from nas.deployment import Deployment
 from nas.export.checkpoint import NetworkDescription
 from nas.export.deploy import Deployed, deploy, no_objection
 from nas.measure.site import Site
 from nas.progress import Stage
+from nas.tasks import TaskData, task_of
 from nas.training.config import Precision, TrainConfig
-from nas.zoo import ZOO
 
 CHEAPEST_FIRST = (
     "resnet10_w50", "resnet10_w75", "resnet10", "mobilenet_v3_small", "resnet18", "mobilenet_v3_large",
     "regnet_y_400mf", "efficientnet_b0", "resnet50",
 )  # fmt: skip
-"""Order in which the budget is spent on the zoo; names missing here come last."""
+"""Order in which the budget is spent on a zoo; names missing here come last, in their own order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +33,8 @@ class Baseline:
     deployed: Deployed
     trained_accuracy: float | None
     """None where only its latency was measured."""
-    test_accuracy: float | None
+    test: Mapping[str, float] | None
+    """See `Finalist.test`."""
     params: int
     note: str
 
@@ -43,7 +43,7 @@ class Baseline:
 class ZooRound:
     """What all well-known opponents share with the winner: data, resolution, recipe, deployments."""
 
-    data: ImageData
+    data: TaskData
     resolution: int
     deployments: tuple[Deployment, ...]
     """Tried for trained networks."""
@@ -57,7 +57,7 @@ class ZooRound:
 
     def run(self, budget: Budget, until_s: float, bar: Stage) -> list[Baseline]:
         """First the latency of every network, then trainings in order of cost, while they fit into the time."""
-        names = sorted(ZOO, key=lambda n: CHEAPEST_FIRST.index(n) if n in CHEAPEST_FIRST else len(ZOO))
+        names = in_order(task_of(self.data).zoo)
         found: dict[str, Baseline] = {}
         longest = 0.0
         for name in names:
@@ -84,7 +84,7 @@ class ZooRound:
 
         network = self._description(name).build()
         step = step_seconds(network, self.resolution, self.recipe.batch_size, precision_of(self.recipe))
-        steps = -(-len(self.data.train.labels) // self.recipe.batch_size) * self.recipe.epochs
+        steps = -(-len(self.data.train) // self.recipe.batch_size) * self.recipe.epochs
         return 1.25 * step * steps  # a quarter for validation and augmentation
 
     def _train(self, name: str) -> Baseline:
@@ -95,9 +95,9 @@ class ZooRound:
             max_drop=self.max_drop, objection=no_objection, site=self.site,
         )  # fmt: skip
         chosen = deployed.chosen
-        test = None if chosen is None else accuracy_on_test(folder, chosen, self.data, self.resolution)
+        test = None if chosen is None else figures_on_test(folder, chosen, self.data, description)
         return Baseline(
-            name=name, deployed=deployed, trained_accuracy=outcome.accuracy, test_accuracy=test,
+            name=name, deployed=deployed, trained_accuracy=outcome.accuracy, test=test,
             params=_parameters(network), note=f"{outcome.epochs} epochs",
         )  # fmt: skip
 
@@ -113,7 +113,7 @@ class ZooRound:
             measurer=self.site.measure,
         )  # fmt: skip
         return Baseline(
-            name=name, deployed=deployed, trained_accuracy=None, test_accuracy=None, params=_parameters(network),
+            name=name, deployed=deployed, trained_accuracy=None, test=None, params=_parameters(network),
             note="latency only: the budget does not allow its training",
         )  # fmt: skip
 
@@ -126,10 +126,15 @@ def precision_of(recipe: TrainConfig) -> Precision:
     return "bf16" if recipe.precision == "bf16" else "fp32"
 
 
-def names_not_reached(found: Sequence[Baseline]) -> list[str]:
+def in_order(zoo: Iterable[str]) -> list[str]:
+    """The names in the order in which the budget is spent on them."""
+    return sorted(zoo, key=lambda n: CHEAPEST_FIRST.index(n) if n in CHEAPEST_FIRST else len(CHEAPEST_FIRST))
+
+
+def names_not_reached(zoo: Iterable[str], found: Sequence[Baseline]) -> list[str]:
     """Networks of the zoo that the budget did not reach at all."""
     reached = {b.name for b in found}
-    return [name for name in ZOO if name not in reached]
+    return [name for name in zoo if name not in reached]
 
 
 def _parameters(network: nn.Module) -> int:

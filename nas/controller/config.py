@@ -8,6 +8,7 @@ from typing import Any
 from nas.controller.limits import Limits
 from nas.controller.objective import OBJECTIVES, Objective
 from nas.errors import UnknownNameError, UserError
+from nas.tasks import task_named
 
 DEFAULT_BUDGET_S = 600.0
 FRONT = 3
@@ -18,6 +19,8 @@ FRONT = 3
 class SearchConfig:
     """One search. A run folder belongs to one configuration: see `identity`."""
 
+    task: str = "classification"
+    """A key of `nas.tasks.TASKS`."""
     target: str = "local"
     latency_ms: float | None = None
     percentile: int = 50
@@ -28,8 +31,10 @@ class SearchConfig:
     min_accuracy: float | None = None
     """For these seven see `Limits`."""
     objective: Objective = "accuracy"
-    data: str = "digits"
-    space: str = "mixed"
+    data: str = ""
+    """Empty: the task's default, where it has one."""
+    space: str = ""
+    """Empty: the task's default."""
     budget_s: float | None = None
     """Wall-clock time for everything: measuring, search, training, baselines. None: as `max_trials` and `max_cost_usd`
     say, or 10 minutes where they say nothing either."""
@@ -70,6 +75,9 @@ class SearchConfig:
     """As typed, for the record."""
 
     def __post_init__(self) -> None:
+        task = task_named(self.task)
+        object.__setattr__(self, "space", self.space or task.default_space)
+        object.__setattr__(self, "data", self.data or self._default_data(task.default_data))
         self._check_question()
         self._check_money()
         if self.budget_s is not None and not (math.isfinite(self.budget_s) and self.budget_s > 0):
@@ -80,6 +88,11 @@ class SearchConfig:
             raise UserError(f"--top {self.top} makes no sense", "ask for 1 to 5 winners")
         if self.threads is not None and self.threads < 1:
             raise UserError(f"--threads {self.threads} makes no sense", "give 1 or more")
+
+    def _default_data(self, name: str | None) -> str:
+        if name is None:
+            raise UserError(f"nothing says what to learn {self.task} from", "give --data FOLDER")
+        return name
 
     def _check_question(self) -> None:
         """What is asked for has to be a question: something to maximise, and something in its way."""
@@ -119,7 +132,7 @@ class SearchConfig:
         return Limits(
             latency_ms=self.latency_ms, percentile=self.percentile, throughput=self.throughput,
             max_params=self.max_params, max_size_mb=self.max_size_mb, max_memory_mb=self.max_memory_mb,
-            min_accuracy=self.min_accuracy,
+            min_accuracy=self.min_accuracy, metric=task_named(self.task).metric,
         )  # fmt: skip
 
     @property
@@ -130,7 +143,7 @@ class SearchConfig:
     @property
     def run_dir(self) -> Path:
         goal = () if self.objective == "accuracy" else (self.objective,)
-        return self.out or Path("runs") / "-".join(("classification", self.target, *goal, self.limits.label)).strip("-")
+        return self.out or Path("runs") / "-".join((self.task, self.target, *goal, self.limits.label)).strip("-")
 
     def identity(self) -> dict[str, Any]:
         """What must be equal for a run folder to be continued; budget and wording of the command may change."""

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from nas.controller.config import SearchConfig
 from nas.controller.run_folder import RunFolder
 from nas.controller.storage import StudyStorage, locked, open_storage
-from nas.data import ImageData
 from nas.executors import Executor, check_choice, executor_for
 from nas.executors.ray_cluster import connected
 from nas.executors.ray_devices import connected_device
 from nas.export.checkpoint import write_json
 from nas.measure.site import Site
 from nas.targets.registry import LOCAL
+from nas.tasks import TaskData
 
 
 @dataclass(slots=True)
@@ -55,7 +55,7 @@ def device_of(config: SearchConfig) -> Iterator[Site | None]:
 
 
 @contextmanager
-def engine_of(config: SearchConfig, folder: RunFolder, data: ImageData, budget_s: float) -> Iterator[Engine]:
+def engine_of(config: SearchConfig, folder: RunFolder, data: TaskData, budget_s: float) -> Iterator[Engine]:
     """The engine that `config` asks for, while the block lasts; nobody else works in the folder meanwhile.
 
     Raises `UserError` where it cannot be had, the executor's reasons when that is first asked for.

@@ -8,6 +8,8 @@ from nas.controller.receipt import write_receipt
 from nas.controller.result import result_document
 from nas.controller.run_folder import write_candidates
 from nas.export.checkpoint import write_json
+from nas.export.papers import PAPERS
+from nas.runtimes import load_runtime
 
 
 def write_evidence(outcome: Outcome) -> dict[str, Any]:
@@ -18,10 +20,27 @@ def write_evidence(outcome: Outcome) -> dict[str, Any]:
 
     folder = outcome.folder
     rows = candidate_rows(outcome)
-    document = result_document(outcome)
+    document = {**result_document(outcome), "pictures": _write_pictures(outcome)}
     write_candidates(folder, rows)
     write_report(document, pd.DataFrame(rows), folder.report)
     for winner, entry in zip(outcome.winners, document["best"], strict=True):
         write_receipt(outcome, winner, document, entry)
     write_json(folder.result, document)
     return document
+
+
+def _write_pictures(outcome: Outcome) -> list[dict[str, str]]:
+    """What the task has to show of the first winner, as files in the run's folder: each `file` with its `caption`."""
+    if not outcome.winners:
+        return []
+    deployed = outcome.winners[0].deployed
+    chosen = deployed.chosen
+    assert chosen is not None
+    assert chosen.path is not None
+    session = load_runtime(chosen.deployment.runtime).load(chosen.path, chosen.deployment)
+    papers = PAPERS[outcome.data.task]
+    sheet = papers.sheet(session.run, outcome.data, deployed.description, chosen.deployment.batch)
+    if sheet is None:
+        return []
+    (outcome.folder.path / sheet.file).write_bytes(sheet.png)
+    return [{"file": sheet.file, "caption": sheet.caption}]

@@ -1,6 +1,6 @@
 """The last round: train the best candidates with the full recipe, deploy them, and admit what keeps the limits."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -8,9 +8,8 @@ from tempfile import TemporaryDirectory
 from nas.controller.arm import Evaluated
 from nas.controller.limits import LIMIT_KINDS, Broken, Limits, Seen, broken, seen_in
 from nas.controller.objective import Objective, finalist_pool, next_finalist
-from nas.controller.records import Trained, accuracy_on_test, deployed_network, read_trained, trained_network
+from nas.controller.records import Trained, deployed_network, figures_on_test, read_trained, trained_network
 from nas.controller.scoring import CandidateScorer
-from nas.data import ImageData
 from nas.deployment import Deployment
 from nas.errors import LimitMissedError
 from nas.export.bundle import deliver_files
@@ -19,6 +18,7 @@ from nas.export.deploy import Deployed, TriedDeployment, UpperBound, files_bytes
 from nas.measure.site import Site
 from nas.progress import Stage
 from nas.targets.preparing import deploy_untrained
+from nas.tasks import TaskData
 from nas.training.config import TrainConfig
 from search_spaces import StagedSpace
 
@@ -42,8 +42,8 @@ class Finalist:
     measured; inf where none was chosen."""
     images_per_s: float
     """Of the chosen deployment, by its median call; 0 where none was chosen."""
-    test_accuracy: float | None
-    """Of the deployed file on the test split; None where no deployment was accepted."""
+    test: Mapping[str, float] | None
+    """Figures of the deployed file on the test split, the metric first; None where no deployment was accepted."""
 
     @property
     def within_limit(self) -> bool:
@@ -61,7 +61,7 @@ class FinalRound:
     """What all finalists share."""
 
     space: StagedSpace
-    data: ImageData
+    data: TaskData
     scorer: CandidateScorer
     deployments: tuple[Deployment, ...]
     recipe: TrainConfig
@@ -135,8 +135,7 @@ class FinalRound:
         missed = [b for t in deployed.tried for b in self._broken(candidate, t)] if chosen is None else []
         test = None
         if chosen is not None:
-            resolution = deployed.description.resolution
-            test = accuracy_on_test(self.folder_of(candidate), chosen, self.data, resolution)
+            test = figures_on_test(self.folder_of(candidate), chosen, self.data, deployed.description)
         seen = self._seen(candidate, chosen) if chosen is not None else Seen()
         return Finalist(
             evaluated=candidate,
@@ -145,7 +144,7 @@ class FinalRound:
             broken=tuple(missed),
             call_ms=usual(seen.latencies_ms),
             images_per_s=1e3 * seen.batch / usual(seen.medians_ms),
-            test_accuracy=test,
+            test=test,
         )
 
     def folder_of(self, candidate: Evaluated) -> Path:

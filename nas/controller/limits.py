@@ -54,7 +54,9 @@ class Limits:
     max_memory_mb: float | None = None
     """Megabytes that loading and running the deployed network adds to a process's peak."""
     min_accuracy: float | None = None
-    """Fraction of the validation split, by the deployed file."""
+    """Fraction, by the deployed file on the validation split."""
+    metric: str = "accuracy"
+    """What the fraction is called (`Task.metric`)."""
 
     def __post_init__(self) -> None:
         for name, value in self.given.items():
@@ -63,14 +65,14 @@ class Limits:
                 unit = " ms" if name == "latency_ms" else ""
                 raise UserError(f"{what} of {value}{unit} makes no sense", "give a number above 0")
         if self.min_accuracy is not None and self.min_accuracy > 1:
-            raise UserError(f"an accuracy of {100 * self.min_accuracy:g} % makes no sense", "give at most 100")
+            raise UserError(f"{100 * self.min_accuracy:g} % {self.metric} makes no sense", "give at most 100")
         if self.percentile not in PERCENTILES:
             raise UserError(f"--percentile {self.percentile} is not measured", "choose 50, 90 or 99")
 
     @property
     def given(self) -> dict[str, float]:
         """The limits that were given, by name."""
-        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "percentile"}
+        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name in LIMIT_KINDS}
         return {name: value for name, value in values.items() if value is not None}
 
     @property
@@ -121,7 +123,7 @@ class Limits:
             "max_params": f"{count(value)} parameters",
             "max_size_mb": f"{value:g} MB of files",
             "max_memory_mb": f"{value:g} MB of memory",
-            "min_accuracy": f"{100 * value:g} % accuracy",
+            "min_accuracy": f"{100 * value:g} % {self.metric}",
         }
         return texts[name]
 
@@ -180,7 +182,7 @@ def broken(limits: Limits, seen: Seen) -> list[Broken]:
             value = raw / unit
             found.append(Broken(name, value, words.format(count(value) if unit == 1.0 else f"{value:.4g}")))
     if limits.min_accuracy is not None and seen.accuracy is not None and seen.accuracy < limits.min_accuracy:
-        reason = f"accuracy {seen.accuracy:.1%} is below {limits.min_accuracy:.1%}"
+        reason = f"{limits.metric} {seen.accuracy:.1%} is below {limits.min_accuracy:.1%}"
         found.append(Broken("min_accuracy", seen.accuracy, reason))
     return found
 

@@ -17,12 +17,12 @@ from nas.controller.storage import check_server
 from nas.controller.target_model import TargetModel, prepare_target
 from nas.controller.target_record import check_target, read_target
 from nas.controller.trials import SHORT
-from nas.data import ImageData, load_dataset
 from nas.errors import UnknownNameError, UserError
-from nas.evaluation.estimators import ESTIMATORS
+from nas.evaluation.estimators import ESTIMATORS, require_estimator
 from nas.executors import check_choice
 from nas.measure.site import Site
 from nas.progress import Progress
+from nas.tasks import TaskData, task_named
 from search_spaces import StagedSpace, load_search_space
 
 PROBED_FROM = 1024
@@ -34,7 +34,7 @@ class Opening:
     """The inputs of a search, found good."""
 
     config: SearchConfig
-    data: ImageData
+    data: TaskData
     space: StagedSpace
     target: TargetModel
     ranges: tuple[DeploymentRange, ...]
@@ -57,8 +57,8 @@ def open_search(
         check_estimator(config)
         if config.sampler not in SAMPLERS:
             raise UnknownNameError("sampler", config.sampler, SAMPLERS)
-        whole = load_search_space(config.space)
-        data = load_dataset(config.data, seed=config.seed)
+        whole, task = space_for(config), task_named(config.task)
+        data = task.load(config.data, seed=config.seed)
         space = whole.restrict("resolution", config.resolutions or default_resolutions(whole, data))
     with budget.stage("calibrate"):
         recorded = read_target(known, config, device)
@@ -73,10 +73,24 @@ def open_search(
     return Opening(config=config, data=data, space=space, target=target, ranges=ranges, scorer=scorer)
 
 
+def space_for(config: SearchConfig) -> StagedSpace:
+    """The space that was asked for; raises `UserError` where its networks are for another task."""
+    space = load_search_space(config.space)
+    if space.task != config.task:
+        fitting = task_named(config.task).default_space
+        raise UserError(
+            f"the networks of space {config.space!r} are for {space.task}, not for {config.task}",
+            f"leave out --space (it is {fitting!r} then), or give --task {space.task}",
+        )
+    return space
+
+
 def check_estimator(config: SearchConfig) -> None:
     """Raises `UserError` for an estimator that does not exist or that the other options have no use for."""
     if config.estimator not in ("auto", *ESTIMATORS):
         raise UnknownNameError("estimator", config.estimator, ("auto", *ESTIMATORS))
+    if config.estimator != "auto":
+        require_estimator(config.estimator, config.task)
     if config.asha and config.estimator not in ("auto", SHORT):
         raise UserError(
             f"--asha stops short trainings early, and the estimator {config.estimator!r} asks for others",
@@ -116,7 +130,7 @@ def require_predictable(limits: Limits, target: str) -> None:
         )
 
 
-def default_resolutions(space: StagedSpace, data: ImageData) -> list[int]:
+def default_resolutions(space: StagedSpace, data: TaskData) -> list[int]:
     """The space's resolutions near the data's own: none above it, none below half of it.
 
     More pixels than there are cost time and show nothing new; far fewer lose what there is to see.

@@ -11,7 +11,7 @@ from nas.controller.opening import Opening
 from nas.controller.run_folder import RunFolder
 from nas.controller.scoring import CandidateScorer
 from nas.controller.target_model import TargetModel
-from nas.data import ImageData
+from nas.tasks import TaskData
 from nas.training.config import TrainConfig
 from search_spaces import StagedSpace
 
@@ -58,7 +58,7 @@ class Outcome:
         return self.opening.config
 
     @property
-    def data(self) -> ImageData:
+    def data(self) -> TaskData:
         return self.opening.data
 
     @property

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from nas.controller.objective import Objective
 from nas.evaluation.short_training import ShortTraining
+from nas.tasks import TrainingShape
 from nas.training.config import TrainConfig
 
 SEARCH_SHARE = 0.40
@@ -20,9 +21,6 @@ SHORT_SHARE = 0.5
 
 SHORT_TRAININGS = 12
 """What the short phase should afford."""
-SHORT_EPOCHS = (2, 4)
-MIN_SHORT_IMAGES = 512
-FINAL_EPOCHS = (5, 40)
 FINALISTS = 2
 FRONT_FINALISTS = 3
 """Where a front is wanted, or the fastest network above an accuracy, or no candidate was trained before: one training
@@ -93,34 +91,42 @@ def nominal_image_s(costs: Mapping[str, NDArray[np.float64]], threads: int, *, b
     return seconds * (1.0 if bf16 else FP32_FACTOR) / threads
 
 
-def affordable_image_s(available_s: float, train_images: int, deployments: int) -> float:
+def affordable_image_s(available_s: float, train_images: int, deployments: int, shape: TrainingShape) -> float:
     """Seconds per image beyond which a finalist cannot be trained for the fewest epochs in `available_s`."""
     share = max(available_s / FINALISTS, min(available_s, 2 * DEPLOY_S * deployments))
     training = max(0.4 * share, share - DEPLOY_S * deployments)
-    return STRETCH * training / (FINAL_EPOCHS[0] * train_images)
+    return STRETCH * training / (shape.final_epochs[0] * train_images)
 
 
-def short_training(recipe: TrainConfig, train_images: int, image_s: float, seconds: float) -> ShortTraining:
+def short_training(
+    recipe: TrainConfig, train_images: int, image_s: float, seconds: float, shape: TrainingShape
+) -> ShortTraining:
     """The recipe for comparing candidates: as many epochs and images as fit into `seconds`.
 
     `image_s` is the candidate's nominal training time per image, so that all candidates get the same time: what counts
     in the end is the accuracy a network reaches within the budget, and a slow one reaches it later.
     """
     passes = seconds / image_s
-    lowest, highest = SHORT_EPOCHS
+    lowest, highest = shape.short_epochs
     epochs = int(min(highest, max(lowest, passes // train_images)))
-    images = min(train_images, max(MIN_SHORT_IMAGES, int(passes / epochs)))
+    images = min(train_images, max(shape.min_short_images, int(passes / epochs)))
     return ShortTraining(replace(recipe, epochs=epochs), images if images < train_images else None)
 
 
 def final_plan(
-    recipe: TrainConfig, epoch_s: float, available_s: float, deployments: int, wanted: int = FINALISTS
+    recipe: TrainConfig,
+    epoch_s: float,
+    available_s: float,
+    deployments: int,
+    wanted: int = FINALISTS,
+    *,
+    shape: TrainingShape,
 ) -> FinalPlan:
     """As many finalists, up to `wanted`, and epochs as `available_s` allows.
 
     Another finalist is only worth it where all get at least twice the fewest epochs.
     """
-    lowest, highest = FINAL_EPOCHS
+    lowest, highest = shape.final_epochs
     shares = {count: available_s / count - DEPLOY_S * deployments for count in range(1, wanted + 1)}
     affordable = {count: int(share / max(epoch_s, 1e-9)) for count, share in shares.items()}
     count = max((c for c, epochs in affordable.items() if epochs >= 2 * lowest), default=1)
@@ -130,10 +136,13 @@ def final_plan(
     return FinalPlan(replace(recipe, epochs=epochs, time_limit_s=limit_s), count)
 
 
-def open_end_plan(recipe: TrainConfig, epoch_s: float, deployments: int, wanted: int, *, baselines: bool) -> FinalPlan:
+def open_end_plan(
+    recipe: TrainConfig, epoch_s: float, deployments: int, wanted: int, *, shape: TrainingShape, baselines: bool
+) -> FinalPlan:
     """`final_plan` where trials alone end the search: `epoch_s` is nominal, and no clock ends a training."""
     marks = schedule(0.0, OPEN_END_S, baselines=baselines)
-    plan = final_plan(recipe, epoch_s, marks.search_until_s - marks.search_short_until_s, deployments, wanted)
+    final_s = marks.search_until_s - marks.search_short_until_s
+    plan = final_plan(recipe, epoch_s, final_s, deployments, wanted, shape=shape)
     return replace(plan, recipe=replace(plan.recipe, time_limit_s=None))
 
 

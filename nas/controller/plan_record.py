@@ -11,7 +11,8 @@ from nas.controller.plan import REPORT_S, FinalPlan, Schedule, schedule
 from nas.controller.recipes import Recipes
 from nas.controller.run_folder import RunFolder
 from nas.export.checkpoint import write_json
-from nas.training.config import Precision, TrainConfig
+from nas.tasks import task_named
+from nas.training.config import Precision
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +47,12 @@ def search_plan(
     return SearchPlan(marks, made)
 
 
-def read_final_plan(folder: RunFolder) -> FinalPlan | None:
-    """The last round's plan, where the run has come to it."""
+def read_final_plan(folder: RunFolder, task: str) -> FinalPlan | None:
+    """The last round's plan, where the run (of this task) has come to it."""
     if not folder.final_plan.exists():
         return None
     document = json.loads(folder.final_plan.read_text())
-    return FinalPlan(TrainConfig(**document["recipe"]), document["size"])
+    return FinalPlan(task_named(task).recipe(**document["recipe"]), document["size"])
 
 
 def write_final_plan(folder: RunFolder, plan: FinalPlan) -> None:

@@ -16,10 +16,10 @@ from nas.controller.plan import (
     schedule,
     short_training,
 )
-from nas.data import ImageData
 from nas.evaluation.short_training import ShortTraining
 from nas.export.checkpoint import NetworkDescription
 from nas.measure.host import usable_threads
+from nas.tasks import TaskData, task_of
 from nas.training.config import Precision, TrainConfig
 from search_spaces import Architecture, Choices, StagedSpace
 
@@ -35,7 +35,7 @@ class Recipes:
 
     config: SearchConfig
     space: StagedSpace
-    data: ImageData
+    data: TaskData
     base: TrainConfig
 
     @property
@@ -51,7 +51,8 @@ class Recipes:
 
     def short(self, arch: Architecture) -> ShortTraining:
         """The short training that a candidate gets."""
-        return short_training(self.base, len(self.data.train), self.image_s(arch), self.short_s)
+        images, shape = len(self.data.train), task_of(self.data).shape
+        return short_training(self.base, images, self.image_s(arch), self.short_s, shape)
 
     def image_s(self, arch: Architecture) -> float:
         """Nominal seconds to train on one image."""
@@ -71,7 +72,7 @@ class Recipes:
         """Which candidates can be trained fully within the budget (but never none), and a remark on what that means."""
         marks = schedule(0.0, self.planned_s, baselines=self.config.baselines)
         final_s = marks.search_until_s - marks.search_short_until_s
-        limit = affordable_image_s(final_s, len(self.data.train), deployments)
+        limit = affordable_image_s(final_s, len(self.data.train), deployments, task_of(self.data).shape)
         sampled = self._image_s(self.space.sample(2048, np.random.default_rng(self.config.seed)))
         limit = max(limit, float(np.quantile(sampled, CHEAPEST_SHARE)))
         left_out = float((sampled > limit).mean())
@@ -88,11 +89,11 @@ class Recipes:
         return nominal_image_s(costs, usable_threads(), bf16=self.base.precision == "bf16")
 
 
-def make_recipes(config: SearchConfig, space: StagedSpace, data: ImageData, precision: Precision | None) -> Recipes:
+def make_recipes(config: SearchConfig, space: StagedSpace, data: TaskData, precision: Precision | None) -> Recipes:
     """With fp32 or bf16 chosen by measuring on a typical network, or `precision` where that was chosen before."""
     from nas.training.precision import choose_precision
 
-    base = TrainConfig(seed=config.seed)
+    base = task_of(data).recipe(seed=config.seed)
     if precision is None:
         arch = max(space.anchors, key=space.resolution)
         network = NetworkDescription(arch, data.num_classes, space.resolution(arch)).build()

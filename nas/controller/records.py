@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nas.data import ImageData
 from nas.deployment import Deployment
 from nas.evaluation.short_training import ShortTraining, trained
 from nas.export.checkpoint import NetworkDescription, load_network, save_network, sha256_of, write_json
@@ -21,7 +20,7 @@ from nas.export.deploy import (
     TriedDeployment,
     UpperBound,
     deploy,
-    deployed_accuracy,
+    deployed_figures,
     files_of,
     judge,
 )
@@ -30,6 +29,7 @@ from nas.measure.host import HostFingerprint
 from nas.measure.measurement import Measurement
 from nas.measure.site import Site
 from nas.targets.registry import material_differences
+from nas.tasks import TaskData, task_of
 from nas.training.config import TrainConfig
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Trained:
 
 
 def trained_network(
-    folder: Path, description: NetworkDescription, data: ImageData, recipe: TrainConfig
+    folder: Path, description: NetworkDescription, data: TaskData, recipe: TrainConfig
 ) -> "tuple[nn.Module, Trained]":
     """The network trained with `recipe`; read from `folder` where it was trained with just this before."""
     found = read_trained(folder, description, recipe)
@@ -83,7 +83,7 @@ def deployed_network(
     folder: Path,
     network: "nn.Module",
     description: NetworkDescription,
-    data: ImageData,
+    data: TaskData,
     deployments: Sequence[Deployment],
     *,
     max_drop: float,
@@ -104,7 +104,9 @@ def deployed_network(
         )  # fmt: skip
         write_deployed(folder, found, site)
         return found
-    return replace(found, tried=tuple(judge(found.tried, max_drop, objection, upper_bound)))
+    return replace(
+        found, tried=tuple(judge(found.tried, max_drop, objection, upper_bound, metric=task_of(data).metric))
+    )
 
 
 def write_deployed(folder: Path, deployed: Deployed, site: Site | None) -> None:
@@ -129,7 +131,7 @@ def read_deployed(
     tried = tuple(_tried_from_json(t, folder) for t in document["tried"])
     if {t.deployment for t in tried} != set(deployments):
         return None
-    parity = Parity(**document["parity"]) if document["parity"] else None
+    parity = Parity.from_json(document["parity"]) if document["parity"] else None
     return Deployed(description=description, onnx=folder / "model.onnx", parity=parity, tried=tried)
 
 
@@ -140,16 +142,19 @@ def same_site(recorded: dict[str, Any] | None, site: Site | None) -> bool:
     return not material_differences(HostFingerprint.from_json(recorded), site.fingerprint)
 
 
-def accuracy_on_test(folder: Path, tried: TriedDeployment, data: ImageData, resolution: int) -> float:
-    """Of the deployed file on the test split, looked at once and then remembered."""
+def figures_on_test(
+    folder: Path, tried: TriedDeployment, data: TaskData, description: NetworkDescription
+) -> dict[str, float]:
+    """Of the deployed file on the test split, the metric first: looked at once and then remembered."""
     path = folder / TEST
     assert tried.path is not None
-    known: dict[str, float] = json.loads(path.read_text()) if path.exists() else {}
+    known: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
     identity = f"{tried.deployment.name} {' '.join(sha256_of(file) for file in files_of(tried.path))}"
     if identity not in known:
-        known[identity] = deployed_accuracy(tried, data, "test", resolution)
+        known[identity] = deployed_figures(tried, data, description)
         write_json(path, known)
-    return known[identity]
+    found = known[identity]
+    return dict(found) if isinstance(found, dict) else {task_of(data).metric: found}  # earlier versions kept one figure
 
 
 def write_record(folder: Path, name: str, document: dict[str, Any], files: Sequence[Path]) -> None:
@@ -178,6 +183,7 @@ def _tried_to_json(t: TriedDeployment) -> dict[str, Any]:
         "accuracy": t.accuracy,
         "measurement": t.measurement.to_json() if t.measurement is not None else None,
         "size_bytes": t.size_bytes,
+        "in_float": t.in_float,
         "reason": t.reason if t.path is None else "",
     }
 
@@ -194,5 +200,6 @@ def _tried_from_json(document: dict[str, Any], folder: Path) -> TriedDeployment:
         accuracy=document["accuracy"],
         measurement=measurement,
         size_bytes=document["size_bytes"],
+        in_float=document.get("in_float", ""),  # earlier versions knew no such thing
         reason=document["reason"],
     )

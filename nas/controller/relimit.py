@@ -77,7 +77,7 @@ def answer_again(search: Search, run: Path, *, goes_on: bool) -> SearchResult:
     """What the finalists of `run` say to the present limits, or a search that goes on from all that is known."""
     known = [] if goes_on else recorded_finalists(search)
     best = winners(search.config.objective, known, search.config.winners)
-    plan = read_final_plan(search.folder)
+    plan = read_final_plan(search.folder, search.data.task)
     if best and plan is not None:
         search.notes.append(f"nothing was trained: {len(known)} finalists of {run} were judged again")
         return search.conclude(plan.recipe, search.evaluated(), known, best)
@@ -165,7 +165,7 @@ def take_over(old: RunFolder, new: RunFolder, studies: StudyStorage | None = Non
 
 def recorded_finalists(search: Search) -> list[Finalist]:
     """Every finalist the run has trained, deployed where a kill came before that, judged by the present limits."""
-    plan = read_final_plan(search.folder)
+    plan = read_final_plan(search.folder, search.data.task)
     if plan is None:
         return []
     final = replace(search.final_round(plan), skip_missed=False)

@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from nas.evaluation.estimate import LEVEL, agreement
 from nas.evaluation.estimators import ESTIMATORS
 from nas.export.deploy import Deployed, TriedDeployment
 from nas.measure.measurement import Measurement
+from nas.tasks import task_of
 
 SCHEMA = 1
 FEWEST_COMPARED = 3
@@ -27,15 +29,19 @@ FEWEST_COMPARED = 3
 
 
 def result_document(o: Outcome) -> dict[str, Any]:
-    """The document of `result.json` and `--json`: accuracies are fractions, latencies ms at the stated batch."""
+    """The document of `result.json` and `--json`: accuracies are fractions (`metric` names them), latencies ms at the
+    stated batch."""
     estimates = Estimates(o)
+    at = o.space.column("resolution")
+    sizes = o.space.decisions[at]
     return {
         "schema": SCHEMA,
         "nas_version": __version__,
         "command": o.config.command,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "run_dir": str(o.folder.path),
-        "task": "classification",
+        "task": o.config.task,
+        "metric": task_of(o.data).metric,
         "target": o.config.target,
         "device": o.target.model.profile.fingerprint.cpu_model,
         "measured_on": o.target.site.to_json() if o.target.site else None,
@@ -46,7 +52,7 @@ def result_document(o: Outcome) -> dict[str, Any]:
         "feasible": any(r.satisfiable for r in o.opening.ranges),
         "space": o.space.name,
         "space_size": o.space.size,
-        "resolutions": sorted(int(o.space.decisions[-1].options[i]) for i in o.space.allowed[-1]),
+        "resolutions": sorted(int(sizes.options[i]) for i in o.space.allowed[at]),
         "seed": o.config.seed,
         "data": {
             "name": o.data.name,
@@ -135,8 +141,9 @@ def _winner(o: Outcome, f: Finalist, rank: int, estimates: Estimates) -> dict[st
             "short": f.evaluated.short_accuracy,
             "trained": f.trained.accuracy,
             "deployed": chosen.accuracy,
-            "test": f.test_accuracy,
+            "test": first_of(f.test),
         },
+        "test_figures": dict(f.test) if f.test else None,
         **costs_of(o.space, arch, o.data.num_classes),
         "onnx": _relative(f.deployed.onnx, folder),
         "model": _relative(chosen.path, folder),
@@ -153,7 +160,7 @@ def _baselines(o: Outcome) -> list[dict[str, Any]]:
         name = f"random search (best of {len(o.opponent.evaluated)})"
         found.append(
             {
-                **_opponent(o, name, "random", f.deployed, f.trained.accuracy, f.test_accuracy),
+                **_opponent(o, name, "random", f.deployed, f.trained.accuracy, f.test),
                 **costs_of(o.space, f.evaluated.arch, o.data.num_classes),
                 "estimate": _estimate(f.evaluated),
                 "note": "same limit, recipe, estimator and time for estimates; "
@@ -161,19 +168,19 @@ def _baselines(o: Outcome) -> list[dict[str, Any]]:
             }
         )
     for b in o.zoo:
-        document = _opponent(o, b.name, "zoo", b.deployed, b.trained_accuracy, b.test_accuracy)
+        document = _opponent(o, b.name, "zoo", b.deployed, b.trained_accuracy, b.test)
         found.append({**document, "macs": None, "params": b.params, "note": b.note})
     return found
 
 
 def _opponent(
-    o: Outcome, name: str, kind: str, deployed: Deployed, trained: float | None, test: float | None
+    o: Outcome, name: str, kind: str, deployed: Deployed, trained: float | None, test: Mapping[str, float] | None
 ) -> dict[str, Any]:
     chosen = deployed.chosen
     measured = chosen.measurement if chosen else None
     accuracy = None
     if trained is not None:
-        accuracy = {"trained": trained, "deployed": chosen.accuracy if chosen else None, "test": test}
+        accuracy = {"trained": trained, "deployed": chosen.accuracy if chosen else None, "test": first_of(test)}
     return {
         "name": name,
         "kind": kind,
@@ -184,6 +191,7 @@ def _opponent(
         "machine": measured.machine if measured else None,
         "within_limit": keeps(o.config.limits, chosen) if chosen and measured else None,
         "accuracy": accuracy,
+        "test_figures": dict(test) if test else None,
     }
 
 
@@ -260,6 +268,11 @@ def keeps(limits: Limits, tried: TriedDeployment) -> bool:
     seen = Seen(batch=tried.deployment.batch, size_bytes=tried.size_bytes, accuracy=tried.accuracy)
     measured = tried.measurement
     return measured is not None and measured.failed is None and not broken(limits, seen_in(seen, measured, limits))
+
+
+def first_of(figures: Mapping[str, float] | None) -> float | None:
+    """The metric's value."""
+    return next(iter(figures.values())) if figures else None
 
 
 def _relative(path: Path, folder: Path) -> str:

@@ -52,6 +52,7 @@ from nas.executors import Executor
 from nas.export.checkpoint import write_json
 from nas.measure.site import undisturbed
 from nas.progress import Progress, SilentProgress, Stage
+from nas.tasks import task_of
 from nas.text import duration
 from nas.training.config import TrainConfig
 
@@ -245,7 +246,7 @@ class Search:
     def _search(self, arm: Arm) -> tuple[list[Evaluated], FinalRound]:
         """Judge candidates, and plan the last round they lead to. A run that had come to that goes on there."""
         study = arm.study(SEARCH_STUDY, self._sampler())
-        plan = read_final_plan(self.folder)
+        plan = read_final_plan(self.folder, self.data.task)
         if plan is None and not self.interrupts.asked:
             self._ready()
         if plan is None and not self.interrupts.asked:
@@ -297,15 +298,17 @@ class Search:
         """Fix the full recipe by what training the leaders really took; by nominal times where no clock may decide."""
         leaders = best_first(evaluated, lambda e: e.value)[:FINALISTS]
         deployments, images = len(self.target.model.deployments), len(self.data.train)
-        trained = self.choice.name == SHORT
+        trained, shape = self.choice.name == SHORT, task_of(self.data).shape
         wanted = wanted_finalists(self.config.objective, self.config.winners, trained=trained)
         if not math.isfinite(self.budget.seconds):
             epoch_s = float(np.mean([self.recipes.image_s(e.arch) for e in leaders])) * images
-            return open_end_plan(self.recipes.base, epoch_s, deployments, wanted, baselines=self.config.baselines)
+            return open_end_plan(
+                self.recipes.base, epoch_s, deployments, wanted, shape=shape, baselines=self.config.baselines
+            )
         image_s = [e.seconds_per_image or self.recipes.measured_image_s(e.arch) for e in leaders]
         epoch_s = float(np.mean(image_s)) * images
         available_s = self.plan.marks.search_until_s - self.budget.elapsed_s
-        return final_plan(self.recipes.base, epoch_s, available_s, deployments, wanted)
+        return final_plan(self.recipes.base, epoch_s, available_s, deployments, wanted, shape=shape)
 
     def final_round(self, plan: FinalPlan) -> FinalRound:
         return FinalRound(
@@ -408,7 +411,7 @@ class Search:
         )
         with self.budget.stage("baselines"), self._stage("well-known networks") as bar:
             found = round_.run(self.budget, self.plan.zoo_until_s(self.budget), bar)
-        missing = names_not_reached(found)
+        missing = names_not_reached(task_of(self.data).zoo, found)
         if missing:
             self.notes.append(f"the budget did not reach {', '.join(missing)}")
         return found

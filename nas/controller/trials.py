@@ -21,8 +21,9 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 
 from nas.controller.samplers.base import INTERRUPTED_ATTR, distributions
 from nas.controller.storage import StudyStorage
-from nas.evaluation.estimate import Estimate, counting_std, normal_interval
+from nas.evaluation.estimate import Estimate, normal_interval
 from nas.executors import Failure, Outcome
+from nas.tasks import TaskData, task_of
 from search_spaces import Architecture, StagedSpace
 
 OWNER_ATTR = "owner"
@@ -57,12 +58,13 @@ class Judgement:
     """Whether its curve was judged hopeless before all epochs were done."""
 
 
-def judged_by_training(outcome: Outcome, val_images: int) -> Judgement:
-    """A short training's accuracy, counted on `val_images`: its interval speaks of that count alone."""
+def judged_by_training(outcome: Outcome, data: TaskData) -> Judgement:
+    """A short training's accuracy on the validation images: its interval speaks of their number alone."""
+    std = task_of(data).standard_error(outcome.accuracy, data.val)
     return Judgement(
         estimator=SHORT,
         value=outcome.accuracy,
-        interval=normal_interval(outcome.accuracy, counting_std(outcome.accuracy, val_images)),
+        interval=None if std is None else normal_interval(outcome.accuracy, std),
         seconds=outcome.seconds,
         curve=outcome.curve,
         stopped_early=outcome.stopped_early,

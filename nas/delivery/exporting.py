@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nas.controller.limits import Limits, Seen, broken, seen_in, worst_ms
-from nas.data import ImageData, load_dataset
 from nas.delivery.source import PAIR_SUFFIX, Source, resolve
 from nas.deployment import Deployment
 from nas.errors import NotDeliverableError, UserError
@@ -22,7 +21,7 @@ from nas.runtimes import available_runtimes, deployments_here, load_runtime, req
 from nas.runtimes.base import check_supported, staging_folder
 from nas.targets.latency import Z_90, LatencyModel
 from nas.targets.registry import LOCAL, Target, load_target
-from nas.training.evaluate import evaluate_accuracy
+from nas.tasks import TaskData, task_named, task_of
 from nas.training.precision import resolve_device
 from search_spaces import Architecture, load_search_space
 
@@ -142,14 +141,14 @@ def export_bundle(request: ExportRequest, progress: Progress | None = None) -> E
     with staging_folder(out.parent) as staging:
         progress.note(f"measuring accuracy in torch on {len(data.val)} validation images")
         network.to(resolve_device("auto"))
-        torch_accuracy = evaluate_accuracy(network, data.at("val", description.resolution), data.preprocess)
+        torch_accuracy = task_of(data).accuracy(network, data.at("val", description.resolution), data.preprocess)
         progress.note(f"trying {', '.join(d.name for d in asked)}")
         deployed = deploy(
             network, description, data, with_reference(asked), folder=staging / "work",
             max_drop=max_drop, objection=judging.objection, upper_bound=judging.upper_bound,
         )  # fmt: skip
         deployed, chosen = _choose(deployed, judging, max_drop)
-        test = deployed_accuracy(chosen, data, "test", description.resolution) if len(data.test) else None
+        test = deployed_accuracy(chosen, data, "test", description) if len(data.test) else None
         claims = Claims(
             command=request.command, source=request.model, target=target.name, data=reference, max_drop=max_drop,
             limits=limits.to_json(), limits_text=limits.text, within_limit=not judging.missed(chosen),
@@ -189,7 +188,7 @@ def claim_folder(out: Path) -> Path:
     return out
 
 
-def load_data(request: ExportRequest, source: Source) -> tuple[ImageData, DataSource]:
+def load_data(request: ExportRequest, source: Source) -> tuple[TaskData, DataSource]:
     """The data to calibrate and judge with, pre-processed as the network was trained."""
     run = source.run
     name = request.data or (run.data if run else None)
@@ -198,7 +197,7 @@ def load_data(request: ExportRequest, source: Source) -> tuple[ImageData, DataSo
             f"nothing says what {source.label} was trained on", "give the data: --data NAME, a folder or a file"
         )
     seed = request.seed if request.seed is not None else run.seed if run else 0
-    data = load_dataset(name, seed=seed)
+    data = task_named(source.task).load(name, seed=seed)
     if len(data.val) == 0:
         raise UserError(f"the data set {name!r} has no validation images", "give data with at least one")
     if source.labels is not None and source.labels != data.classes:
@@ -265,15 +264,21 @@ def _choose(deployed: Deployed, judging: _Judge, max_drop: float) -> tuple[Deplo
     if deployed.parity is not None and not deployed.parity.holds:
         parity = deployed.parity
         raise NotDeliverableError(
-            f"the ONNX file does not compute what torch does: on {parity.images} images the top class agrees in "
-            f"{parity.argmax_agreement:.1%}, the mean difference is {parity.mean_abs_difference:.2g}",
+            f"the ONNX file does not compute what torch does: on {parity.images} images the answers agree in "
+            f"{parity.agreement:.1%}, the mean difference is {parity.mean_abs_difference:.2g}",
             "report this network: it should not happen",
         )
     if deployed.chosen is None:
-        again = judge(deployed.tried, max_drop, judging.not_asked, judging.upper_bound)
+        again = judge(
+            deployed.tried,
+            max_drop,
+            judging.not_asked,
+            judging.upper_bound,
+            metric=task_named(deployed.description.task).metric,
+        )
         deployed = replace(deployed, tried=tuple(again))
     if deployed.chosen is None:
-        reasons = "; ".join(f"{t.deployment.name}: {t.reason}" for t in deployed.tried if t.deployment in judging.asked)
+        reasons = "; ".join(f"{t.name}: {t.reason}" for t in deployed.tried if t.deployment in judging.asked)
         raise NotDeliverableError(
             f"no deployment can be delivered ({reasons})", "allow more with --max-drop, or try --precision auto"
         )

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from nas.controller.limits import Limits
 from nas.data import Preprocess
 from nas.errors import UserError
-from nas.export.bundle import LABELS, NETWORK, PREPROCESS
+from nas.export.bundle import LABELS, NETWORK
 from nas.export.checkpoint import NetworkDescription, load_weights, read_description, read_json, sha256_of, weights_path
+from nas.export.papers import PREPROCESS
 from nas.export.receipt import RECEIPT
 from search_spaces import Architecture, load_search_space
 
@@ -54,6 +55,14 @@ class Source:
     preprocess: Preprocess | None
     """What it was trained with; None where no file tells, then the data's own is used."""
     labels: tuple[str, ...] | None
+
+    @property
+    def task(self) -> str:
+        """A key of `nas.tasks.TASKS`."""
+        if self.description is not None:
+            return self.description.task
+        assert self.architecture is not None
+        return load_search_space(self.architecture.space).task
 
     def described(self, num_classes: int) -> NetworkDescription:
         """The network for data with `num_classes`. Raises `UserError` where it has another number of outputs."""

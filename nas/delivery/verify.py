@@ -3,19 +3,21 @@
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nas.controller.limits import Limits, Seen, broken, seen_in
-from nas.data import ImageData, ImageSplit, Preprocess, load_dataset
+from nas.data import Preprocess
 from nas.errors import UserError
-from nas.export.bundle import LABELS, NETWORK, PREPROCESS, SAMPLE, SAMPLE_IMAGE, validation_sha256
+from nas.export.bundle import NETWORK, SAMPLE, SAMPLE_IMAGE, validation_sha256
 from nas.export.checkpoint import load_network, sha256_of, weights_path
 from nas.export.deploy import PARITY_IMAGES, files_bytes
 from nas.export.onnx import check_parity
+from nas.export.papers import PAPERS, PREPROCESS
 from nas.export.receipt import RECEIPT, Receipt, read_receipt
 from nas.measure.host import fingerprint
 from nas.measure.measurement import DISTURBED, MeasureRequest
@@ -24,8 +26,8 @@ from nas.progress import Progress, SilentProgress
 from nas.runtimes import load_runtime
 from nas.runtimes.base import Logits, Session
 from nas.targets.registry import material_differences
+from nas.tasks import TaskData, task_named
 from nas.text import milliseconds, percent
-from nas.training.evaluate import accuracy_in_runtime
 
 SAME_ACCURACY = 0.005
 """Accuracies that differ by up to this (or one image) are the same: another processor sums in another order."""
@@ -109,25 +111,24 @@ class _Bundle:
         return Preprocess(tuple(document["mean"]), tuple(document["std"]))
 
     @cached_property
-    def data(self) -> ImageData | str:
+    def data(self) -> TaskData | str:
         """The data of the receipt, or why it is not at hand."""
         try:
-            found = load_dataset(self._data_source, seed=self.receipt.data_seed)
+            found = task_named(self.receipt.task).load(self._data_source, seed=self.receipt.data_seed)
         except UserError as error:
             return f"{error}; name it with --data"
         if validation_sha256(found) != self.receipt.validation_sha256:
             return f"the validation images of '{self._data_source}' are others than those of the receipt"
-        return replace(found, preprocess=self.preprocess)
+        with_ours: TaskData = replace(found, preprocess=self.preprocess)
+        return with_ours
 
     @cached_property
-    def sample(self) -> ImageSplit:
-        """The one image that travels with the bundle."""
+    def sample(self) -> NDArray[np.uint8]:
+        """The one image that travels with the bundle, (1, r, r, 3)."""
         from PIL import Image
 
         with Image.open(self.folder / SAMPLE_IMAGE) as image:
-            pixels = np.asarray(image.convert("RGB"), dtype=np.uint8)
-        label = self.document(LABELS).index(self.document(SAMPLE)["label"])
-        return ImageSplit(pixels[None], np.array([label], dtype=np.int64))
+            return np.asarray(image.convert("RGB"), dtype=np.uint8)[None]
 
     @cached_property
     def session(self) -> Session | str:
@@ -150,12 +151,16 @@ def _parity(bundle: _Bundle) -> Outcome:
     if not (network.is_file() and weights_path(network).is_file() and onnx.is_file()):
         return "not repeated", "the bundle has no torch weights"
     data = bundle.data
+    resolution = bundle.receipt.resolution
     images, where = bundle.sample, "sample image"
-    if isinstance(data, ImageData):
-        images, where = data.at("val", bundle.receipt.resolution).some(PARITY_IMAGES), "validation images"
-    parity = check_parity(load_network(network, fold=False), onnx, bundle.preprocess.array(images.images))
+    if not isinstance(data, str):
+        images, where = data.at("val", resolution).some(PARITY_IMAGES).images, "validation images"
+    agreement = partial(
+        task_named(bundle.receipt.task).agreement, resolution=resolution, head_kind=bundle.receipt.head_kind
+    )
+    parity = check_parity(load_network(network, fold=False), onnx, bundle.preprocess.array(images), agreement)
     detail = (
-        f"on {parity.images} {where} the top class of torch and ONNX agrees in {percent(parity.argmax_agreement)}, "
+        f"on {parity.images} {where} the answers of torch and ONNX agree in {percent(parity.agreement)}, "
         f"mean difference {parity.mean_abs_difference:.1e}, largest {parity.max_abs_difference:.1e}"
     )
     return "passed" if parity.holds else "failed", detail
@@ -165,9 +170,9 @@ def _sample_output(bundle: _Bundle) -> Outcome:
     if isinstance(bundle.session, str):
         return "not repeated", bundle.session
     sample = bundle.document(SAMPLE)
-    expected = np.array(sample["logits"])
-    logits: Logits = bundle.session.run(bundle.preprocess.array(bundle.sample.images))[0]
-    difference, allowed = float(np.abs(logits - expected).max()), float(sample["tolerance"])
+    expected = PAPERS[bundle.receipt.task].read_output(bundle.folder, sample)
+    output: Logits = bundle.session.run(bundle.preprocess.array(bundle.sample))[0]
+    difference, allowed = float(np.abs(output - expected).max()), float(sample["tolerance"])
     detail = f"largest difference {difference:.1e} of {allowed:.1e} allowed"
     return "passed" if difference <= allowed else "failed", detail
 
@@ -178,10 +183,12 @@ def _accuracy(bundle: _Bundle) -> Outcome:
         return "not repeated", data if isinstance(data, str) else str(session)
     if claimed is None:
         return "not repeated", "the receipt has none"
-    split = data.at("val", bundle.receipt.resolution)
-    again = accuracy_in_runtime(session.run, split, bundle.preprocess, batch=bundle.receipt.deployment.batch)
+    task, split = task_named(bundle.receipt.task), data.at("val", bundle.receipt.resolution)
+    again = task.accuracy_in_runtime(
+        session.run, split, bundle.preprocess, batch=bundle.receipt.deployment.batch, head_kind=bundle.receipt.head_kind
+    )
     same = abs(again - claimed) <= max(SAME_ACCURACY, 1 / len(split)) + 1e-9
-    detail = f"{percent(again)} of {len(split)} validation images, the receipt says {percent(claimed)}"
+    detail = f"{task.metric} {percent(again)} on {len(split)} validation images, the receipt says {percent(claimed)}"
     return "passed" if same else "failed", detail
 
 

@@ -100,9 +100,3 @@ def normal_interval(value: float, std: float) -> tuple[float, float]:
 def std_of_interval(low: float, high: float) -> float:
     """Standard deviation of a normal distribution with this central 90 % interval."""
     return (high - low) / (2 * _Z)
-
-
-def counting_std(accuracy: float, images: int) -> float:
-    """Standard deviation of an accuracy (fraction) because it was counted on `images` images; never zero."""
-    p = (accuracy * images + 1) / (images + 2)
-    return float(np.sqrt(p * (1 - p) / images))

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from nas.data import ImageData
 from nas.errors import UnknownNameError, UserError
-from nas.evaluation.estimate import Estimate, Estimator, Unit, counting_std, normal_interval, std_of_interval
-from nas.evaluation.labels import require_labels
+from nas.evaluation.estimate import Estimate, Estimator, Unit, normal_interval, std_of_interval
 from nas.evaluation.short_training import ShortTraining, trained
 from nas.evaluation.supernet.config import StepLog, SupernetConfig, SupernetLog
 from nas.export.checkpoint import NetworkDescription
+from nas.tasks import TaskData, task_named, task_of
 from nas.training.config import EpochLog
 from search_spaces import Architecture, Choices, StagedSpace
 
@@ -37,7 +37,7 @@ class EstimatorSetting:
 
     space: StagedSpace
     """With the options that candidates may have: a supernet holds no more."""
-    data: ImageData
+    data: TaskData
     short: Callable[[Architecture], ShortTraining]
     """The short training that a candidate gets."""
     supernet: SupernetConfig
@@ -66,7 +66,7 @@ class ZeroCostEstimator:
     def __init__(
         self,
         space: StagedSpace,
-        data: ImageData,
+        data: TaskData,
         *,
         images: int = 16,
         reference: int = 8,
@@ -98,16 +98,9 @@ class ZeroCostEstimator:
         return Estimate(arch=arch, value=value, seconds=time.perf_counter() - start)
 
     def _scores(self, arch: Architecture) -> Floats:
-        import torch
+        from nas.evaluation.zero_cost import candidate_scores
 
-        from nas.evaluation.zero_cost import zero_cost_scores
-
-        split = self._data.at("train", self._space.resolution(arch)).some(self._images, self._seed)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self._seed)
-            network = self._space.build(arch, self._data.num_classes)
-        images = torch.from_numpy(self._data.preprocess.array(split.images))
-        return zero_cost_scores(network, images, torch.from_numpy(split.labels))
+        return candidate_scores(self._space, self._data, arch, self._images, self._seed)
 
 
 class ShortTrainingEstimator:
@@ -119,7 +112,7 @@ class ShortTrainingEstimator:
     def __init__(
         self,
         space: StagedSpace,
-        data: ImageData,
+        data: TaskData,
         short: Callable[[Architecture], ShortTraining],
         *,
         stop_after: int | None = None,
@@ -152,7 +145,7 @@ class ShortTrainingEstimator:
                 arch=arch, value=final.median, std=std_of_interval(low, high), interval=(low, high),
                 seconds=seconds, curve=curve,
             )  # fmt: skip
-        return _counted(arch, result.accuracy, len(self._data.val), seconds, curve)
+        return _seen(arch, result.accuracy, self._data, seconds, curve)
 
     def _stop(self, log: EpochLog) -> bool:
         return self._stop_after is not None and log.epoch >= self._stop_after
@@ -182,7 +175,7 @@ class SupernetEstimator:
             score = self._scorer.score(arch)
         except (RuntimeError, MemoryError) as error:
             return _failed(arch, start, f"{type(error).__name__}: {error}")
-        return _counted(arch, score.accuracy, len(self._scorer.data.val), score.seconds)
+        return _seen(arch, score.accuracy, self._scorer.data, score.seconds)
 
 
 class PredictorEstimator:
@@ -244,12 +237,12 @@ def _failed(arch: Architecture, start: float, reason: str) -> Estimate:
     return Estimate(arch=arch, value=None, seconds=time.perf_counter() - start, failure=reason)
 
 
-def _counted(
-    arch: Architecture, accuracy: float, images: int, seconds: float, curve: tuple[float, ...] = ()
+def _seen(
+    arch: Architecture, accuracy: float, data: TaskData, seconds: float, curve: tuple[float, ...] = ()
 ) -> Estimate:
-    """An accuracy that was counted on validation images, which is all that its interval speaks of."""
-    std = counting_std(accuracy, images)
-    interval = normal_interval(accuracy, std)
+    """An accuracy on the validation images, whose number is all that its interval speaks of."""
+    std = task_of(data).standard_error(accuracy, data.val)
+    interval = None if std is None else normal_interval(accuracy, std)
     return Estimate(arch=arch, value=accuracy, std=std, interval=interval, seconds=seconds, curve=curve)
 
 
@@ -267,19 +260,19 @@ def _supernet(setting: EstimatorSetting) -> Estimator:
     from nas.evaluation.supernet.scoring import PathScorer
     from nas.evaluation.supernet.training import train_supernet
 
-    supernet = Supernet(setting.space, setting.data.num_classes, seed=setting.seed)
+    data = setting.data
+    assert isinstance(data, ImageData)  # of the tasks' `estimators`, only classification's has it
+    supernet = Supernet(setting.space, data.num_classes, seed=setting.seed)
     log = train_supernet(
         supernet,
-        setting.data,
+        data,
         setting.supernet,
         checkpoint=setting.checkpoint,
         admissible=setting.admissible,
         device=setting.device,
         callback=setting.callback,
     )
-    scorer = PathScorer(
-        supernet=supernet, data=setting.data, precision=log.precision, device=setting.device, seed=setting.seed
-    )
+    scorer = PathScorer(supernet=supernet, data=data, precision=log.precision, device=setting.device, seed=setting.seed)
     return SupernetEstimator(scorer, log)
 
 
@@ -308,13 +301,21 @@ ESTIMATORS: Mapping[str, EstimatorKind] = {
 def make_estimator(name: str, setting: EstimatorSetting) -> Estimator:
     """The estimator `name`.
 
-    Raises `UnknownNameError` with the closest known names, and `UserError` for labels that are no class of the data.
+    Raises `UnknownNameError` with the closest known names, and `UserError` for one that the data's task has no use for
+    or for labels that are no class of the data.
     """
+    require_estimator(name, setting.data.task)
+    task_of(setting.data).check(setting.data)
+    return ESTIMATORS[name].make(setting)
+
+
+def require_estimator(name: str, task: str) -> None:
+    """Raises `UserError` for an estimator that does not exist or cannot judge the networks of a task."""
     if name not in ESTIMATORS:
         raise UnknownNameError("estimator", name, ESTIMATORS)
-    for split in (setting.data.train, setting.data.val):
-        require_labels(split.labels, setting.data.num_classes)
-    return ESTIMATORS[name].make(setting)
+    known = task_named(task).estimators
+    if name not in known:
+        raise UserError(f"the estimator {name!r} cannot judge networks for {task}", f"give one of {', '.join(known)}")
 
 
 MIN_SHORT_TRAININGS = 3
@@ -330,7 +331,7 @@ SUPERNET_UP_TO = 100
 
 
 def choose_estimator(
-    budget_s: float, device: str, *, short_s: float, supernet_s: float, labels: int = 0
+    budget_s: float, device: str, *, short_s: float, supernet_s: float | None, labels: int = 0
 ) -> tuple[str, str]:
     """What `auto` stands for, and why: short trainings, unless the time does not allow them or allows much more.
 
@@ -340,7 +341,7 @@ def choose_estimator(
         budget_s: what may be spent on estimates.
         device: what they run on, in words.
         short_s: of one short training of a typical candidate.
-        supernet_s: of `SUPERNET_EPOCHS` passes of a supernet.
+        supernet_s: of `SUPERNET_EPOCHS` passes of a supernet; None where the task has none.
         labels: networks of this search that were trained briefly already; estimates in another unit do not fit them.
     """
     trainings = int(budget_s / short_s)
@@ -352,6 +353,8 @@ def choose_estimator(
         return "short", f"{told} pay for {trainings} {each}, beside {labels} that are known already"
     if trainings < MIN_SHORT_TRAININGS:
         return "zero-cost", f"{told} pay for only {trainings} {each}"
+    if supernet_s is None:
+        return "short", f"{told} pay for {trainings} {each}"
     fits = supernet_s <= SUPERNET_SHARE * budget_s
     supernet = f"{SUPERNET_EPOCHS} epochs of a supernet (about {supernet_s:.0f} s)"
     if fits and trainings <= SUPERNET_UP_TO:

@@ -1,10 +1,10 @@
-"""The label behind every decision of a search: a candidate's validation accuracy after a short training."""
+"""The label behind every decision of a search: a candidate's accuracy (its task's metric) after a short training."""
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from nas.data import ImageData
 from nas.export.checkpoint import NetworkDescription
+from nas.tasks import TaskData, task_of
 from nas.training.config import TrainConfig, TrainResult
 
 if TYPE_CHECKING:
@@ -24,17 +24,15 @@ class ShortTraining:
 
 def trained(
     description: NetworkDescription,
-    data: ImageData,
+    data: TaskData,
     short: ShortTraining,
     callback: "EpochCallback | None" = None,
 ) -> tuple["nn.Module", TrainResult]:
-    """Build and train one network; returns it with its result (accuracy as a fraction of the validation split).
+    """Build and train one network; returns it with its result (the task's metric on the validation split).
 
     `callback` may end the training after an epoch, as `nas.evaluation.learning_curve.StopBadOnes` does.
     """
     import torch
-
-    from nas.training.loop import train
 
     train_split = data.at("train", description.resolution)
     if short.train_images is not None and short.train_images < len(train_split):
@@ -42,7 +40,7 @@ def trained(
     with torch.random.fork_rng():
         torch.manual_seed(short.config.seed)
         network = description.build()
-    result = train(
+    result = task_of(data).train(
         network,
         train_split,
         data.at("val", description.resolution),

@@ -18,6 +18,8 @@ from nas.errors import UnknownNameError
 from nas.evaluation.activation_proxies import jacob_cov, naswot
 from nas.evaluation.gradient_proxies import grad_norm, snip, synflow, zico
 from nas.evaluation.proxy_scratch import NoScoreError, scoring
+from nas.tasks import TASKS, TaskData, task_of
+from search_spaces import Architecture, SearchSpace
 
 Proxy = Callable[[nn.Module, Tensor, Tensor], float]
 
@@ -45,7 +47,7 @@ PROXIES: Mapping[str, Proxy] = {
     "zico": zico,
 }
 
-DEFAULT_PROXIES = ("grad_norm", "synflow", "naswot")
+DEFAULT_PROXIES = TASKS["classification"].proxies
 """What a search adds to the structure of its candidates, which says parameters and MACs already."""
 
 
@@ -68,6 +70,22 @@ def zero_cost_scores(
         except NoScoreError:
             continue
     return np.where(np.isfinite(scores), scores, np.nan)
+
+
+def candidate_scores(
+    space: SearchSpace, data: TaskData, arch: Architecture, images: int, seed: int
+) -> NDArray[np.float64]:
+    """The scores of an untrained network that its task's `proxies` name, on `images` training images drawn by `seed`.
+
+    The initialisation is drawn by `seed` too; torch's global random state is left as it was.
+    """
+    task = task_of(data)
+    split = data.at("train", space.resolution(arch)).some(images, seed)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        network = space.build(arch, data.num_classes)
+    batch = torch.from_numpy(data.preprocess.array(split.images))
+    return zero_cost_scores(network, batch, torch.from_numpy(task.proxy_labels(split)), task.proxies)
 
 
 def rank_aggregate(scores: NDArray[np.float64]) -> NDArray[np.float64]:

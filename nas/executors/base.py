@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from nas.data import ImageData
 from nas.evaluation.short_training import ShortTraining
 from nas.export.checkpoint import NetworkDescription
+from nas.tasks import TaskData
 
 if TYPE_CHECKING:
     from nas.training.loop import EpochCallback
@@ -62,11 +62,12 @@ class Finished:
     result: Outcome | Failure
 
 
-Evaluate = Callable[[Evaluation, ImageData, "EpochCallback | None"], Outcome | Failure]
+Evaluate = Callable[[Evaluation, TaskData, "EpochCallback | None"], Outcome | Failure]
 """How one network is judged: a function of a module, so that another process can import it. Calls the callback (if
 any) after each epoch, and ends the training where that returns True."""
 
 
-def without_cache(data: ImageData) -> ImageData:
+def without_cache(data: TaskData) -> TaskData:
     """The data without the resized copies that it keeps: what is sent to another process."""
-    return replace(data, _resized={})
+    copy: TaskData = replace(cast(Any, data), _resized={})
+    return copy

@@ -6,10 +6,10 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Protocol
 
-from nas.data import ImageData
 from nas.errors import UserError
 from nas.executors.base import Evaluation, Finished
 from nas.executors.journal import Journal
+from nas.tasks import TaskData
 
 
 class Executor(Protocol):
@@ -63,7 +63,7 @@ def hangs_after_s(budget_s: float) -> float:
 
 @contextmanager
 def executor_for(
-    data: ImageData,
+    data: TaskData,
     folder: Path,
     *,
     budget_s: float,

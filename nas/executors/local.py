@@ -10,7 +10,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from nas.data import ImageData
 from nas.errors import UserError
 from nas.executors.base import Evaluate, Evaluation, Failure, Finished, Outcome
 from nas.executors.journal import Journal
@@ -19,6 +18,7 @@ from nas.executors.training import train_briefly
 from nas.executors.worker import READY, Setup
 from nas.measure.host import affinity, available_memory_bytes, usable_threads
 from nas.measure.process import POLL_S, Limits, SupervisedProcess
+from nas.tasks import TaskData
 
 MEMORY_SHARE = 0.8
 """Of the memory free at the start, what all workers together may take."""
@@ -146,7 +146,7 @@ class LocalExecutor:
 
     def __init__(
         self,
-        data: ImageData,
+        data: TaskData,
         folder: Path,
         *,
         workers: int = 1,

@@ -14,12 +14,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from nas.data import ImageData
 from nas.executors.base import Evaluate, Evaluation, Failure, Finished, Outcome, without_cache
 from nas.executors.journal import Journal
 from nas.executors.ray_cluster import Slots, connected, nodes_of, slots_of
 from nas.executors.ray_tasks import RETRIES, quiet_here
 from nas.executors.training import train_briefly
+from nas.tasks import TaskData
 from nas.training.config import EpochLog
 
 REDUCTION = 3
@@ -38,7 +38,7 @@ class AshaExecutor:
 
     def __init__(
         self,
-        data: ImageData,
+        data: TaskData,
         folder: Path,
         *,
         address: str,

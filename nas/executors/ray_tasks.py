@@ -11,7 +11,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from nas.data import ImageData
 from nas.errors import UserError
 from nas.executors.base import Evaluate, Evaluation, Failure, Finished, Outcome, without_cache
 from nas.executors.journal import Journal
@@ -21,6 +20,7 @@ from nas.executors.training import train_briefly
 from nas.executors.worker import Setup
 from nas.measure.host import available_memory_bytes
 from nas.measure.process import Limits
+from nas.tasks import TaskData
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -47,7 +47,7 @@ class RayExecutor:
 
     def __init__(
         self,
-        data: ImageData,
+        data: TaskData,
         folder: Path,
         *,
         address: str,
@@ -158,7 +158,7 @@ def evaluate_here(setup: NodeSetup, data: list[Any], task: Evaluation) -> Outcom
 class _Host:
     """A supervised worker inside a Ray worker process."""
 
-    def __init__(self, setup: NodeSetup, data: ImageData) -> None:
+    def __init__(self, setup: NodeSetup, data: TaskData) -> None:
         # For heartbeat and stderr alone; gone with this process, or with Ray's session where that is killed.
         self.folder = tempfile.TemporaryDirectory(prefix="nas-ray-")
         folder = Path(self.folder.name)

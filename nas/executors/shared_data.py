@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from nas.data import ImageData, ImageSplit, Preprocess
+from nas.data.images import Preprocess
+from nas.tasks import Task, TaskData, TaskSplit, task_named, task_of
 
 _SPLITS = ("train", "val", "test")
 
@@ -17,44 +18,47 @@ class SharedData:
     """Where the arrays of a data set lie, and all else there is to know about it. `load` gives it back."""
 
     folder: Path
+    task: str
     name: str
     classes: tuple[str, ...]
     native_resolution: int
     preprocess: Preprocess
     flip_ok: bool
 
-    def load(self) -> ImageData:
-        """The data, mapped copy-on-write: pages are shared with every other process until one is written to."""
-        train, val, test = map(self._split, _SPLITS)
-        return ImageData(
+    def load(self) -> TaskData:
+        """The data, images mapped copy-on-write: pages are shared with every other process until one is written to."""
+        task = task_named(self.task)
+        data: TaskData = task.data_of(
             name=self.name,
             classes=self.classes,
-            train=train,
-            val=val,
-            test=test,
+            **{name: self._split(task, name) for name in _SPLITS},
             native_resolution=self.native_resolution,
             preprocess=self.preprocess,
             flip_ok=self.flip_ok,
         )
+        return data
 
-    def _split(self, name: str) -> ImageSplit:
+    def _split(self, task: "Task[TaskData, TaskSplit]", name: str) -> TaskSplit:
         images = np.load(self.folder / f"{name}-images.npy", mmap_mode="c", allow_pickle=False)
-        return ImageSplit(images, np.load(self.folder / f"{name}-labels.npy", allow_pickle=False))
+        with np.load(self.folder / f"{name}.npz", allow_pickle=False) as arrays:
+            return task.split_of(images, dict(arrays))
 
 
-def share(data: ImageData, folder: Path) -> SharedData:
+def share(data: TaskData, folder: Path) -> SharedData:
     """Write the arrays of `data` into `folder`, replacing what an earlier run may have left there."""
+    task = task_of(data)
     shutil.rmtree(folder, ignore_errors=True)
     partial = folder.with_name(folder.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     for name in _SPLITS:
-        split: ImageSplit = getattr(data, name)
+        split: TaskSplit = getattr(data, name)
         np.save(partial / f"{name}-images.npy", split.images, allow_pickle=False)
-        np.save(partial / f"{name}-labels.npy", split.labels, allow_pickle=False)
+        np.savez(partial / f"{name}.npz", allow_pickle=False, **task.arrays(split))
     os.replace(partial, folder)
     return SharedData(
         folder=folder.absolute(),
+        task=data.task,
         name=data.name,
         classes=data.classes,
         native_resolution=data.native_resolution,

@@ -3,16 +3,16 @@
 import math
 from typing import TYPE_CHECKING
 
-from nas.data import ImageData
 from nas.errors import UserError
 from nas.evaluation.short_training import trained
 from nas.executors.base import Evaluation, Failure, Outcome
+from nas.tasks import TaskData
 
 if TYPE_CHECKING:
     from nas.training.loop import EpochCallback
 
 
-def train_briefly(task: Evaluation, data: ImageData, callback: "EpochCallback | None" = None) -> Outcome | Failure:
+def train_briefly(task: Evaluation, data: TaskData, callback: "EpochCallback | None" = None) -> Outcome | Failure:
     """Train the network of `task`; what a network alone can do wrong is a `Failure`, not an exception."""
     try:
         _, result = trained(task.description, data, task.short, callback)

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from nas.data import ImageData
 from nas.executors.base import Evaluate, Evaluation, Failure, Outcome
 from nas.executors.journal import Journal
 from nas.executors.shared_data import SharedData
 from nas.measure.heartbeat import Heartbeat
 from nas.measure.procfs import die_with_parent
+from nas.tasks import TaskData
 
 READY = "ready"
 
@@ -27,7 +27,7 @@ class Setup:
     """What a worker has to know before its first evaluation."""
 
     evaluate: Evaluate
-    data: SharedData | ImageData
+    data: SharedData | TaskData
     cores: tuple[int, ...]
     """The only ones it may use; empty: wherever it is let."""
     threads: int

@@ -3,9 +3,11 @@
 model files        what the runtime loads; `model.onnx` (fp32); `model.network.json` with `model.safetensors`
 labels.json        names of the classes, in the order of the outputs
 preprocess.json    from an image to the input
-sample.png/.json   a validation image, and the network's outputs for it
-run.py             classifies an image with numpy, Pillow and the runtime alone
+sample.png/.json   a validation image, and the network's output for it
+run.py             uses the network on an image with numpy, Pillow and the runtime alone
 receipt.json       written last: see docs/export.md
+
+What else there is, and what these files say in detail, is the task's: `nas.export.papers`.
 """
 
 import hashlib
@@ -22,18 +24,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nas import __version__
-from nas.data import ImageData, Preprocess
 from nas.export.checkpoint import sha256_of, write_json
 from nas.export.deploy import Deployed, TriedDeployment, files_of
+from nas.export.papers import PAPERS, Figures, Papers
 from nas.export.receipt import RECEIPT, SCHEMA, licences, versions
 from nas.export.run_script import run_script
 from nas.measure.host import HostFingerprint, fingerprint
 from nas.measure.measurement import Measurement
-from nas.runtimes import load_runtime
+from nas.runtimes import Session, load_runtime
+from nas.tasks import TaskData, task_of
 
 NETWORK = "model.network.json"
 SAMPLE, SAMPLE_IMAGE, RUN_SCRIPT = "sample.json", "sample.png", "run.py"
-LABELS, PREPROCESS = "labels.json", "preprocess.json"
+LABELS = "labels.json"
 TOLERANCES: Mapping[str, float] = {"fp32": 1e-3, "bf16": 0.05, "int8": 0.05}
 """Largest difference between outputs of one network on two machines, over the largest output: kernels differ in the
 order of sums, and one changed rounding shows where numbers have 8 bits."""
@@ -44,7 +47,7 @@ class DataSource:
     """How to find the data again."""
 
     source: str
-    """A name or path as `nas.data.load_dataset` takes it."""
+    """A name or path as the task's `load` takes it."""
     seed: int
     """Of the splits that were held out."""
 
@@ -59,7 +62,7 @@ class Claims:
     target: str
     data: DataSource
     max_drop: float
-    """Accuracy (fraction) that a faster deployment was allowed to lose."""
+    """Accuracy (fraction, by the task's metric) that a faster deployment was allowed to lose."""
     limits: Mapping[str, float]
     limits_text: str
     within_limit: bool
@@ -96,70 +99,58 @@ def deliver_files(deployed: Deployed, folder: Path) -> Deployed:
     return replace(deployed, onnx=folder / deployed.onnx.name, tried=tried)
 
 
-def write_papers(folder: Path, deployed: Deployed, data: ImageData, claims: Claims) -> dict[str, Any]:
+def write_papers(folder: Path, deployed: Deployed, data: TaskData, claims: Claims) -> dict[str, Any]:
     """Make a bundle of the model files in `folder` (see `deliver_files`); returns its receipt, which is written last.
 
-    The chosen deployment is run once, on a validation image.
+    The chosen deployment is run on a validation image, and on all of them where the task has more figures to tell.
     """
     chosen = deployed.chosen
     assert chosen is not None
     assert chosen.path is not None
+    papers, description = PAPERS[data.task], deployed.description
     write_json(folder / LABELS, list(data.classes))
-    write_json(folder / PREPROCESS, preprocess_document(data.preprocess, deployed.description.resolution))
-    _write_sample(folder, chosen, data, deployed.description.resolution)
-    script = run_script(chosen.deployment, chosen.path.name)
+    for name, document in papers.documents(data.preprocess, description).items():
+        write_json(folder / name, document)
+    session = load_runtime(chosen.deployment.runtime).load(chosen.path, chosen.deployment)
+    _write_sample(folder, papers, session, chosen.deployment.precision, data, description.resolution)
+    script = run_script(papers.script(description), chosen.deployment, chosen.path.name)
     if script is not None:
         (folder / RUN_SCRIPT).write_text(script, encoding="utf-8")
-    write_json(folder / RECEIPT, _receipt(folder, deployed, chosen, data, claims))
+    figures = papers.figures(session.run, data, description, chosen.deployment.batch)
+    write_json(folder / RECEIPT, _receipt(folder, deployed, chosen, data, claims, figures))
     receipt: dict[str, Any] = json.loads((folder / RECEIPT).read_text(encoding="utf-8"))
     return receipt
 
 
-def preprocess_document(preprocess: Preprocess, resolution: int) -> dict[str, Any]:
-    """How to make a network's input, for people and programs."""
-    return {
-        "layout": "NCHW float32",
-        "resolution": resolution,
-        "resize": "shorter side, bilinear with antialiasing, centre crop",
-        "scale": "x / 255, then (x - mean) / std per channel (RGB)",
-        "mean": list(preprocess.mean),
-        "std": list(preprocess.std),
-    }
+def tolerance_of(output: NDArray[np.float32], precision: str) -> float:
+    """By how much an output may differ from `output` on another machine."""
+    return TOLERANCES[precision] * float(np.abs(output).max())
 
 
-def tolerance_of(logits: NDArray[np.float32], precision: str) -> float:
-    """By how much outputs may differ from `logits` on another machine."""
-    return TOLERANCES[precision] * float(np.abs(logits).max())
-
-
-def validation_sha256(data: ImageData) -> str:
+def validation_sha256(data: TaskData) -> str:
     """Tells whether another copy of the data has the same validation split."""
     digest = hashlib.sha256(np.ascontiguousarray(data.val.images))
-    digest.update(np.ascontiguousarray(data.val.labels))
+    for _, array in sorted(task_of(data).arrays(data.val).items()):
+        digest.update(np.ascontiguousarray(array))
     return digest.hexdigest()
 
 
-def _write_sample(folder: Path, chosen: TriedDeployment, data: ImageData, resolution: int) -> None:
+def _write_sample(
+    folder: Path, papers: Papers[Any], session: Session, precision: str, data: TaskData, resolution: int
+) -> None:
     from PIL import Image
 
-    assert chosen.path is not None
-    example = data.at("val", resolution).some(1)
-    Image.fromarray(example.images[0]).save(folder / SAMPLE_IMAGE)
-    session = load_runtime(chosen.deployment.runtime).load(chosen.path, chosen.deployment)
-    logits = session.run(data.preprocess.array(example.images))[0]
+    image, known = papers.sample(data, resolution)
+    Image.fromarray(image).save(folder / SAMPLE_IMAGE)
+    output = session.run(data.preprocess.array(image[None]))[0]
+    stored = papers.write_output(folder, output)
     write_json(
-        folder / SAMPLE,
-        {
-            "image": SAMPLE_IMAGE,
-            "label": data.classes[int(example.labels[0])],
-            "logits": [float(value) for value in logits],
-            "tolerance": tolerance_of(logits, chosen.deployment.precision),
-        },
+        folder / SAMPLE, {"image": SAMPLE_IMAGE, **known, **stored, "tolerance": tolerance_of(output, precision)}
     )
 
 
 def _receipt(
-    folder: Path, deployed: Deployed, chosen: TriedDeployment, data: ImageData, claims: Claims
+    folder: Path, deployed: Deployed, chosen: TriedDeployment, data: TaskData, claims: Claims, figures: Figures
 ) -> dict[str, Any]:
     assert chosen.path is not None
     measured = chosen.measurement
@@ -172,11 +163,15 @@ def _receipt(
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": claims.command,
         "source": claims.source,
+        "task": data.task,
+        "metric": task_of(data).metric,
+        "head_kind": deployed.description.head_kind,
         "target": claims.target,
         "device": host.cpu_model if host is not None else None,
         "fingerprint": host.to_json() if host is not None else None,
         "runtime": chosen.deployment.runtime,
         "precision": chosen.deployment.precision,
+        "in_float": chosen.in_float or None,
         "threads": chosen.deployment.threads,
         "batch": chosen.deployment.batch,
         "resolution": deployed.description.resolution,
@@ -195,6 +190,7 @@ def _receipt(
             "onnx_fp32": exact[0] if exact else None,
             "deployed": chosen.accuracy,
             "test": claims.test_accuracy,
+            **figures.accuracy,
         },
         "max_drop": claims.max_drop,
         "parity": deployed.parity.to_json() if deployed.parity is not None else None,
@@ -211,6 +207,7 @@ def _receipt(
         },
         "versions": versions(),
         "licences": licences(),
+        **figures.more,
         **claims.more,
         "sha256": {p.name: sha256_of(p) for p in sorted(folder.iterdir()) if p.is_file() and p.name != RECEIPT},
     }

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nas.errors import UnknownNameError, UserError
+from nas.errors import UserError
+from nas.tasks import TASKS, zoo_model
 from search_spaces import Architecture, load_search_space
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ class NetworkDescription:
     """Enough to rebuild a network without its weights: an architecture of a space, or a network of the zoo."""
 
     source: Architecture | str
-    """An `Architecture`, or a name in `nas.zoo.ZOO`."""
+    """An `Architecture`, or a name in the `zoo` of a task."""
     num_classes: int
     resolution: int
     """Input height = width in pixels."""
@@ -58,11 +59,21 @@ class NetworkDescription:
         """A fresh, trainable network with random weights."""
         if isinstance(self.source, Architecture):
             return load_search_space(self.source.space).build(self.source, self.num_classes)
-        from nas.zoo import ZOO
+        return zoo_model(self.source).build(self.num_classes, self.resolution)
 
-        if self.source not in ZOO:
-            raise UnknownNameError("network", self.source, ZOO)
-        return ZOO[self.source].build(self.num_classes, self.resolution)
+    @property
+    def task(self) -> str:
+        """The task it is for, a key of `nas.tasks.TASKS`."""
+        if isinstance(self.source, Architecture):
+            return load_search_space(self.source.space).task
+        return next(task.name for task in TASKS.values() if self.source in task.zoo)
+
+    @property
+    def head_kind(self) -> str | None:
+        """How the network's output is to be read, where its task knows several ways."""
+        if isinstance(self.source, Architecture):
+            return load_search_space(self.source.space).head_kind
+        return zoo_model(self.source).head_kind
 
 
 def weights_path(network_json: Path) -> Path:

@@ -3,21 +3,22 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nas.data import ImageData
 from nas.deployment import Deployment
 from nas.errors import UserError
 from nas.export.checkpoint import NetworkDescription, save_network
+from nas.export.float_parts import FLOAT_PARTS, float_part
 from nas.export.onnx import Parity, check_parity, export_onnx
 from nas.measure.measurement import Measurement, MeasureRequest
 from nas.measure.protocol import measure
 from nas.runtimes import load_runtime
-from nas.training.evaluate import accuracy_in_runtime
+from nas.tasks import TaskData, task_of
 
 if TYPE_CHECKING:
     from torch import nn
@@ -26,7 +27,7 @@ CALIBRATION_IMAGES = 128
 UNTRAINED_IMAGES = 8
 """Calibration images where only the speed is wanted, which does not depend on the ranges."""
 PARITY_IMAGES = 64
-FP32 = "fp32"
+FP32, INT8 = "fp32", "int8"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,10 +43,17 @@ class TriedDeployment:
     """None where the target is not this host, or nothing could be loaded."""
     size_bytes: int | None = None
     """Of all files its runtime loads."""
+    in_float: str = ""
+    """The part (of `nas.export.float_parts.FLOAT_PARTS`) that int8 leaves in floating point; empty: none."""
     accepted: bool = False
     chosen: bool = False
     reason: str = ""
     """Why it was rejected or not chosen; empty for the chosen one."""
+
+    @property
+    def name(self) -> str:
+        """For people: `onnxruntime-int8`, `onnxruntime-int8 (last layer in float)`."""
+        return f"{self.deployment.name} ({self.in_float} in float)" if self.in_float else self.deployment.name
 
     @property
     def p50_ms(self) -> float:
@@ -54,7 +62,7 @@ class TriedDeployment:
     def to_json(self) -> dict[str, Any]:
         measured = self.measurement if self.measurement and self.measurement.failed is None else None
         return {
-            "name": self.deployment.name,
+            "name": self.name,
             "p50_ms": measured.p50_ms if measured else None,
             "p90_ms": measured.p90_ms if measured else None,
             "p99_ms": measured.p99_ms if measured else None,
@@ -103,7 +111,7 @@ def no_objection(tried: TriedDeployment) -> str:
 def deploy(
     network: "nn.Module",
     description: NetworkDescription,
-    data: ImageData,
+    data: TaskData,
     deployments: Sequence[Deployment],
     *,
     folder: Path,
@@ -120,6 +128,9 @@ def deploy(
     Int8 ranges are calibrated on training images. `objection` judges by the limits. Where `upper_bound` is given
     nothing is measured here, and the fastest is the one with the lowest bound. `trained` False skips parity and
     accuracies (they would say nothing). `measurer` measures elsewhere than here.
+
+    Where int8 loses more than `max_drop` on outputs that have to be decoded, it is tried again with the last layers in
+    floating point: boxes and scores of a detector are more delicate than the order of a classifier's outputs.
     """
     folder.mkdir(parents=True, exist_ok=True)
     save_network(network, description, folder / "model.network.json")
@@ -129,28 +140,62 @@ def deploy(
     parity = None
     if trained:
         validation = data.at("val", description.resolution).some(PARITY_IMAGES)
-        parity = check_parity(network, onnx, data.preprocess.array(validation.images))
-    tried = [_prepare(onnx, d, folder, calibration) for d in deployments]
-    if trained:
-        tried = [_with_accuracy(t, data, description) for t in tried]
+        agreement = partial(task_of(data).agreement, resolution=description.resolution, head_kind=description.head_kind)
+        parity = check_parity(network, onnx, data.preprocess.array(validation.images), agreement)
+
+    def attempt(deployment: Deployment, in_float: str = "") -> TriedDeployment:
+        made = _prepare(onnx, deployment, folder, calibration, in_float)
+        return _with_accuracy(made, data, description) if trained else made
+
+    tried = [attempt(d) for d in deployments]
+    if trained and description.head_kind is not None:
+        tried = with_float_parts(tried, max_drop, attempt)
     if upper_bound is None:
         tried = _with_measurements(tried, sessions, measurer or measure)
     return Deployed(
         description=description,
         onnx=onnx,
         parity=parity,
-        tried=tuple(judge(tried, max_drop, objection, upper_bound, judge_accuracy=trained)),
+        tried=tuple(
+            judge(tried, max_drop, objection, upper_bound, judge_accuracy=trained, metric=task_of(data).metric)
+        ),
     )
 
 
-def _prepare(onnx: Path, deployment: Deployment, folder: Path, calibration: NDArray[np.float32]) -> TriedDeployment:
+def with_float_parts(
+    tried: Sequence[TriedDeployment], max_drop: float, attempt: Callable[[Deployment, str], TriedDeployment]
+) -> list[TriedDeployment]:
+    """`tried`, and after each int8 deployment that loses too much the same with more and more in floating point.
+
+    `attempt` tries a deployment with a part of `FLOAT_PARTS` left in floating point.
+    """
+    floor = _floor(tried, max_drop)
+    found = []
+    for t in tried:
+        found.append(t)
+        parts = iter(FLOAT_PARTS if t.deployment.precision == INT8 else ())
+        while found[-1].accuracy is not None and found[-1].accuracy < floor and (part := next(parts, "")):
+            found.append(attempt(t.deployment, part))
+    return found
+
+
+def _prepare(
+    onnx: Path, deployment: Deployment, folder: Path, calibration: NDArray[np.float32], in_float: str
+) -> TriedDeployment:
+    part = float_part(in_float, onnx) if in_float else None
     try:
-        path = load_runtime(deployment.runtime).prepare(onnx, deployment.precision, folder, calibration)
+        path = load_runtime(deployment.runtime).prepare(
+            onnx, deployment.precision, folder, calibration, float_part=part
+        )
     except (UserError, RuntimeError, ValueError) as error:  # quantisers refuse some graphs
-        return _failed(deployment, f"could not be prepared: {error}")
+        return TriedDeployment(
+            deployment=deployment, path=None, accuracy=None, measurement=None, in_float=in_float,
+            reason=f"could not be prepared: {error}",
+        )  # fmt: skip
     return TriedDeployment(
-        deployment=deployment, path=path, accuracy=None, measurement=None, size_bytes=files_bytes(path)
-    )
+        deployment=deployment, path=path, accuracy=None, measurement=None, size_bytes=files_bytes(path),
+        in_float=in_float,
+    )  # fmt: skip
 
 
 def files_of(path: Path) -> list[Path]:
@@ -168,22 +213,43 @@ def files_bytes(path: Path) -> int:
     return sum(p.stat().st_size for p in files_of(path))
 
 
-def _with_accuracy(tried: TriedDeployment, data: ImageData, description: NetworkDescription) -> TriedDeployment:
+def _with_accuracy(tried: TriedDeployment, data: TaskData, description: NetworkDescription) -> TriedDeployment:
     if tried.path is None:
         return tried
     try:
-        accuracy = deployed_accuracy(tried, data, "val", description.resolution)
+        accuracy = deployed_accuracy(tried, data, "val", description)
     except (UserError, RuntimeError) as error:
         return replace(tried, path=None, reason=f"could not be run here: {error}")
     return replace(tried, accuracy=accuracy)
 
 
-def deployed_accuracy(tried: TriedDeployment, data: ImageData, split: str, resolution: int) -> float:
-    """Accuracy (fraction) of the deployed file itself, run by its runtime, on `val` or `test`."""
+def deployed_accuracy(
+    tried: TriedDeployment, data: TaskData, split: Literal["val", "test"], description: NetworkDescription
+) -> float:
+    """Accuracy (fraction, by the task's metric) of the deployed file itself, run by its runtime."""
     assert tried.path is not None
     session = load_runtime(tried.deployment.runtime).load(tried.path, tried.deployment)
-    images = data.at("test" if split == "test" else "val", resolution)
-    return accuracy_in_runtime(session.run, images, data.preprocess, batch=tried.deployment.batch)
+    return task_of(data).accuracy_in_runtime(
+        session.run,
+        data.at(split, description.resolution),
+        data.preprocess,
+        batch=tried.deployment.batch,
+        head_kind=description.head_kind,
+    )
+
+
+def deployed_figures(tried: TriedDeployment, data: TaskData, description: NetworkDescription) -> dict[str, float]:
+    """All figures of the deployed file on `test`, run by its runtime: fractions by name, the task's metric first."""
+    assert tried.path is not None
+    session = load_runtime(tried.deployment.runtime).load(tried.path, tried.deployment)
+    return task_of(data).figures_in_runtime(
+        session.run,
+        data.at("test", description.resolution),
+        data.preprocess,
+        classes=data.classes,
+        batch=tried.deployment.batch,
+        head_kind=description.head_kind,
+    )
 
 
 def _with_measurements(tried: Sequence[TriedDeployment], sessions: int, measurer: Measurer) -> list[TriedDeployment]:
@@ -201,42 +267,44 @@ def judge(
     upper_bound: UpperBound | None = None,
     *,
     judge_accuracy: bool = True,
+    metric: str = "accuracy",
 ) -> list[TriedDeployment]:
     """Accept or reject each deployment with its reason, and choose the fastest accepted one.
 
     A pure function of what was measured: with other limits it can be asked again. Deployments that have no file keep
-    the reason they have.
+    the reason they have. `metric` is what accuracies are called.
     """
-    exact = [t.accuracy for t in tried if t.deployment.precision == FP32 and t.accuracy is not None]
-    accuracies = exact or [t.accuracy for t in tried if t.accuracy is not None]
-    floor = max(accuracies, default=0.0) - max_drop if judge_accuracy else 0.0
+    floor = _floor(tried, max_drop) if judge_accuracy else None
     judged = []
     for t in tried:
-        reason = t.reason if t.path is None else _defect(t, floor, judge_accuracy=judge_accuracy) or objection(t)
+        reason = t.reason if t.path is None else _defect(t, floor, metric) or objection(t)
         judged.append(replace(t, accepted=not reason, chosen=False, reason=reason))
     accepted = [i for i, t in enumerate(judged) if t.accepted]
     if not accepted:
         return judged
     best = min(accepted, key=lambda i: _speed(judged[i], upper_bound))
-    name = judged[best].deployment.name
+    name = judged[best].name
     return [
         replace(t, chosen=True) if i == best else replace(t, reason=f"slower than {name}") if t.accepted else t
         for i, t in enumerate(judged)
     ]
 
 
-def _defect(t: TriedDeployment, floor: float, *, judge_accuracy: bool) -> str:
+def _floor(tried: Sequence[TriedDeployment], max_drop: float) -> float:
+    """The least accuracy that may be delivered."""
+    exact = [t.accuracy for t in tried if t.deployment.precision == FP32 and t.accuracy is not None]
+    accuracies = exact or [t.accuracy for t in tried if t.accuracy is not None]
+    return max(accuracies, default=0.0) - max_drop
+
+
+def _defect(t: TriedDeployment, floor: float | None, metric: str) -> str:
     """Why a deployment cannot be delivered under any limit; empty where it can."""
     if t.measurement is not None and t.measurement.failed is not None:
         return f"could not be measured: {t.measurement.failed}"
-    if judge_accuracy and t.accuracy is not None and t.accuracy < floor:
-        return f"accuracy {t.accuracy:.1%} is below {floor:.1%}, what --max-drop allows"
+    if floor is not None and t.accuracy is not None and t.accuracy < floor:
+        return f"{metric} {t.accuracy:.1%} is below {floor:.1%}, what --max-drop allows"
     return ""
 
 
 def _speed(t: TriedDeployment, upper_bound: UpperBound | None) -> float:
     return upper_bound(t.deployment) if upper_bound is not None else t.p50_ms
-
-
-def _failed(deployment: Deployment, reason: str) -> TriedDeployment:
-    return TriedDeployment(deployment=deployment, path=None, accuracy=None, measurement=None, reason=reason)

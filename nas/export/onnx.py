@@ -2,15 +2,20 @@
 
 import os
 import warnings
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nas.tasks.classification import top1_agreement
+
 if TYPE_CHECKING:
     from torch import nn
+
+Agreement = Callable[[NDArray[np.float32], NDArray[np.float32]], float]
 
 INPUT_NAME, OUTPUT_NAME = "input", "logits"
 PARITY_MEAN = 1e-4
@@ -24,16 +29,23 @@ class Parity:
     images: int
     max_abs_difference: float
     mean_abs_difference: float
-    argmax_agreement: float
-    """Fraction of images with the same top class."""
+    agreement: float
+    """Fraction of images with the same answer: the same top class, or the same detections."""
 
     @property
     def holds(self) -> bool:
-        """Whether both are the same network: equal top classes everywhere, and differences of rounding alone."""
-        return self.argmax_agreement == 1.0 and self.mean_abs_difference < PARITY_MEAN
+        """Whether both are the same network: equal answers everywhere, and differences of rounding alone."""
+        return self.agreement == 1.0 and self.mean_abs_difference < PARITY_MEAN
 
     def to_json(self) -> dict[str, float]:
         return asdict(self)
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> "Parity":
+        """The inverse of `to_json`; earlier versions, which knew classification alone, called the agreement's key
+        `argmax_agreement`."""
+        older = {"argmax_agreement": "agreement"}
+        return cls(**{older.get(name, name): value for name, value in document.items()})
 
 
 def export_onnx(network: "nn.Module", resolution: int, path: Path, batch: int = 1) -> Path:
@@ -51,6 +63,8 @@ def export_onnx(network: "nn.Module", resolution: int, path: Path, batch: int = 
     partial = path.with_name(path.name + ".partial")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
+        # Shapes are static, as they are meant to be.
+        warnings.simplefilter("ignore", torch.jit.TracerWarning)  # type: ignore[attr-defined]
         torch.onnx.export(
             folded(network.to("cpu", torch.float32)),
             (images,),
@@ -63,8 +77,13 @@ def export_onnx(network: "nn.Module", resolution: int, path: Path, batch: int = 
     return path
 
 
-def check_parity(network: "nn.Module", path: Path, images: NDArray[np.float32]) -> Parity:
-    """Compare torch and the ONNX file on normalised `images` (n, 3, h, w), one image at a time."""
+def check_parity(
+    network: "nn.Module", path: Path, images: NDArray[np.float32], agreement: Agreement = top1_agreement
+) -> Parity:
+    """Compare torch and the ONNX file on normalised `images` (n, 3, h, w), one image at a time.
+
+    `agreement` of the two outputs (n, ...) is the fraction of images with the same answer.
+    """
     import onnxruntime
     import torch
 
@@ -78,5 +97,5 @@ def check_parity(network: "nn.Module", path: Path, images: NDArray[np.float32]) 
         images=len(images),
         max_abs_difference=float(difference.max()),
         mean_abs_difference=float(difference.mean()),
-        argmax_agreement=float((got.argmax(axis=1) == expected.argmax(axis=1)).mean()),
+        agreement=agreement(got, expected),
     )

@@ -11,6 +11,7 @@ from nas import __version__
 from nas.deployment import Deployment
 from nas.errors import UserError
 from nas.measure.host import HostFingerprint
+from nas.tasks import task_named
 
 SCHEMA = 1
 RECEIPT = "receipt.json"
@@ -27,12 +28,16 @@ class Receipt:
     model: str
     """File that the runtime loads."""
     resolution: int
+    task: str
+    """A key of `nas.tasks.TASKS`."""
+    head_kind: str | None
+    """How the output is to be read, where the task knows several ways."""
     data_source: str
-    """A name or path as `nas.data.load_dataset` takes it."""
+    """A name or path as the task's `load` takes it."""
     data_seed: int
     validation_sha256: str
     accuracy: float | None
-    """Fraction of the validation split in the deployed runtime; None where it was not measured."""
+    """On the validation split in the deployed runtime, by the task's metric; None where it was not measured."""
     limits: Mapping[str, float]
     fingerprint: HostFingerprint | None
     """Of the host it was measured on; None where it was not measured."""
@@ -81,6 +86,8 @@ def _parse(document: dict[str, Any]) -> Receipt:
         deployment=Deployment(**{name: document[name] for name in ("runtime", "precision", "threads", "batch")}),
         model=document["model"],
         resolution=int(document["resolution"]),
+        task=task_named(document.get("task", "classification")).name,  # earlier versions knew no other
+        head_kind=document.get("head_kind"),
         data_source=str(data["source"]),
         data_seed=int(data["seed"]),
         validation_sha256=str(data["validation_sha256"]),

@@ -11,22 +11,11 @@ import numpy as np
 import torch
 from torchvision.transforms import v2
 
-from nas.data.images import ImageSplit
 from nas.finetune.recipe import AugmentationSettings
 from nas.training.augment import augment
 
 _GROUP = 8
 """Images that share their RandAugment operations: torchvision applies one to a whole tensor."""
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """What one forward pass gets."""
-
-    images: torch.Tensor
-    """(n, h, h, 3), uint8 or float32 in 0..255; mixing comes after normalisation, see `Augmenter.mixed`."""
-    targets: torch.Tensor
-    """(n,) int64."""
 
 
 def seed_step(*numbers: int) -> torch.Generator:
@@ -93,7 +82,8 @@ def erased(images: torch.Tensor, probability: float, generator: torch.Generator)
 class Batches:
     """The batches of a training, of nearly equal size: a small last one would disturb batch norm."""
 
-    split: ImageSplit
+    count: int
+    """Training images."""
     batch_size: int
     """Over all processes together."""
     seed: int
@@ -102,14 +92,11 @@ class Batches:
 
     @property
     def per_epoch(self) -> int:
-        n = len(self.split)
-        return max(1, min(round(n / self.batch_size), n // (2 * self.world)))
+        return max(1, min(round(self.count / self.batch_size), self.count // (2 * self.world)))
 
-    def epoch(self, epoch: int) -> Iterator[Batch]:
-        """This process's part of each batch of an epoch, in its random order."""
+    def epoch(self, epoch: int) -> Iterator[torch.Tensor]:
+        """Indices of this process's part of each batch of an epoch, in its random order."""
         generator = torch.Generator().manual_seed(int(np.random.SeedSequence((self.seed, epoch)).generate_state(1)[0]))
-        order = torch.randperm(len(self.split), generator=generator)
-        images, labels = torch.from_numpy(self.split.images), torch.from_numpy(self.split.labels)
+        order = torch.randperm(self.count, generator=generator)
         for indices in order.tensor_split(self.per_epoch):
-            mine = indices.tensor_split(self.world)[self.rank]
-            yield Batch(images[mine], labels[mine])
+            yield indices.tensor_split(self.world)[self.rank]

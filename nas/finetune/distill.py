@@ -49,20 +49,25 @@ class Learner(nn.Module):
         return logits, self.adapter(features)
 
 
+def soft_labels(learnt: torch.Tensor, taught: torch.Tensor, temperature: float) -> torch.Tensor:
+    """Divergence of the classes' probabilities, from logits (n, c) of network and teacher."""
+    student, teacher = (log_softmax(logits.float() / temperature, dim=1) for logits in (learnt, taught))
+    # t^2 keeps the gradients' size (Hinton et al. 2015, section 2).
+    return kl_div(student, teacher, log_target=True, reduction="batchmean") * temperature * temperature
+
+
 def distilled(
-    label_loss: torch.Tensor,
-    learnt: tuple[torch.Tensor, torch.Tensor | None],
-    taught: tuple[torch.Tensor, torch.Tensor | None],
+    target_loss: torch.Tensor,
+    likeness: torch.Tensor,
+    features: torch.Tensor | None,
+    teacher_features: torch.Tensor | None,
     settings: DistillationSettings,
 ) -> torch.Tensor:
-    """The whole loss of one batch; `learnt` and `taught` are logits and features of network and teacher."""
-    t = settings.temperature
-    student, teacher = (log_softmax(logits.float() / t, dim=1) for logits in (learnt[0], taught[0]))
-    # t^2 keeps the gradients' size (Hinton et al. 2015, section 2).
-    likeness = kl_div(student, teacher, log_target=True, reduction="batchmean") * t * t
-    loss = (1 - settings.logits_weight) * label_loss + settings.logits_weight * likeness
-    if learnt[1] is not None and taught[1] is not None:
-        loss = loss + settings.features_weight * (1 - cosine_similarity(learnt[1].float(), taught[1].float()).mean())
+    """The whole loss of one batch: what its targets say, and how far network and teacher are apart."""
+    loss = (1 - settings.logits_weight) * target_loss + settings.logits_weight * likeness
+    if features is not None and teacher_features is not None:
+        alike = cosine_similarity(features.float(), teacher_features.float()).mean()
+        loss = loss + settings.features_weight * (1 - alike)
     return loss
 
 

@@ -20,10 +20,11 @@ from nas.data import ImageData
 from nas.deployment import Deployment
 from nas.export.checkpoint import NetworkDescription
 from nas.export.onnx import INPUT_NAME, OUTPUT_NAME, export_onnx
+from nas.finetune.images import Images, images_of
 from nas.finetune.recipe import EarlyStoppingSettings, Recipe, ScheduleSettings
 from nas.finetune.setup import Setup
 from nas.finetune.state import load_tensors
-from nas.finetune.trainer import BEST, Images, Trainer
+from nas.finetune.trainer import BEST, Trainer
 from nas.finetune.world import World
 from nas.runtimes import load_runtime
 from nas.training.evaluate import accuracy_in_runtime
@@ -115,13 +116,7 @@ def train_quantized(
         UserError: the training diverges, or the disk is full.
     """
     resolution = description.resolution
-    images = Images(
-        train=data.at("train", resolution),
-        val=data.at("val", resolution),
-        preprocess=data.preprocess,
-        num_classes=data.num_classes,
-        flip_ok=data.flip_ok,
-    )
+    images = images_of(data, resolution, recipe)
     student = rounded(folded(network.cpu()))
     calibrate(student, images, recipe.qat.calibration_images, recipe.seed)
     stage = recipe.model_copy(
@@ -182,6 +177,7 @@ def _compared(exported: Path, plain: Path, data: ImageData, images: Images, fold
             continue
         rows.append(("after training", MeasureRequest(runtime.prepare(plain, "int8", folder, calibration), deployment)))
         rows.append(("quantisation-aware", MeasureRequest(exported, deployment)))
+    val = data.at("val", images.val.resolution)
     measured = measure([request for _, request in rows])
     found = []
     for (kind, request), measurement in zip(rows, measured, strict=True):
@@ -190,7 +186,7 @@ def _compared(exported: Path, plain: Path, data: ImageData, images: Images, fold
             {
                 "deployment": request.deployment.name,
                 "quantised": kind,
-                "val_accuracy": accuracy_in_runtime(session.run, images.val, images.preprocess),
+                "val_accuracy": accuracy_in_runtime(session.run, val, images.preprocess),
                 "p50_ms": None if measurement.failed is not None else float(np.round(measurement.p50_ms, 4)),
             }
         )

@@ -45,10 +45,11 @@ class ScheduleSettings(Section):
 
 
 class AugmentationSettings(Section):
-    """What is done to training images, as whole-batch tensor operations."""
+    """What is done to training images. All but `crop` and `flip` are for classification."""
 
-    crop: Literal["none", "light"] = "light"
-    """`light`: random shifts below 64 px, else random resized crops, see `nas.training.augment`."""
+    crop: Literal["none", "light", "mosaic"] = "light"
+    """`light`: random shifts below 64 px, else random resized crops, see `nas.training.augment`; in detection random
+    scales, places and colours, see `nas.tasks.detection.augment`. `mosaic`: four images in one, of detection."""
     flip: bool | Literal["auto"] = "auto"
     """Mirror half of the images; `auto`: where the data allow it (not so for digits)."""
     randaugment_ops: Count = 0
@@ -70,14 +71,16 @@ class DistillationSettings(Section):
     teacher: str | None = None
     """`RUN#k`, `NAME.network.json`, or `torchvision:NAME:FILE.safetensors`; empty: has to be set; None: none."""
     logits_weight: Probability = 0.7
-    """Share of the loss that compares logits with the teacher; the rest compares with the labels."""
+    """Share of the loss that compares logits (in detection also boxes) with the teacher; the rest compares with the
+    labels."""
     temperature: Positive = 2.0
+    """Of classification."""
     features_weight: Amount = 0.0
-    """Weight of 1 - cosine similarity of the last features, through a learnt linear map; 0: none."""
+    """Weight of 1 - cosine similarity of the last features, through a learnt linear map; 0: none. Of classification."""
 
 
 class QuantizationSettings(Section):
-    """Quantisation-aware training of the folded network, after all other training."""
+    """Quantisation-aware training of the folded network, after all other training. Of classification."""
 
     epochs: Count = 0
     """0: none."""
@@ -114,6 +117,8 @@ class Recipe(Section):
     """A whole training."""
 
     description: str = ""
+    validate_on: Literal["val", "train"] = "val"
+    """`train`: whether a network can learn its images by heart, which proves that targets, loss and decoding agree."""
     start: Literal["trained", "scratch"] = "trained"
     """`trained`: from the candidate's weights where it has some; `scratch`: from random ones."""
     epochs: Count = 10
@@ -126,6 +131,7 @@ class Recipe(Section):
     schedule: ScheduleSettings = ScheduleSettings()
     augmentation: AugmentationSettings = AugmentationSettings()
     label_smoothing: Fraction = 0.0
+    """Of classification."""
     clip_norm: Positive | None = None
     """Largest norm of all gradients together; None: not clipped."""
     ema_decay: Annotated[float, Field(gt=0, lt=1)] | None = None

@@ -6,16 +6,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from nas import __version__
 from nas.controller.records import read_record, write_record
-from nas.data import ImageData, ImageSplit
+from nas.data import ImageData
 from nas.errors import UserError
 from nas.export.checkpoint import write_json
 from nas.finetune.recipe import Recipe
 from nas.finetune.recipe_files import load_recipe, recipe_label
 from nas.progress import Progress, SilentProgress
+from nas.tasks import TaskData, TaskSplit, task_of
 
 if TYPE_CHECKING:
     from nas.finetune.distill import Teacher
@@ -34,14 +35,14 @@ class Job:
 
     recipe: Recipe
     label: str
-    data: ImageData
+    data: TaskData
     progress: Progress
 
 
 def finetune(
     run: str | Path,
     *,
-    recipe: str = "classification-fast",
+    recipe: str | None = None,
     overrides: Sequence[str] = (),
     top: int = 3,
     data: str | None = None,
@@ -55,7 +56,7 @@ def finetune(
 
     Args:
         run: its folder, or `RUN#k` for one network.
-        recipe: a bundled name or a YAML file.
+        recipe: a bundled name or a YAML file; None: the task's `-fast`.
         overrides: `key.sub=value`.
         top: how many networks, where no single one is named.
         data: another data set than the run's.
@@ -71,9 +72,10 @@ def finetune(
     from nas.finetune.sources import chosen_candidates, data_of
     from nas.finetune.world import joined_world
 
-    settings = load_recipe(recipe, overrides)
     folder, candidates = chosen_candidates(str(run), top)
     images = data_of(folder, data)
+    recipe = recipe or f"{images.task}-fast"
+    settings = load_recipe(recipe, overrides)
     label = recipe_label(recipe)
     place = out or folder / "finetune" / label
     if smoke:
@@ -91,6 +93,7 @@ def finetune(
         "smoke": smoke,
         "out": None if smoke else str(place),
         "data": {"name": images.name, "classes": images.num_classes, **_sizes(images)},
+        "metric": task_of(images).metric,
         "networks": results,
     }
 
@@ -128,31 +131,25 @@ def _trained(
     candidate: "Candidate", job: Job, folder: Path, world: "World", advance: Callable[[float, str | None], None]
 ) -> dict[str, Any]:
     from nas.finetune.finished import finish
+    from nas.finetune.images import images_of
+    from nas.finetune.lessons import accuracy_of
     from nas.finetune.qat import train_quantized
     from nas.finetune.setup import choose_setup
     from nas.finetune.sources import load_teacher, parameters, starting_network
-    from nas.finetune.trainer import Images, Trainer, kept_setup
-    from nas.training.evaluate import evaluate_accuracy
+    from nas.finetune.trainer import Trainer, kept_setup
     from search_spaces.modules import folded
 
     recipe, data = job.recipe, job.data
     resolution = candidate.description.resolution
-    images = Images(
-        train=data.at("train", resolution),
-        val=data.at("val", resolution),
-        preprocess=data.preprocess,
-        num_classes=data.num_classes,
-        flip_ok=data.flip_ok,
-    )
+    images = images_of(data, resolution, recipe)
     scratch = recipe.start == "scratch"
     network, start = starting_network(candidate, data.num_classes, recipe.seed, scratch=scratch)
     if not recipe.epochs and start != "trained":
         raise UserError(f"a network from {start} needs training", "set epochs to at least 1")
-    device = str(world.device)
     network.to(world.device)
     before = None
     if start == "trained" and world.is_first:
-        before = evaluate_accuracy(folded(network), images.val, images.preprocess, device=device)
+        before = accuracy_of(folded(network), images.val, images.preprocess, device=world.device)
     teacher: Teacher | None = None
     if recipe.distillation.teacher is not None:
         teacher = load_teacher(recipe.distillation.teacher, data, resolution, world.device)
@@ -170,7 +167,7 @@ def _trained(
         finished = finish(trainer, description, folder)
         deployed = folded(finished.network).to(world.device)
         curve = trainer.curve
-        test = evaluate_accuracy(deployed, data.at("test", resolution), images.preprocess, device=device)
+        test = accuracy_of(deployed, images.test, images.preprocess, device=world.device)
         document = {
             "rank": candidate.rank,
             "key": candidate.name,
@@ -193,6 +190,7 @@ def _trained(
         network = finished.network
     if recipe.qat.epochs and world.is_first:
         # One process: the stage is short, and its ranges are one process's.
+        assert isinstance(data, ImageData)  # the lesson of detection knows no such stage
         document["qat"] = train_quantized(network, description, data, recipe, setup, folder / "qat")
     return document
 
@@ -242,15 +240,17 @@ def _differences(old: Any, new: Any, path: str = "") -> list[str]:
     return [] if old == new else [path]
 
 
-def _shortened(recipe: Recipe, data: ImageData) -> tuple[Recipe, ImageData]:
+def _shortened(recipe: Recipe, data: TaskData) -> tuple[Recipe, TaskData]:
     """Two batches of each stage."""
     size = recipe.batch_size if recipe.batch_size != "auto" else 32
     count = SMOKE_BATCHES * size * recipe.accumulate_steps
 
-    def some(split: ImageSplit) -> ImageSplit:
+    def some(split: TaskSplit) -> TaskSplit:
         return split.some(count)
 
-    few = replace(data, train=some(data.train), val=some(data.val), test=some(data.test), _resized={})
+    few: TaskData = replace(
+        cast(Any, data), train=some(data.train), val=some(data.val), test=some(data.test), _resized={}
+    )
     qat = recipe.qat.model_copy(update={"epochs": min(1, recipe.qat.epochs)})
     return recipe.model_copy(update={"epochs": min(1, recipe.epochs), "qat": qat}), few
 
@@ -259,7 +259,7 @@ def _kinds(accuracies: Any) -> dict[str, float]:
     return {kind: float(accuracies[kind]) for kind in ("last", "best", "average") if kind in accuracies}
 
 
-def _sizes(data: ImageData) -> dict[str, int]:
+def _sizes(data: TaskData) -> dict[str, int]:
     return {"train": len(data.train), "val": len(data.val), "test": len(data.test)}
 
 

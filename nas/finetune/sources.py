@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from nas.data import ImageData, load_dataset
 from nas.errors import UnknownNameError, UserError
 from nas.export.checkpoint import NetworkDescription, sha256_of, weights_path
 from nas.finetune.state import Tensors, load_tensors
+from nas.tasks import TaskData, task_named
 from nas.zoo import ZOO
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def chosen_candidates(run: str, top: int) -> tuple[Path, list[Candidate]]:
     return folder, [found[rank - 1]]
 
 
-def data_of(run: Path, data: str | None) -> ImageData:
+def data_of(run: Path, data: str | None) -> TaskData:
     """The data set named, or else the one of the run, with the splits that the run has seen.
 
     Raises:
@@ -101,7 +101,8 @@ def data_of(run: Path, data: str | None) -> ImageData:
     name = data or config.get("data")
     if not isinstance(name, str):
         raise UserError(f"the run '{run}' does not say what its data are", "name them: --data NAME or --data FOLDER")
-    return load_dataset(name, seed=int(config.get("seed", 0)))
+    found: TaskData = task_named(config.get("task", "classification")).load(name, seed=int(config.get("seed", 0)))
+    return found
 
 
 def starting_network(candidate: Candidate, num_classes: int, seed: int, *, scratch: bool) -> tuple[nn.Module, str]:
@@ -151,11 +152,12 @@ def load_matching(network: nn.Module, tensors: Tensors, path: Path, old_classes:
     return "trained without head" if heads else "trained"
 
 
-def load_teacher(text: str, data: ImageData, resolution: int, device: torch.device) -> "Teacher":
+def load_teacher(text: str, data: TaskData, resolution: int, device: torch.device) -> "Teacher":
     """The teacher that `RUN#k`, `NAME.network.json` or `torchvision:NAME:FILE` names.
 
     Args:
-        resolution: of a torchvision network, in pixels.
+        resolution: of the network to be taught, in pixels. A torchvision network and a detector look at images of this
+            size, others at those that they were trained with: only the cells of a detector have to be the same.
 
     Raises:
         UserError: there is none of that name, its file is damaged, or it knows other classes.
@@ -177,7 +179,7 @@ def load_teacher(text: str, data: ImageData, resolution: int, device: torch.devi
         )
     network, _ = starting_network(candidate, data.num_classes, 0, scratch=False)
     network.eval().requires_grad_(False).to(device)
-    return Teacher(network, candidate.description.resolution, text)
+    return Teacher(network, resolution if data.task == "detection" else candidate.description.resolution, text)
 
 
 def pair(path: Path) -> Candidate:

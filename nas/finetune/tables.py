@@ -17,7 +17,7 @@ def print_finetuning(document: Mapping[str, Any], console: Console | None = None
     console = console or Console(highlight=False)
     if not console.is_terminal:
         console = Console(file=console.file, highlight=False, width=PLAIN_WIDTH)
-    title = f"Recipe {document['recipe']} on {document['data']['name']}: accuracy in %"
+    title = f"Recipe {document['recipe']} on {document['data']['name']}: {document['metric']} in %"
     table = Table(title=title, title_justify="left", title_style="bold", box=None, header_style="dim", pad_edge=False)
     for heading in ("#", "start", "kept"):
         table.add_column(heading)

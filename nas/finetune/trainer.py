@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,10 +13,11 @@ from timm.utils.model_ema import ModelEmaV3
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from nas.data.images import ImageSplit, Preprocess
 from nas.errors import UserError
-from nas.finetune.batches import Augmenter, Batches, seed_step
+from nas.finetune.batches import Batches, seed_step
 from nas.finetune.distill import Learner, Teacher, distilled
+from nas.finetune.images import Images
+from nas.finetune.lessons import accuracy_of, lesson_of
 from nas.finetune.logs import EpochRecord, TensorBoardLog, write_csv
 from nas.finetune.recipe import Recipe
 from nas.finetune.schedule import learning_rate
@@ -31,29 +32,9 @@ from nas.finetune.state import (
     save_tensors,
 )
 from nas.finetune.world import World
-from nas.tasks import classification
-from nas.training.evaluate import evaluate_accuracy
 from nas.training.precision import autocast
 
 STATE, BEST, AVERAGE, LOG = "state.safetensors", "best.safetensors", "average.safetensors", "log.csv"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Images:
-    """What a training sees, at the network's resolution."""
-
-    train: ImageSplit
-    val: ImageSplit
-    preprocess: Preprocess
-    num_classes: int
-    flip_ok: bool
-
-    def __post_init__(self) -> None:
-        for name, split, needed in (("training", self.train, 2), ("validation", self.val, 1)):
-            if len(split) < needed:
-                raise UserError(
-                    f"there are {len(split)} {name} images", f"give data with at least {needed} {name} images"
-                )
 
 
 class Trainer:
@@ -74,8 +55,8 @@ class Trainer:
         self.teacher = teacher
         self.learner = Learner(network, teacher, recipe.distillation)
         self.learner.to(world.device).to(memory_format=setup.memory_format)
-        self.batches = Batches(images.train, setup.batch_size, recipe.seed, world.rank, world.size)
-        self.augmenter = Augmenter(recipe.augmentation, images.num_classes, flip_ok=images.flip_ok)
+        self.batches = Batches(len(images.train), setup.batch_size, recipe.seed, world.rank, world.size)
+        self.lesson = lesson_of(images, recipe, network, teacher, world.device)
         whole = setup.batch_size * recipe.accumulate_steps
         reference = recipe.optimizer.lr_batch_size
         self.peak_lr = recipe.optimizer.lr * (whole / reference if reference is not None else 1.0)
@@ -130,12 +111,12 @@ class Trainer:
         return patience is not None and bool(self.curve) and len(self.curve) - self.best_epoch >= patience
 
     def accuracy(self, network: nn.Module) -> float:
-        """Fraction of the validation images."""
-        return evaluate_accuracy(
+        """The task's metric on the validation images, a fraction."""
+        return accuracy_of(
             network,
             self.images.val,
             self.images.preprocess,
-            device=str(self.world.device),
+            device=self.world.device,
             precision=self.setup.precision,
         )
 
@@ -177,21 +158,24 @@ class Trainer:
             seconds=seconds,
         )
 
-    def _prepared(self, epoch: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    def _prepared(self, epoch: int) -> Iterator[tuple[torch.Tensor, Any]]:
         """Normalised, augmented images and their targets. What is random hangs on the step alone."""
-        for index, batch in enumerate(self.batches.epoch(epoch)):
+        for index, indices in enumerate(self.batches.epoch(epoch)):
             generator = seed_step(self.recipe.seed, epoch, index, self.world.rank)
-            images = self.augmenter.images(batch.images.to(self.world.device), generator)
-            pixels = self.images.preprocess.tensor(images)
-            mixed, targets = self.augmenter.mixed(pixels, batch.targets.to(self.world.device), generator)
-            yield mixed.contiguous(memory_format=self.setup.memory_format), targets
+            progress = (epoch - 1 + index / self.batches.per_epoch) / self.recipe.epochs
+            images, targets = self.lesson.batch(indices, generator, progress)
+            yield images.contiguous(memory_format=self.setup.memory_format), targets
 
-    def _loss(self, images: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    def _loss(self, images: torch.Tensor, targets: Any) -> torch.Tensor:
         with autocast(self.world.device, self.setup.precision):
             learnt = self.parallel(images)
             taught = self.teacher(images, features=learnt[1] is not None) if self.teacher is not None else None
-        loss = classification.loss(learnt[0], targets, self.recipe.label_smoothing)
-        return loss if taught is None else distilled(loss, learnt, taught, self.recipe.distillation)
+        loss = self.lesson.loss(learnt[0], targets)
+        if taught is None:
+            return loss
+        return distilled(
+            loss, self.lesson.likeness(learnt[0], taught[0]), learnt[1], taught[1], self.recipe.distillation
+        )
 
     def _update(self, rate: float, step: int) -> None:
         for settings in self.optimizer.param_groups:

@@ -52,6 +52,11 @@ def objective(document: Document) -> str:
     return str(document.get("objective", "accuracy"))
 
 
+def metric(document: Document) -> str:
+    """What accuracies are called: `accuracy`, `mAP@50`; results of earlier versions knew classification alone."""
+    return str(document.get("metric", "accuracy"))
+
+
 def limits_text(document: Document) -> str:
     """The limits in words; empty where there were none."""
     if "limits_text" in document:
@@ -76,8 +81,8 @@ def answer(document: Document) -> str:
         latency = f"measured p50 {milliseconds(latency_ms)} ms"
     accuracy, images = final_accuracy(best)
     found = (
-        f"Found: a network for {best['runtime']} {best['precision']} at {best['resolution']} px with an accuracy of "
-        f"{accuracy} ({images}) and a {latency}"
+        f"Found: a network for {best['runtime']} {best['precision']} at {best['resolution']} px with an "
+        f"{metric(document)} of {accuracy} ({images}) and a {latency}"
     )
     if objective(document) == "pareto" and len(document["best"]) > 1:
         found = f"{found}; {len(document['best']) - 1} more of the front are faster and less accurate"
@@ -118,6 +123,15 @@ def final_accuracy(result: Document) -> tuple[str, str]:
         return percent(accuracy["test"]), "on the test images"
     validation = validation_accuracy(result)
     return percent(validation), "not measured" if validation is None else "on the validation images"
+
+
+def test_figures(document: Document) -> list[tuple[str, dict[str, float]]]:
+    """Of each network that has several figures on the test images: its name and the figures by name. A single figure is
+    in the tables anyway."""
+    named = [(f"winner {best['rank']}", best) for best in document["best"]]
+    named += [(str(b["name"]), b) for b in document["baselines"]]
+    found = [(name, dict(network.get("test_figures") or {})) for name, network in named]
+    return [(name, figures) for name, figures in found if len(figures) > 1]
 
 
 def validation_accuracy(result: Document) -> float | None:

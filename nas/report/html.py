@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from base64 import b64encode
 from collections.abc import Iterable, Sequence
 from html import escape
 from importlib.resources import files
@@ -16,9 +17,11 @@ from nas.report.document import (
     estimator_text,
     final_accuracy,
     limits_text,
+    metric,
     objective,
     p50_ms,
     question,
+    test_figures,
 )
 from nas.report.plot import MAX_POINTS, PLOT_HEIGHT, accuracy_latency_figure, scale_of, visible_candidates
 from nas.text import count, duration, milliseconds, percent, points
@@ -42,12 +45,12 @@ def write_report(document: Document, candidates: "pd.DataFrame", path: Path) -> 
         OSError: `path` cannot be written.
     """
     part = path.with_name(path.name + ".part")
-    part.write_text(report_html(document, candidates), encoding="utf-8")
+    part.write_text(report_html(document, candidates, path.parent), encoding="utf-8")
     part.replace(path)
 
 
-def report_html(document: Document, candidates: "pd.DataFrame") -> str:
-    """The page's source."""
+def report_html(document: Document, candidates: "pd.DataFrame", folder: Path | None = None) -> str:
+    """The page's source; `folder` has the pictures that the document names."""
     from plotly.offline import get_plotlyjs
 
     style = files("nas.report").joinpath("report.css").read_text(encoding="utf-8")
@@ -56,7 +59,9 @@ def report_html(document: Document, candidates: "pd.DataFrame") -> str:
         _headline(document),
         _plot(document, candidates),
         _winners(document),
+        _pictures(document, folder),
         _baselines(document),
+        _figures(document),
         _feasibility(document),
         _agreement(document),
         _time(document),
@@ -92,7 +97,7 @@ def _headline(document: Document) -> str:
             f"p90 {milliseconds(measured['p90'])}, p99 {milliseconds(measured['p99'])}" if measured else "predicted"
         )
         figures = (
-            ("accuracy", *final_accuracy(best)),
+            (metric(document), *final_accuracy(best)),
             ("latency (median)", f"{milliseconds(p50_ms(best))} ms", spread),
             ("limits", limits_text(document) or "none", _margin(best, kept)),
             ("deployment", f"{best['runtime']} {best['precision']}", f"{best['threads']} threads"),
@@ -103,6 +108,12 @@ def _headline(document: Document) -> str:
         )
         parts.append(f'<dl class="figures">{"".join(cells)}</dl>')
     return "\n".join(parts)
+
+
+def _heading(document: Document) -> str:
+    """The metric's name at the beginning of a sentence: `mAP@50` stays as it is."""
+    name = metric(document)
+    return name.capitalize() if name.islower() else name
 
 
 def _margin(best: Document, kept: bool) -> str:
@@ -124,11 +135,12 @@ def _plot(document: Document, candidates: "pd.DataFrame") -> str:
     tinted = "The tinted side keeps the limit." if document["limit_ms"] is not None else ""
     measured = all(best["measured"] for best in document["best"])
     latency = "measured latency" if measured else "latency, which was predicted, not measured"
-    return f"""<h2>Accuracy against latency</h2>
-<figure role="img" aria-label="Accuracy against latency of all candidates; the tables below hold the figures">
+    title = _heading(document)
+    return f"""<h2>{title} against latency</h2>
+<figure role="img" aria-label="{title} against latency of all candidates; the tables below hold the figures">
 <div class="plot">{figure}</div>
-<figcaption>{_dots(document)}; all at their predicted latency. Stars and diamonds are trained networks: the accuracy of
-the deployed file on the validation images at its {latency}{_full(document)}. {tinted}{thinned}
+<figcaption>{_dots(document)}; all at their predicted latency. Stars and diamonds are trained networks: the
+{metric(document)} of the deployed file on the validation images at its {latency}{_full(document)}. {tinted}{thinned}
 </figcaption>
 </figure>"""
 
@@ -181,8 +193,8 @@ def _winners(document: Document) -> str:
     headings = ("network", "deployment", "px", *_NUMBERS)
     table = _table(headings, rows, numeric=range(2, len(headings)))
     return f"""<h2>Winners</h2>
-<p class="soft">Accuracy in per cent; estimate, trained and deployed on the validation images, test on images that no
-decision has seen. A latency with ~ is predicted.</p>
+<p class="soft">{_heading(document)} in per cent; estimate, trained and deployed on the validation images, test on
+images that no decision has seen. A latency with ~ is predicted.</p>
 {table}
 {"".join(_winner(best) for best in document["best"])}"""
 
@@ -214,6 +226,22 @@ def _winner(best: Document) -> str:
 <pre>{escape(json.dumps(best["architecture"], indent=1))}</pre></details>"""
 
 
+def _pictures(document: Document, folder: Path | None) -> str:
+    """What the run has to show, inside the page; a picture that was removed is left out."""
+    if folder is None:
+        return ""
+    shown = []
+    for picture in document.get("pictures", ()):
+        file = folder / Path(picture["file"]).name
+        if file.is_file():
+            data, caption = b64encode(file.read_bytes()).decode("ascii"), escape(picture["caption"])
+            shown.append(
+                f'<figure><img src="data:image/png;base64,{data}" alt="{caption}" style="width:100%">'
+                f"<figcaption>{caption}</figcaption></figure>"
+            )
+    return f"<h2>Validation images</h2>{''.join(shown)}" if shown else ""
+
+
 def _baselines(document: Document) -> str:
     if not document["baselines"]:
         return ""
@@ -229,6 +257,17 @@ def _baselines(document: Document) -> str:
     return f"""<h2>Baselines</h2>
 <p class="soft">The same data, training recipe and measurement.</p>
 {_table(headings, rows, numeric=range(2, len(headings)))}{remarks}"""
+
+
+def _figures(document: Document) -> str:
+    figures = test_figures(document)
+    if not figures:
+        return ""
+    names = dict.fromkeys(name for _, found in figures for name in found)  # one row each: there may be many classes
+    rows = [(name, *(points(found.get(name)) for _, found in figures)) for name in names]
+    return f"""<h2>On the test images</h2>
+<p class="soft">All figures of the deployed files, in per cent.</p>
+{_table(("figure", *(network for network, _ in figures)), rows, numeric=range(1, 1 + len(figures)))}"""
 
 
 def _feasibility(document: Document) -> str:
@@ -268,7 +307,7 @@ def _agreement(document: Document) -> str:
         predicted = f"{milliseconds(best['predicted_latency_ms'])} ± {best['predicted_std_ms']:.2g} ms"
         parts.append(
             f"<p>Winner {best['rank']}: latency {predicted} predicted, "
-            f"{milliseconds(measured['p50']) + ' ms measured' if measured else 'not measured'}; accuracy "
+            f"{milliseconds(measured['p50']) + ' ms measured' if measured else 'not measured'}; {metric(document)} "
             f"{escape(estimate_text(best) or _expected(accuracy))}, {percent(accuracy.get('trained'))} after "
             "training.</p>"
         )

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from nas.report.document import Document, objective, p50_ms, validation_accuracy
+from nas.report.document import Document, metric, objective, p50_ms, validation_accuracy
 from nas.text import milliseconds, percent, worth
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def accuracy_latency_figure(document: Document, candidates: "pd.DataFrame") -> "
     _add_results(figure, document["baselines"], "baseline", BASELINE, "diamond")
     _add_results(figure, document["best"], "winner", WINNER, "star")
     _add_front(figure, document)
-    _lay_out(figure, document["limit_ms"])
+    _lay_out(figure, document["limit_ms"], metric(document))
     if scale.axis != "y":
         title = {"text": "zero-cost score, standard deviations"}
         figure.update_layout(yaxis2={"title": title, "overlaying": "y", "side": "right", "showgrid": False,
@@ -165,7 +165,8 @@ def _add_front(figure: "go.Figure", document: Document) -> None:
     )
 
 
-def _lay_out(figure: "go.Figure", limit_ms: float | None) -> None:
+def _lay_out(figure: "go.Figure", limit_ms: float | None, name: str) -> None:
+    """`name`: of the metric."""
     latencies = [float(x) for trace in figure.data for x in trace.x] + ([] if limit_ms is None else [limit_ms])
     low, high = min(latencies), max(latencies)
     ticks = _ticks(low / 1.5, high * 1.5)
@@ -192,7 +193,7 @@ def _lay_out(figure: "go.Figure", limit_ms: float | None) -> None:
         margin={"l": 56, "r": 12, "t": 40, "b": 56},
         height=PLOT_HEIGHT,
         xaxis=axis,
-        yaxis={"title": {"text": "validation accuracy, %"}, "zeroline": False, "automargin": True},
+        yaxis={"title": {"text": f"validation {name}, %"}, "zeroline": False, "automargin": True},
         legend={"orientation": "h", "yref": "container", "yanchor": "bottom", "y": 0, "x": 0, "itemsizing": "constant"},
         modebar={"bgcolor": clear},
         hoverlabel={"bgcolor": "#1f2933", "font": {"color": "#ffffff"}, "align": "left"},

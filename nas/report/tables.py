@@ -14,8 +14,10 @@ from nas.report.document import (
     estimate_text,
     estimator_text,
     limits_speed,
+    metric,
     p50_ms,
     question,
+    test_figures,
 )
 from nas.text import count, duration, milliseconds, percent, points
 
@@ -93,15 +95,16 @@ def print_receipt(folder: str, receipt: Mapping[str, Any], console: Console | No
         margin = "" if receipt["margin_pct"] is None else f", by {abs(receipt['margin_pct']):.0f} %"
         console.print(Text(f"limit: {receipt['limits_text']}: {verdict}{margin}"))
     if parity is not None:
-        agreement = f"top class agrees in {percent(parity['argmax_agreement'])} of {parity['images']} images"
+        share = parity["agreement"] if "agreement" in parity else parity["argmax_agreement"]  # of earlier versions
+        agreement = f"answers agree in {percent(share)} of {parity['images']} images"
         differences = f"mean difference {parity['mean_abs_difference']:.1e}, largest {parity['max_abs_difference']:.1e}"
         console.print(Text(f"torch -> ONNX fp32: {agreement}, {differences}"))
     parts = {"torch": "torch", "onnx_fp32": "ONNX fp32", "deployed": "deployed"}
     validation = ", ".join(f"{text} {percent(accuracy[key])}" for key, text in parts.items())
     on_test = f"; deployed on {receipt['data']['test']} test images {percent(accuracy['test'])}"
-    console.print(Text(f"accuracy on {receipt['data']['val']} validation images: {validation}{on_test}"))
+    console.print(Text(f"{metric(receipt)} on {receipt['data']['val']} validation images: {validation}{on_test}"))
     table = _table(
-        f"Deployments tried, at most {100 * receipt['max_drop']:g} points of accuracy lost", ["deployment"],
+        f"Deployments tried, at most {100 * receipt['max_drop']:g} points of {metric(receipt)} lost", ["deployment"],
         ["p50 ms", "p90 ms", "p99 ms", "valid. %", "MB"], ["chosen", "reason"],
     )  # fmt: skip
     for t in receipt["deployments"]:
@@ -129,6 +132,7 @@ def result_tables(document: Document) -> list[RenderableType]:
     if document["baselines"]:
         parts.append(baselines_table(document))
         parts += [Text(f"{b['name']}: {b['note']}") for b in document["baselines"] if b["note"]]
+    parts += [Text(_figures(network, figures)) for network, figures in test_figures(document)]
     parts += [Text(line) for line in _estimates(document)]
     parts += [Text(f"note: {note}") for note in document["notes"]]
     spent = document["seconds"].get("total")
@@ -154,6 +158,16 @@ def _estimates(document: Document) -> list[str]:
     return [line for line in (estimator_text(document), *winners, agreement_text(document)) if line]
 
 
+MOST_FIGURES = 12
+"""Of a network, in the terminal: data may have hundreds of classes."""
+
+
+def _figures(network: str, figures: Mapping[str, float]) -> str:
+    shown = ", ".join(f"{name} {percent(value)}" for name, value in list(figures.items())[:MOST_FIGURES])
+    more = len(figures) - MOST_FIGURES
+    return f"{network} on the test images: {shown}{f', and {more} more in the report' if more > 0 else ''}"
+
+
 def feasibility_table(document: Document) -> Table:
     table = _table(
         f"Latencies of {document['space']} on {document['target']} (ms{_limit(document)})",
@@ -176,14 +190,16 @@ _NUMBERS = ("p50 ms", "limits", "valid. %", "test %", "MACs", "params")
 
 
 def winners_table(document: Document) -> Table:
-    table = _table("Winners", ["#", "deployment"], ("px", *_NUMBERS), ["model"])
+    table = _table(f"Winners, {metric(document)} in %", ["#", "deployment"], ("px", *_NUMBERS), ["model"])
     for best in document["best"]:
         _add(table, str(best["rank"]), *_common(best), best["onnx"] or "-")
     return table
 
 
 def baselines_table(document: Document) -> Table:
-    table = _table("Baselines, same data and recipe", ["network", "deployment"], ("px", *_NUMBERS))
+    table = _table(
+        f"Baselines, same data and recipe, {metric(document)} in %", ["network", "deployment"], ("px", *_NUMBERS)
+    )
     for baseline in document["baselines"]:
         _add(table, baseline["name"], *_common(baseline))
     return table

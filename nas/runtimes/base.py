@@ -5,10 +5,12 @@ in, so that callers never see its types.
 """
 
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol
@@ -21,6 +23,20 @@ from nas.errors import MissingDependencyError, UnknownNameError, UserError
 
 Images = NDArray[np.float32]
 Logits = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class FloatPart:
+    """A part of a network that int8 leaves in floating point."""
+
+    name: str
+    """What it is called in the names of files."""
+    patterns: tuple[str, ...]
+    """Regular expressions; a node of the ONNX file whose whole name matches one of them belongs to it."""
+
+    def contains(self, node: str) -> bool:
+        """Whether the node of that name belongs to it."""
+        return any(re.fullmatch(pattern, node) for pattern in self.patterns)
 
 
 class Session(Protocol):
@@ -61,12 +77,20 @@ class Runtime(Protocol):
         """Why this host cannot run `precision` (a sentence for people), or None where it can."""
         ...
 
-    def prepare(self, model: Path, precision: str, out_dir: Path, calibration: Images | None) -> Path:
+    def prepare(
+        self,
+        model: Path,
+        precision: str,
+        out_dir: Path,
+        calibration: Images | None,
+        *,
+        float_part: FloatPart | None = None,
+    ) -> Path:
         """Turn an fp32 ONNX file into what `load` needs for `precision`, and return its path.
 
         That is `model` itself where there is nothing to do, else a new file in `out_dir`, which appears under its
         name only when complete. `calibration` `(n, channels, height, width)`, pre-processed like the network's input,
-        is needed by `int8` alone.
+        is needed by `int8` alone, and so is `float_part`: what is not to be quantised.
 
         Raises:
             MissingDependencyError: the runtime is not installed.
@@ -177,6 +201,12 @@ def staging_folder(out_dir: Path) -> Iterator[Path]:
         yield staging
     finally:
         shutil.rmtree(staging, ignore_errors=True)
+
+
+def int8_name(model: Path, runtime: str, float_part: FloatPart | None, suffix: str) -> str:
+    """Name of the file that `Runtime.prepare` makes of `model` for int8."""
+    part = f"-float-{float_part.name}" if float_part is not None else ""
+    return f"{model.stem}.{runtime}-int8{part}{suffix}"
 
 
 def publish(staged: Path, final: Path) -> Path:

@@ -15,6 +15,7 @@ import numpy as np
 from nas.deployment import Deployment
 from nas.errors import UserError
 from nas.runtimes.base import (
+    FloatPart,
     Images,
     Logits,
     Session,
@@ -22,6 +23,7 @@ from nas.runtimes.base import (
     check_input_shape,
     check_precision,
     check_supported,
+    int8_name,
     missing_modules,
     publish,
     require,
@@ -65,15 +67,23 @@ class OnnxRuntime:
         check_precision(self, precision)
         return None
 
-    def prepare(self, model: Path, precision: str, out_dir: Path, calibration: Images | None) -> Path:
+    def prepare(
+        self,
+        model: Path,
+        precision: str,
+        out_dir: Path,
+        calibration: Images | None,
+        *,
+        float_part: FloatPart | None = None,
+    ) -> Path:
         check_precision(self, precision)
         require(self)
         if precision == "fp32":
             return model
         images = check_calibration(self, calibration)
-        final = out_dir / f"{model.stem}.onnxruntime-int8.onnx"
+        final = out_dir / int8_name(model, self.name, float_part, ".onnx")
         with staging_folder(out_dir) as staging:
-            return publish(_quantize(model, staging, images), final)
+            return publish(_quantize(model, staging, images, float_part), final)
 
     def load(self, path: Path, deployment: Deployment) -> Session:
         return self._load(path, deployment)
@@ -155,7 +165,8 @@ class _CalibrationImages:
         return {self._input_name: batch}
 
 
-def _quantize(model: Path, staging: Path, images: Images) -> Path:
+def _quantize(model: Path, staging: Path, images: Images, float_part: FloatPart | None) -> Path:
+    import onnx
     from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_static
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
@@ -166,6 +177,7 @@ def _quantize(model: Path, staging: Path, images: Images) -> Path:
         # Shape inference and constant folding first, as the library asks: batch norms folded into convolutions are
         # not quantised twice.
         quant_pre_process(model, inferred, auto_merge=True)
+        nodes = onnx.load(inferred, load_external_data=False).graph.node if float_part is not None else ()
         quantize_static(
             inferred,
             quantized,
@@ -181,6 +193,7 @@ def _quantize(model: Path, staging: Path, images: Images) -> Path:
             # Percentile ranges were as fast, agreed as well with fp32 (correlation 0.9988 and 0.9998 for both, on noise
             # and untrained weights; trained networks may differ), and need histograms of every activation.
             calibrate_method=CalibrationMethod.MinMax,
+            nodes_to_exclude=[n.name for n in nodes if float_part is not None and float_part.contains(n.name)],
             # Without such instructions sums of two products can saturate 16 bits; weights of 7 bits cannot.
             reduce_range=not has_int8_dot_product(cpu_flags()),
         )

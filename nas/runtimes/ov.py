@@ -13,6 +13,7 @@ import numpy as np
 from nas.deployment import Deployment
 from nas.errors import UserError
 from nas.runtimes.base import (
+    FloatPart,
     Images,
     Logits,
     Session,
@@ -20,6 +21,7 @@ from nas.runtimes.base import (
     check_input_shape,
     check_precision,
     check_supported,
+    int8_name,
     missing_modules,
     publish,
     require,
@@ -76,15 +78,23 @@ class OpenVino:
             return "its processor has no bf16 arithmetic"
         return None
 
-    def prepare(self, model: Path, precision: str, out_dir: Path, calibration: Images | None) -> Path:
+    def prepare(
+        self,
+        model: Path,
+        precision: str,
+        out_dir: Path,
+        calibration: Images | None,
+        *,
+        float_part: FloatPart | None = None,
+    ) -> Path:
         check_precision(self, precision)
         require(self)
         if precision != "int8":
             return model
         images = check_calibration(self, calibration)
-        final = out_dir / f"{model.stem}.openvino-int8.xml"
+        final = out_dir / int8_name(model, self.name, float_part, ".xml")
         with staging_folder(out_dir) as staging:
-            staged = _quantize(model, staging, images)
+            staged = _quantize(model, staging, images, float_part)
             # The weights first: whoever sees the .xml also finds its .bin.
             publish(staged.with_suffix(".bin"), final.with_suffix(".bin"))
             return publish(staged, final)
@@ -170,7 +180,7 @@ def _read(path: Path) -> Any:
         raise UserError(f"openvino cannot read {path}: {error}", "export the network again") from error
 
 
-def _quantize(model: Path, staging: Path, images: Images) -> Path:
+def _quantize(model: Path, staging: Path, images: Images, float_part: FloatPart | None) -> Path:
     import openvino
 
     network = _read(model)
@@ -183,7 +193,10 @@ def _quantize(model: Path, staging: Path, images: Images) -> Path:
     with _silent():
         import nncf
 
-        quantized = nncf.quantize(network, nncf.Dataset(items), subset_size=len(items))
+        # One node of ONNX can become several: `conv` is then the addition of the bias, `conv/WithoutBiases` the rest.
+        patterns = [f"^(?:{pattern})(?:/.*)?$" for pattern in float_part.patterns] if float_part is not None else []
+        ignored = nncf.IgnoredScope(patterns=patterns, validate=False)
+        quantized = nncf.quantize(network, nncf.Dataset(items), subset_size=len(items), ignored_scope=ignored)
     openvino.save_model(quantized, staged, compress_to_fp16=False)
     return staged
 

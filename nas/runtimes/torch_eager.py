@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from nas.deployment import Deployment
 from nas.errors import UserError
 from nas.runtimes.base import (
+    FloatPart,
     Images,
     Logits,
     Session,
@@ -155,7 +156,15 @@ class TorchEager:
             return "its processor has no bf16 arithmetic"
         return None
 
-    def prepare(self, model: Path, precision: str, out_dir: Path, calibration: Images | None) -> Path:
+    def prepare(
+        self,
+        model: Path,
+        precision: str,
+        out_dir: Path,
+        calibration: Images | None,
+        *,
+        float_part: FloatPart | None = None,
+    ) -> Path:
         check_precision(self, precision)
         require(self)
         network_file = model.with_name(model.stem + NETWORK_SUFFIX)

@@ -1,21 +1,25 @@
 """What a training is told and what it reports: plain values."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from nas.errors import UserError
 
-Augment = Literal["none", "light"]
+Augment = Literal["none", "light", "mosaic"]
+Optimizer = Literal["sgd", "adamw"]
 Precision = Literal["fp32", "bf16"]
 Stopped = Literal["diverged", "time limit", "pruned by callback"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainConfig:
-    """A short recipe: SGD with Nesterov momentum, warm-up, then cosine decay to zero.
+    """A short recipe: warm-up, then cosine decay to zero.
 
-    The defaults learn fast in few epochs from scratch. On 480 validation images of Imagenette at 64 px (one seed each)
-    peak rates of 0.05 and 0.1, batches of 32 and 64 and smallest crops of 35 to 60 % ended within 1.5 points, which is
+    The defaults are for classification (those of detection: `nas.tasks.detection.recipe`).
+
+    They learn fast in few epochs from scratch. On 480 validation images of Imagenette at 64 px (one seed each) peak
+    rates of 0.05 and 0.1, batches of 32 and 64 and smallest crops of 35 to 60 % ended within 1.5 points, which is
     within the noise; a rate of 0.025 ended 3 points lower.
     """
 
@@ -24,18 +28,25 @@ class TrainConfig:
     """Images per step; the learning rate is not scaled with it."""
     lr: float = 0.05
     """Peak learning rate."""
+    optimizer: Optimizer = "sgd"
+    """`sgd` has Nesterov momentum; `adamw` wants a rate some 10 to 50 times lower (Loshchilov & Hutter 2019)."""
     momentum: float = 0.9
+    """Of sgd; adamw has its usual 0.9 and 0.999."""
     weight_decay: float = 5e-4
     """Not applied to norms and biases."""
     warmup_fraction: float = 0.2
     """Share of all steps in which the learning rate rises linearly."""
     label_smoothing: float = 0.1
+    """Of classification."""
     clip_norm: float = 2.0
     """Largest norm of all gradients together."""
     ema_decay: float | None = None
     """Decay per step of an exponential moving average of the weights; None: none. Validation then uses the average."""
     augment: Augment = "light"
-    """`light`: random crops (see `nas.training.augment`), and flips where `flip` is on."""
+    """`light`: random crops (see `nas.training.augment`), and flips where `flip` is on.
+
+    Detection has its own (see `nas.tasks.detection.augment`), and `mosaic`: four images in one, but for the last steps.
+    """
     flip: bool = True
     """Mirror half of the images; set it from `ImageData.flip_ok`."""
     precision: Literal["auto"] | Precision = "auto"
@@ -47,6 +58,8 @@ class TrainConfig:
     def __post_init__(self) -> None:
         rules = {
             **shared_rules(self),
+            "augment": (self.augment in ("none", "light", "mosaic"), "'none', 'light' or, in detection, 'mosaic'"),
+            "optimizer": (self.optimizer in ("sgd", "adamw"), "'sgd' or 'adamw'"),
             "epochs": (self.epochs >= 1, "at least 1"),
             "ema_decay": (self.ema_decay is None or 0 < self.ema_decay < 1, "in (0, 1), or left out"),
             "time_limit_s": (self.time_limit_s is None or self.time_limit_s > 0, "above 0, or left out"),
@@ -112,7 +125,7 @@ class EpochLog:
     train_loss: float
     """Mean over the epoch's steps, with augmentation and label smoothing."""
     val_accuracy: float
-    """Fraction."""
+    """The task's metric, a fraction."""
     seconds: float
     """Since the call of `train`, validation included."""
 
@@ -122,7 +135,10 @@ class TrainResult:
     """How a training ended."""
 
     accuracy: float
-    """Fraction of val right at the end; 0 where training diverged (the weights are then useless)."""
+    """The task's metric on val at the end, a fraction; 0 where training diverged (the weights are then useless).
+
+    Classification: images that are right. Detection: mAP@50.
+    """
     curve: tuple[EpochLog, ...]
     """The finished epochs."""
     seconds: float
@@ -132,3 +148,5 @@ class TrainResult:
     """Training images per second of training steps (validation excluded)."""
     precision: Precision
     """What it was trained in."""
+    details: Mapping[str, float] = field(default_factory=dict)
+    """Other metrics of the last validation by name, where the task has some."""

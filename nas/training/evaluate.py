@@ -10,6 +10,7 @@ from torch import nn
 from nas.data.images import ImageSplit, Preprocess
 from nas.errors import UserError
 from nas.tasks.classification import top1_correct
+from nas.tasks.task import TaskSplit
 from nas.training.config import Precision
 from nas.training.precision import autocast, resolve_device
 
@@ -73,7 +74,7 @@ def accuracy_in_runtime(
 
 def recalibrate_batch_norm(
     model: nn.Module,
-    split: ImageSplit,
+    split: TaskSplit,
     preprocess: Preprocess,
     *,
     images: int = 1024,

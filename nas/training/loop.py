@@ -1,8 +1,10 @@
-"""The training loop for classification."""
+"""The training loop: one for all tasks, and the lesson of classification."""
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -14,7 +16,7 @@ from nas.tasks import classification
 from nas.training.augment import augment
 from nas.training.config import EpochLog, Precision, Stopped, TrainConfig, TrainResult
 from nas.training.evaluate import evaluate_accuracy
-from nas.training.optim import WeightAverage, lr_factor, make_sgd
+from nas.training.optim import WeightAverage, lr_factor, make_optimizer
 from nas.training.precision import autocast, choose_precision, resolve_device
 
 EpochCallback = Callable[[EpochLog], bool | None]
@@ -22,6 +24,49 @@ EpochCallback = Callable[[EpochLog], bool | None]
 
 _DIVERGED_FACTOR = 100
 """A loss of this many times that of guessing cannot come from a training that works."""
+
+
+@dataclass(frozen=True, slots=True)
+class Validation:
+    """What a network is worth."""
+
+    accuracy: float
+    """The task's metric, a fraction."""
+    details: Mapping[str, float] = field(default_factory=dict)
+    """Other metrics by name."""
+
+
+class Lesson(Protocol):
+    """What a network is taught: the batches, the loss and the metric of one task, over splits that it holds."""
+
+    @property
+    def train_images(self) -> int:
+        """How many images there are to learn from."""
+
+    @property
+    def val_images(self) -> int:
+        """How many images validation looks at."""
+
+    @property
+    def resolution(self) -> int:
+        """Rows (and columns) of the images."""
+
+    def loss(
+        self, model: nn.Module, indices: torch.Tensor, generator: torch.Generator, progress: float, precision: Precision
+    ) -> torch.Tensor:
+        """Loss of the training images at `indices`, a float32 scalar with a gradient.
+
+        Args:
+            indices: (b,) int64.
+            generator: of everything that is drawn.
+            progress: share of the training that is done, in [0, 1].
+        """
+
+    def guessing_loss(self) -> float:
+        """The loss of a network that knows nothing; asked for after the first batch."""
+
+    def validate(self, model: nn.Module, precision: Precision) -> Validation:
+        """Leaves the model in evaluation mode."""
 
 
 def train(
@@ -34,63 +79,110 @@ def train(
     callback: EpochCallback | None = None,
     device: str = "auto",
 ) -> TrainResult:
-    """Train `model` in place and measure it on `val_split` after each epoch.
+    """Train a classifier in place and measure it on `val_split` after each epoch, as `teach` says.
 
-    Both splits have the resolution to train at (`ImageData.at`). The model ends in evaluation mode, on the device it
-    came from, with averaged weights where `config.ema_decay` is set. With the same model, data, config, number of
-    threads and explicit precision, the result on a CPU is the same in every process, unless `time_limit_s` cuts in.
-    torch's global random state is left as it was.
+    Both splits have the resolution to train at (`ImageData.at`).
+
+    Raises:
+        UserError: a split without images, or an augmentation that is of another task.
+    """
+    lesson = _Classification(train_split, val_split, config, preprocess, resolve_device(device))
+    return teach(model, lesson, config, callback=callback, device=device)
+
+
+def teach(
+    model: nn.Module,
+    lesson: Lesson,
+    config: TrainConfig,
+    *,
+    callback: EpochCallback | None = None,
+    device: str = "auto",
+) -> TrainResult:
+    """Train `model` in place and validate it after each epoch.
+
+    The model ends in evaluation mode, on the device it came from, with averaged weights where `config.ema_decay` is
+    set. With the same model, data, config, number of threads and explicit precision, the result on a CPU is the same
+    in every process, unless `time_limit_s` cuts in. torch's global random state is left as it was.
 
     A loss that is not finite, or absurdly high, ends training with `stopped="diverged"` instead of an exception.
     `time_limit_s` ends it within one step, with time for the last validation reserved (the one exception: a limit
     too short even for that validation).
 
     Raises:
-        UserError: a split without images.
+        UserError: too few images.
     """
-    if len(train_split) < 2 or len(val_split) == 0:
+    if lesson.train_images < 2 or lesson.val_images == 0:
         raise UserError(
-            f"cannot train on {len(train_split)} and validate on {len(val_split)} images",
+            f"cannot train on {lesson.train_images} and validate on {lesson.val_images} images",
             "give at least 2 training images and 1 validation image",
         )
-    where = resolve_device(device)
     origin = next(model.parameters()).device
     with torch.random.fork_rng():
         torch.manual_seed(config.seed)
-        run = _Run(model, train_split, val_split, config, preprocess, where)
+        run = _Run(model, lesson, config, resolve_device(device))
         try:
             return run.loop(callback)
         finally:
             model.to(origin)
 
 
-class _Run:
-    """The state of one call of `train`."""
+class _Classification:
+    """Batches of labelled images, cross-entropy, top-1 accuracy."""
 
     def __init__(
         self,
-        model: nn.Module,
         train_split: ImageSplit,
         val_split: ImageSplit,
         config: TrainConfig,
         preprocess: Preprocess,
         device: torch.device,
     ) -> None:
-        self.started = time.perf_counter()
+        if config.augment == "mosaic":
+            raise UserError("training setting augment = 'mosaic' is for detection", "classification has none and light")
         self.config, self.preprocess, self.device = config, preprocess, device
         self.val_split = val_split
         self.images = torch.from_numpy(train_split.images)
         self.labels = torch.from_numpy(train_split.labels)
+        self.resolution = train_split.resolution
+        self.train_images, self.val_images = len(train_split), len(val_split)
+        self.classes = 1
+
+    def loss(
+        self, model: nn.Module, indices: torch.Tensor, generator: torch.Generator, progress: float, precision: Precision
+    ) -> torch.Tensor:
+        images, targets = self.images[indices].to(self.device), self.labels[indices].to(self.device)
+        if self.config.augment == "light":
+            images = augment(images, generator, flip=self.config.flip)
+        with autocast(self.device, precision):
+            logits = model(self.preprocess.tensor(images))
+        self.classes = logits.shape[1]
+        return classification.loss(logits, targets, self.config.label_smoothing)
+
+    def guessing_loss(self) -> float:
+        return float(np.log(self.classes))
+
+    def validate(self, model: nn.Module, precision: Precision) -> Validation:
+        return Validation(
+            evaluate_accuracy(model, self.val_split, self.preprocess, device=str(self.device), precision=precision)
+        )
+
+
+class _Run:
+    """The state of one call of `teach`."""
+
+    def __init__(self, model: nn.Module, lesson: Lesson, config: TrainConfig, device: torch.device) -> None:
+        self.started = time.perf_counter()
+        self.config, self.lesson = config, lesson
         # Steps of nearly equal size instead of a small last one, which would disturb batch norm.
-        n = len(train_split)
+        n = lesson.train_images
         self.steps_per_epoch = max(1, min(round(n / config.batch_size), n // 2))
         self.model = model.to(device).to(memory_format=torch.channels_last)
         self.precision: Precision = (
-            choose_precision(model, train_split.resolution, min(n, config.batch_size), device=str(device))
+            choose_precision(model, lesson.resolution, min(n, config.batch_size), device=str(device))
             if config.precision == "auto"
             else config.precision
         )
-        self.optimizer = make_sgd(model, config.lr, config.momentum, config.weight_decay)
+        self.optimizer = make_optimizer(model, config)
         self.average = WeightAverage(model, config.ema_decay) if config.ema_decay is not None else None
         self.generator = torch.Generator().manual_seed(config.seed)
         self.step_count = 0
@@ -102,16 +194,16 @@ class _Run:
     def loop(self, callback: EpochCallback | None) -> TrainResult:
         curve: list[EpochLog] = []
         stopped: Stopped | None = None
-        accuracy = 0.0
+        found = Validation(0.0)
         for epoch in range(1, self.config.epochs + 1):
             train_loss, stopped = self.train_epoch()
             if stopped == "diverged":
-                accuracy = 0.0
+                found = Validation(0.0)
                 break
-            accuracy = self.validate(final=stopped is not None or epoch == self.config.epochs)
+            found = self.validate(final=stopped is not None or epoch == self.config.epochs)
             if stopped is not None:
                 break
-            log = EpochLog(epoch, train_loss, accuracy, self.elapsed())
+            log = EpochLog(epoch, train_loss, found.accuracy, self.elapsed())
             curve.append(log)
             wants_stop = callback(log) if callback is not None else None
             if wants_stop and epoch < self.config.epochs:
@@ -120,12 +212,13 @@ class _Run:
                 break
         self.model.eval()
         return TrainResult(
-            accuracy=accuracy,
+            accuracy=found.accuracy,
             curve=tuple(curve),
             seconds=self.elapsed(),
             stopped=stopped,
             images_per_second=self.images_seen / self.train_seconds if self.train_seconds else 0.0,
             precision=self.precision,
+            details=found.details,
         )
 
     def elapsed(self) -> float:
@@ -134,7 +227,7 @@ class _Run:
     def train_epoch(self) -> tuple[float, Stopped | None]:
         """Mean loss of the epoch's steps and why it stopped early, if it did."""
         self.model.train()
-        order = torch.randperm(len(self.labels), generator=self.generator)
+        order = torch.randperm(self.lesson.train_images, generator=self.generator)
         losses: list[torch.Tensor] = []
         for indices in order.tensor_split(self.steps_per_epoch):
             if self.out_of_time():
@@ -154,16 +247,11 @@ class _Run:
 
     def step(self, indices: torch.Tensor) -> torch.Tensor:
         """One optimiser step on the images at `indices`; the loss, detached."""
-        config = self.config
-        images, targets = self.images[indices].to(self.device), self.labels[indices].to(self.device)
-        if config.augment == "light":
-            images = augment(images, self.generator, flip=config.flip)
-        factor = lr_factor(self.progress(), config.warmup_fraction)
+        config, progress = self.config, self.progress()
+        factor = lr_factor(progress, config.warmup_fraction)
         for group in self.optimizer.param_groups:
             group["lr"] = config.lr * factor
-        with autocast(self.device, self.precision):
-            logits = self.model(self.preprocess.tensor(images))
-        loss = classification.loss(logits, targets, config.label_smoothing)
+        loss = self.lesson.loss(self.model, indices, self.generator, progress, self.precision)
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(self.model.parameters(), config.clip_norm)
@@ -171,7 +259,6 @@ class _Run:
         if self.average is not None:
             self.average.update()
         self.step_count += 1
-        self.classes = logits.shape[1]
         return loss.detach()
 
     def progress(self) -> float:
@@ -192,24 +279,22 @@ class _Run:
         if not self.images_seen:
             return 0.0
         # A forward pass is about a third of a training step; a half leaves room.
-        return 0.5 * len(self.val_split) * self.train_seconds / self.images_seen
+        return 0.5 * self.lesson.val_images * self.train_seconds / self.images_seen
 
     def diverged(self, loss: torch.Tensor) -> bool:
         value = float(loss)
-        return not math.isfinite(value) or value > _DIVERGED_FACTOR * max(1.0, float(np.log(self.classes)))
+        return not math.isfinite(value) or value > _DIVERGED_FACTOR * max(1.0, self.lesson.guessing_loss())
 
     def use_average(self) -> None:
         if self.average is not None:
             self.average.swap()
 
-    def validate(self, *, final: bool) -> float:
-        """Accuracy on val, with averaged weights where there are any; the model keeps those if `final`."""
+    def validate(self, *, final: bool) -> Validation:
+        """With averaged weights where there are any; the model keeps those if `final`."""
         start = time.perf_counter()
         self.use_average()
-        accuracy = evaluate_accuracy(
-            self.model, self.val_split, self.preprocess, device=str(self.device), precision=self.precision
-        )
+        found = self.lesson.validate(self.model, self.precision)
         if not final:
             self.use_average()
         self.validation_s = max(self.validation_s or 0.0, time.perf_counter() - start)
-        return accuracy
+        return found

@@ -1,19 +1,33 @@
 """Optimiser groups, learning-rate schedule and weight averaging."""
 
 import math
+from typing import Any
 
 import torch
 from torch import nn
 
+from nas.training.config import TrainConfig
+
+
+def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
+    """The optimiser that `config` names, without weight decay on norms and biases."""
+    if config.optimizer == "adamw":
+        return torch.optim.AdamW(_groups(model, config.weight_decay), lr=config.lr)
+    return make_sgd(model, config.lr, config.momentum, config.weight_decay)
+
 
 def make_sgd(model: nn.Module, lr: float, momentum: float, weight_decay: float) -> torch.optim.SGD:
     """SGD with Nesterov momentum, without weight decay on norms and biases (tensors of at most one dimension)."""
+    return torch.optim.SGD(_groups(model, weight_decay), lr=lr, momentum=momentum, nesterov=momentum > 0)
+
+
+def _groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
     trainable = [p for p in model.parameters() if p.requires_grad]
-    groups = [
+    groups: list[dict[str, Any]] = [
         {"params": [p for p in trainable if p.ndim > 1], "weight_decay": weight_decay},
         {"params": [p for p in trainable if p.ndim <= 1], "weight_decay": 0.0},
     ]
-    return torch.optim.SGD([g for g in groups if g["params"]], lr=lr, momentum=momentum, nesterov=momentum > 0)
+    return [group for group in groups if group["params"]]
 
 
 def lr_factor(progress: float, warmup_fraction: float) -> float:

@@ -160,8 +160,26 @@ def test_empty_splits_are_refused(data: ImageData) -> None:
             train(small_network(), *parts, FAST, preprocess=data.preprocess)
 
 
+def test_mosaic_is_not_for_classification(data: ImageData) -> None:
+    with pytest.raises(UserError, match="'mosaic' is for detection"):
+        train(small_network(), data.train, data.val, replace(FAST, augment="mosaic"), preprocess=data.preprocess)
+
+
+def test_adamw_learns(data: ImageData) -> None:
+    config = replace(FAST, optimizer="adamw", lr=0.005, weight_decay=0.05)
+    assert train(small_network(), data.train, data.val, config, preprocess=data.preprocess).accuracy > 0.8
+
+
 def test_wrong_settings_are_refused() -> None:
-    wrong = {"epochs": 0, "batch_size": 1, "lr": 0.0, "warmup_fraction": 1.0, "augment": "heavy", "time_limit_s": 0.0}
+    wrong = {
+        "epochs": 0,
+        "batch_size": 1,
+        "lr": 0.0,
+        "warmup_fraction": 1.0,
+        "augment": "heavy",
+        "optimizer": "lamb",
+        "time_limit_s": 0.0,
+    }
     for name, value in wrong.items():
         with pytest.raises(UserError, match=f"training setting {name} = {value!r}") as caught:
             TrainConfig(**{name: value})  # type: ignore[arg-type]

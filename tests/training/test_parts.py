@@ -9,8 +9,9 @@ from nas.data import ImageData, ImageSplit
 from nas.errors import UserError
 from nas.tasks import classification
 from nas.training.augment import augment, random_resized_crop, random_shift
+from nas.training.config import Optimizer, TrainConfig
 from nas.training.evaluate import accuracy_in_runtime, evaluate_accuracy, recalibrate_batch_norm
-from nas.training.optim import WeightAverage, lr_factor, make_sgd
+from nas.training.optim import WeightAverage, lr_factor, make_optimizer
 from nas.training.precision import choose_precision
 from tests.training.conftest import small_network
 
@@ -73,9 +74,10 @@ def test_schedule_rises_then_falls_to_zero() -> None:
     assert lr_factor(0, 0) == 1
 
 
-def test_no_weight_decay_on_norms_and_biases() -> None:
+@pytest.mark.parametrize("name", ["sgd", "adamw"])
+def test_no_weight_decay_on_norms_and_biases(name: Optimizer) -> None:
     network = small_network()
-    optimizer = make_sgd(network, 0.1, 0.9, 5e-4)
+    optimizer = make_optimizer(network, TrainConfig(optimizer=name))
     decayed = {id(p) for g in optimizer.param_groups if g["weight_decay"] > 0 for p in g["params"]}
     covered = sum(len(g["params"]) for g in optimizer.param_groups)
     assert decayed == {id(m.weight) for m in network.modules() if isinstance(m, nn.Conv2d | nn.Linear)}

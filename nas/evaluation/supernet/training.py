@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate, kl_div, log_softmax, softmax
 
 from nas.data.images import ImageData
+from nas.data.labels import require_labels
 from nas.errors import UserError
-from nas.evaluation.labels import require_labels
 from nas.evaluation.supernet.checkpoint import load_supernet, save_supernet
 from nas.evaluation.supernet.config import LOG_STEPS, StepLog, SupernetConfig, SupernetLog
 from nas.evaluation.supernet.network import Supernet

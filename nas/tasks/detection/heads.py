@@ -17,6 +17,7 @@ from torchvision.ops import complete_box_iou_loss
 from nas.data.detection.values import Boxes
 from nas.tasks.detection.assignment import assign, cells_inside
 from nas.tasks.detection.geometry import boxes_from_raw, boxes_from_raw_torch, cells_of
+from nas.tasks.detection.torchvision_heads import TORCHVISION_HEADS
 
 _T_RANGE = (-8.0, 300.0)
 """The loss holds raw distances within this range, from about 0.003 to about 10,000 pixels: a box of no width has no
@@ -163,5 +164,5 @@ class AnchorFree:
         return boxes, 0.5 * (1 + np.tanh(0.5 * raw[..., 4:]))
 
 
-HEADS: Mapping[str, Head] = {"anchor-free": AnchorFree()}
+HEADS: Mapping[str, Head] = {"anchor-free": AnchorFree(), **TORCHVISION_HEADS}
 """By the `head_kind` of networks."""

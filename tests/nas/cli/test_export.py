@@ -30,7 +30,7 @@ def test_from_weights_to_a_bundle_that_runs_where_nothing_else_is(
     assert run([*line, "--json"]) == 0
     receipt = json.loads(capsys.readouterr().out)
     assert receipt == {"bundle": str(out), **json.loads((out / RECEIPT).read_text())}
-    assert receipt["parity"]["argmax_agreement"] == 1.0
+    assert receipt["parity"]["agreement"] == 1.0
     assert receipt["parity"]["mean_abs_difference"] < 1e-4
     assert len(receipt["latency_ms"]["sessions"]) == 3
 

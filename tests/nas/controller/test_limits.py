@@ -24,6 +24,7 @@ from nas.errors import UserError
 from nas.executors.executor import hangs_after_s
 from nas.measure.job import SessionTiming
 from nas.measure.measurement import Measurement, MeasureRequest, summarise
+from nas.tasks import TASKS
 from nas.training.config import TrainConfig
 from search_spaces import Architecture
 
@@ -160,7 +161,7 @@ def test_trials_alone_are_planned_for_a_usual_budget() -> None:
         expected = estimate(3.0, endless, 5.0, 4, baselines=baselines)
         assert all(math.isfinite(s) and s > 0 for s in expected.values())
         assert expected["total"] == pytest.approx(sum(s for stage, s in expected.items() if stage != "total"))
-        plan = open_end_plan(TrainConfig(), 2.0, 5, 2, baselines=baselines)
+        plan = open_end_plan(TrainConfig(), 2.0, 5, 2, shape=TASKS["classification"].shape, baselines=baselines)
         assert plan.recipe.time_limit_s is None, "no clock ends a training"
         assert 5 <= plan.recipe.epochs <= 40
     assert room_for_baseline(1e6, endless, {"short_training": 1e5}, 3)

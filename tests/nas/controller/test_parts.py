@@ -27,11 +27,13 @@ from nas.controller.samplers.base import row_ids
 from nas.controller.scoring import CandidateScorer
 from nas.errors import InfeasibleError, UserError
 from nas.targets.latency import Z_90, LatencyModel
+from nas.tasks import TASKS
 from nas.training.config import TrainConfig
 from search_spaces import StagedSpace, load_search_space
 from tests.nas.fake_device import fake_profile, true_latency_ms
 
 LIMIT_MS = 0.6
+SHAPE = TASKS["classification"].shape
 
 
 @pytest.fixture(scope="module")
@@ -203,17 +205,18 @@ def test_the_search_leaves_as_much_time_for_its_random_baseline() -> None:
 
 def test_recipes_follow_the_time() -> None:
     recipe = TrainConfig()
-    rich, poor = (short_training(recipe, 10_000, 1e-3, seconds) for seconds in (160.0, 5.0))
+    rich, poor = (short_training(recipe, 10_000, 1e-3, seconds, SHAPE) for seconds in (160.0, 5.0))
     assert (rich.config.epochs, rich.train_images) == (4, None)
     assert (poor.config.epochs, poor.train_images) == (2, 2500)
-    slow = short_training(recipe, 10_000, 2e-3, 5.0)
+    slow = short_training(recipe, 10_000, 2e-3, 5.0, SHAPE)
     assert slow.train_images == 1250, "a network that trains half as fast sees half as much in the same time"
-    long, short = (final_plan(recipe, 10.0, seconds, 5) for seconds in (1000.0, 100.0))
+    long, short = (final_plan(recipe, 10.0, seconds, 5, shape=SHAPE) for seconds in (1000.0, 100.0))
     assert (long.size, short.size) == (2, 1)
     assert long.recipe.epochs > short.recipe.epochs >= 5
-    assert final_plan(recipe, 10.0, -3.0, 5).recipe.time_limit_s == 5.0, "nothing left: the clock ends the training"
-    assert final_plan(recipe, 1.0, 1000.0, 5, wanted=3).size == 3
-    assert affordable_image_s(200.0, 1000, 5) > affordable_image_s(100.0, 1000, 5) > 0
+    spent = final_plan(recipe, 10.0, -3.0, 5, shape=SHAPE)
+    assert spent.recipe.time_limit_s == 5.0, "nothing left: the clock ends the training"
+    assert final_plan(recipe, 1.0, 1000.0, 5, wanted=3, shape=SHAPE).size == 3
+    assert affordable_image_s(200.0, 1000, 5, SHAPE) > affordable_image_s(100.0, 1000, 5, SHAPE) > 0
 
 
 def test_nominal_training_time_grows_with_the_network(space: StagedSpace) -> None:
@@ -232,6 +235,11 @@ def test_run_folders(tmp_path: Path) -> None:
     check_folder(replace(config, budget_s=1.0))
     with pytest.raises(UserError, match=r"another configuration \(latency_ms was 4.0, is 5.0\)"):
         check_folder(replace(config, latency_ms=5.0))
+    with pytest.raises(UserError, match="task was 'classification', is 'detection'"):
+        check_folder(replace(config, task="detection", space="", data="here"))
+    earlier = {k: v for k, v in json.loads(folder.config.read_text()).items() if k != "task"}
+    folder.config.write_text(json.dumps(earlier))
+    check_folder(config)  # of a version that knew no other task
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "file").write_text("x")
     with pytest.raises(UserError, match="not empty"):

@@ -101,7 +101,7 @@ def check_document(document: dict[str, Any], out: Path) -> None:
     assert {"run.py", "sample.png", "sample.json", "labels.json", "preprocess.json"} <= {
         p.name for p in winner.iterdir()
     }
-    assert best["parity"]["argmax_agreement"] == 1.0
+    assert best["parity"]["agreement"] == 1.0
     assert next(d for d in best["deployments"] if d["chosen"])["accuracy"] == best["accuracy"]["deployed"]
     table = pd.read_parquet(out / "candidates.parquet")
     assert (table.state == "evaluated").sum() >= document["candidates_evaluated"]

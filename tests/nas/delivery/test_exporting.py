@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from nas.data import ImageData
-from nas.delivery import exporting as module
 from nas.delivery.exporting import ExportRequest, choose_deployments, default_folder, export_bundle
 from nas.delivery.source import resolve
 from nas.errors import NotDeliverableError, UnknownNameError, UserError
 from nas.export import deploy as deploying
 from nas.export.receipt import RECEIPT
 from nas.targets.registry import load_target
+from nas.tasks.classification.task import Classification
 from tests.nas.bundles import digits, instant, save_pair
 from tests.nas.fake_device import fake_profile, save_fake_profile
 
@@ -26,7 +26,7 @@ def data() -> ImageData:
 
 @pytest.fixture
 def request_(tmp_path: Path, data: ImageData, monkeypatch: pytest.MonkeyPatch) -> ExportRequest:
-    monkeypatch.setattr(module, "load_dataset", lambda name, seed: data)
+    monkeypatch.setattr(Classification, "load", lambda self, name, seed: data)
     monkeypatch.setattr(deploying, "measure", instant)
     return ExportRequest(
         model=str(save_pair(tmp_path)), runtimes=("onnxruntime",), data="digits", threads=1, max_drop=1.0,
@@ -80,7 +80,7 @@ def test_no_validation_images_is_a_sentence(
     request_: ExportRequest, data: ImageData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     empty = replace(data, val=data.val.take([]), _resized={})
-    monkeypatch.setattr(module, "load_dataset", lambda name, seed: empty)
+    monkeypatch.setattr(Classification, "load", lambda self, name, seed: empty)
     with pytest.raises(UserError, match="'digits' has no validation images"):
         export_bundle(request_)
 

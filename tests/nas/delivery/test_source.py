@@ -10,8 +10,9 @@ import torch
 
 from nas.delivery.source import resolve
 from nas.errors import UserError
-from nas.export.bundle import LABELS, PREPROCESS
+from nas.export.bundle import LABELS
 from nas.export.checkpoint import sha256_of, weights_path
+from nas.export.papers import PREPROCESS
 from nas.export.receipt import RECEIPT
 from search_spaces import load_search_space
 from tests.nas.bundles import save_pair, small_network

@@ -16,6 +16,7 @@ from nas.export.checkpoint import sha256_of
 from nas.export.receipt import RECEIPT
 from nas.measure.host import fingerprint
 from nas.measure.measurement import Measurement
+from nas.tasks.classification.task import Classification
 from tests.nas.bundles import digits, timed, write_bundle
 
 
@@ -31,7 +32,7 @@ def original(tmp_path_factory: pytest.TempPathFactory, data: ImageData) -> Path:
 
 @pytest.fixture
 def bundle(original: Path, tmp_path: Path, data: ImageData, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(module, "load_dataset", lambda name, seed: replace(data, _resized={}))
+    monkeypatch.setattr(Classification, "load", lambda self, name, seed: replace(data, _resized={}))
     shutil.copytree(original, tmp_path / "bundle")
     return tmp_path / "bundle"
 
@@ -99,17 +100,17 @@ def test_another_output_or_accuracy_fails(bundle: Path) -> None:
 def test_without_the_data_accuracy_is_not_repeated(
     bundle: Path, data: ImageData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def missing(name: str, seed: int) -> ImageData:
+    def missing(task: Classification, name: str, seed: int) -> ImageData:
         raise UserError(f"no such file or folder: '{name}'")
 
-    monkeypatch.setattr(module, "load_dataset", missing)
+    monkeypatch.setattr(Classification, "load", missing)
     checks = {check.name: check for check in verify_bundle(bundle, data="moved")}
     assert checks["accuracy"].status == "not repeated"
     assert "no such file or folder: 'moved'" in checks["accuracy"].detail
     assert checks["parity"].status == "passed"
     assert "1 sample image" in checks["parity"].detail
     others = replace(data, val=data.val.take(range(20)), _resized={})
-    monkeypatch.setattr(module, "load_dataset", lambda name, seed: others)
+    monkeypatch.setattr(Classification, "load", lambda self, name, seed: others)
     assert "are others than those of the receipt" in verify_bundle(bundle)[3].detail
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from nas.errors import UnknownNameError, UserError
-from nas.evaluation.estimate import agreement, counting_std
+from nas.evaluation.estimate import agreement
 from nas.evaluation.estimators import (
     ESTIMATORS,
     EstimatorSetting,
@@ -19,6 +19,7 @@ from nas.evaluation.estimators import (
 from nas.evaluation.learning_curve import CurveExtrapolator
 from nas.evaluation.short_training import ShortTraining
 from nas.evaluation.supernet.config import SupernetConfig
+from nas.tasks.classification.task import counting_std
 from nas.training.config import TrainConfig
 from search_spaces import Architecture
 from tests.nas.evaluation.small import coloured_images, small_space

@@ -13,12 +13,20 @@ from PIL import Image
 from nas.data import ImageData
 from nas.deployment import Deployment
 from nas.errors import UserError
-from nas.export.bundle import PREPROCESS, RUN_SCRIPT, SAMPLE
-from nas.export.checkpoint import sha256_of
+from nas.export.bundle import RUN_SCRIPT, SAMPLE
+from nas.export.checkpoint import NetworkDescription, sha256_of
+from nas.export.papers import PAPERS, PREPROCESS
 from nas.export.receipt import RECEIPT, read_receipt
 from nas.export.run_script import run_script
 from nas.runtimes import RUNTIMES
+from nas.tasks.detection.zoo import DETECTORS
 from tests.nas.bundles import FP32, digits, write_bundle
+
+NETWORKS = {
+    "classification": NetworkDescription("resnet10_w50", 10, 32),
+    **{str(model.head_kind): NetworkDescription(name, 10, 64) for name, model in DETECTORS.items()},
+}
+SCRIPTS = {name: PAPERS[network.task].script(network) for name, network in NETWORKS.items()}
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +44,7 @@ def test_the_receipt_says_where_every_figure_comes_from(bundle: Path) -> None:
     files = {p.name for p in bundle.iterdir()} - {RECEIPT}
     assert receipt["sha256"] == {name: sha256_of(bundle / name) for name in files}
     assert {"model.onnx", "model.safetensors", "labels.json", PREPROCESS, SAMPLE, "sample.png", RUN_SCRIPT} <= files
-    assert receipt["parity"]["argmax_agreement"] == 1.0
+    assert receipt["parity"]["agreement"] == 1.0
     assert receipt["parity"]["mean_abs_difference"] < 1e-4
     assert receipt["accuracy"]["deployed"] == receipt["accuracy"]["onnx_fp32"]
     assert [d["chosen"] for d in receipt["deployments"]] == [True]
@@ -86,9 +94,10 @@ def test_run_py_repeats_the_sample_and_takes_any_image(
     assert ended.value.code
 
 
-def test_run_py_needs_three_packages() -> None:
+@pytest.mark.parametrize("script", SCRIPTS.values(), ids=SCRIPTS)
+def test_run_py_needs_three_packages(script: str) -> None:
     for name in RUNTIMES:
-        text = run_script(Deployment(name, "fp32", 1), "model.onnx")
+        text = run_script(script, Deployment(name, "fp32", 1), "model.onnx")
         assert text is not None
         imported = {
             alias.split(".")[0]
@@ -100,7 +109,7 @@ def test_run_py_needs_three_packages() -> None:
         } - set(sys.stdlib_module_names)  # fmt: skip
         assert imported == {"numpy", "PIL", name} | ({"nas"} if name == "torch" else set())
         assert max(map(len, text.splitlines())) <= 130
-    assert run_script(Deployment("another", "fp32", 1), "model.onnx") is None
+    assert run_script(script, Deployment("another", "fp32", 1), "model.onnx") is None
 
 
 def test_the_input_of_run_py_is_that_of_training(

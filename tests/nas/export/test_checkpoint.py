@@ -9,7 +9,7 @@ import torch
 
 from nas.errors import UnknownNameError, UserError
 from nas.export.checkpoint import NetworkDescription, load_network, save_network, weights_path
-from nas.export.onnx import check_parity, export_onnx
+from nas.export.onnx import Parity, check_parity, export_onnx
 from search_spaces import load_search_space
 from search_spaces.modules import set_norm_statistics
 
@@ -86,7 +86,10 @@ def test_exported_network_computes_the_same(
     network, _, _ = saved
     path = export_onnx(network, 32, tmp_path / "model.onnx")
     parity = check_parity(network, path, np.random.default_rng(0).normal(size=(8, 3, 32, 32)).astype(np.float32))
-    assert parity.argmax_agreement == 1.0
+    assert parity.agreement == 1.0
     assert parity.mean_abs_difference < 1e-4
+    assert Parity.from_json(parity.to_json()) == parity
+    earlier = {"argmax_agreement" if k == "agreement" else k: v for k, v in parity.to_json().items()}
+    assert Parity.from_json(earlier) == parity
     other = load_search_space("mixed").build(load_search_space("mixed").anchors[0], 4)
     assert check_parity(other, path, np.ones((2, 3, 32, 32), np.float32)).max_abs_difference > 1e-3

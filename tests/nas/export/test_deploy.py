@@ -85,9 +85,9 @@ def test_a_real_network_is_deployed(digits: ImageData, tmp_path: Path) -> None:
     result = deploy(network, description, digits, deployments, **options)  # type: ignore[arg-type]
     assert result.chosen is not None
     assert result.parity is not None
-    assert result.parity.argmax_agreement == 1.0
+    assert result.parity.agreement == 1.0
     assert {t.deployment.precision for t in result.tried if t.accepted} == {"fp32", "int8"}
-    accuracy = deployed_accuracy(result.tried[0], digits, "val", 32)
+    accuracy = deployed_accuracy(result.tried[0], digits, "val", description)
     assert accuracy == result.tried[0].accuracy
     assert (
         result.tried[0].size_bytes == files_bytes(tmp_path / "model.onnx") == (tmp_path / "model.onnx").stat().st_size

@@ -10,7 +10,7 @@ import torch
 
 from nas.data import ImageData, load_dataset
 from nas.export.checkpoint import NetworkDescription, save_network
-from nas.finetune.trainer import Images
+from nas.finetune.images import Images
 from nas.finetune.world import World
 from search_spaces import load_search_space
 from tests.training.conftest import blobs
@@ -55,4 +55,6 @@ def run_folder(tmp_path: Path) -> Path:
 @pytest.fixture(scope="session")
 def images(tmp_path_factory: pytest.TempPathFactory) -> Images:
     data: ImageData = load_dataset(str(write_data(tmp_path_factory.mktemp("data") / "data.npz", per_class=30)))
-    return Images(train=data.train, val=data.val, preprocess=data.preprocess, num_classes=3, flip_ok=True)
+    return Images(
+        train=data.train, val=data.val, test=data.test, preprocess=data.preprocess, num_classes=3, flip_ok=True
+    )

@@ -8,12 +8,12 @@ import torch
 
 from nas.errors import UserError
 from nas.finetune.batches import Augmenter, Batches, erased, seed_step
-from nas.finetune.distill import Learner, Teacher, distilled
+from nas.finetune.distill import Learner, Teacher, distilled, soft_labels
+from nas.finetune.images import Images
 from nas.finetune.recipe import AugmentationSettings, DistillationSettings, Recipe
 from nas.finetune.recipe_files import load_recipe
 from nas.finetune.schedule import learning_rate
 from nas.finetune.setup import choose_setup
-from nas.finetune.trainer import Images
 from tests.training.conftest import blobs, small_network
 
 
@@ -43,14 +43,12 @@ def test_one_cycle_starts_low_and_ends_at_nothing() -> None:
 
 
 def test_each_epoch_shows_every_image_once_in_its_own_order_to_some_process() -> None:
-    split = blobs(7, 0)
-    marked = replace(split, labels=np.arange(len(split)))
-    parts = [Batches(marked, 8, seed=1, rank=rank, world=2) for rank in range(2)]
-    orders = [[b.targets for part in parts for b in part.epoch(epoch)] for epoch in (1, 2, 1)]
+    parts = [Batches(21, 8, seed=1, rank=rank, world=2) for rank in range(2)]
+    orders = [[indices for part in parts for indices in part.epoch(epoch)] for epoch in (1, 2, 1)]
     assert all(sorted(torch.cat(order).tolist()) == list(range(21)) for order in orders)
     assert not torch.equal(torch.cat(orders[0]), torch.cat(orders[1]))
     assert torch.equal(torch.cat(orders[0]), torch.cat(orders[2]))
-    assert {len(targets) for targets in orders[0]} <= {3, 4, 5}
+    assert {len(indices) for indices in orders[0]} <= {3, 4, 5}
 
 
 STRONG = AugmentationSettings(
@@ -109,7 +107,8 @@ def test_a_student_of_itself_has_nothing_to_learn() -> None:
     settings = DistillationSettings(logits_weight=1.0)
     teacher = Teacher(small_network().eval(), 32, "twin")
     images = torch.rand(4, 3, 32, 32)
-    loss = distilled(torch.tensor(5.0), (network(images), None), teacher(images, features=False), settings)
+    likeness = soft_labels(network(images), teacher(images, features=False)[0], settings.temperature)
+    loss = distilled(torch.tensor(5.0), likeness, None, None, settings)
     assert float(loss) == pytest.approx(0.0, abs=1e-6)
 
 
@@ -118,7 +117,8 @@ def test_features_are_compared_through_a_learnt_map() -> None:
     teacher = Teacher(small_network(seed=1).eval(), 48, "other")
     learner = Learner(small_network(), teacher, settings)
     images = torch.rand(4, 3, 32, 32)
-    loss = distilled(torch.tensor(0.0), learner(images), teacher(images, features=True), settings)
+    (logits, features), (taught, theirs) = learner(images), teacher(images, features=True)
+    loss = distilled(torch.tensor(0.0), soft_labels(logits, taught, 2.0), features, theirs, settings)
     loss.backward()  # type: ignore[no-untyped-call]
     assert learner.adapter is not None
     assert learner.adapter.weight.grad is not None

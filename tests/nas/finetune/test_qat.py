@@ -7,8 +7,8 @@ import onnx
 import onnxruntime
 import torch
 
+from nas.finetune.images import Images
 from nas.finetune.qat import Rounded, calibrate, export_rounded, freeze_ranges, rounded
-from nas.finetune.trainer import Images
 from search_spaces.modules import folded
 from tests.nas.finetune.conftest import small_description
 

@@ -7,11 +7,12 @@ import pytest
 import torch
 
 from nas.errors import UserError
+from nas.finetune.images import Images
 from nas.finetune.logs import EpochRecord
 from nas.finetune.recipe_files import load_recipe
 from nas.finetune.setup import Setup
 from nas.finetune.state import load_tensors, save_tensors
-from nas.finetune.trainer import STATE, Images, Trainer
+from nas.finetune.trainer import STATE, Trainer
 from nas.training.precision import autocast
 from tests.nas.finetune.conftest import ALONE
 from tests.training.conftest import small_network

@@ -194,3 +194,13 @@ def test_says_who_estimated_and_how_right_that_was(page: str) -> None:
     assert "Estimator: short, chosen because 240 s for estimates on 2 threads pay for 12 short trainings." in page
     assert "estimated 78.0 % by a short training (90 % interval 75.0 to 81.0, 17 s)" in page
     assert "Kendall tau 0.50 over 4 finalists; parameters alone 0.10" in page
+
+
+def test_pictures_of_the_run_are_inside_the_page(tmp_path: Path) -> None:
+    named = documents.document(pictures=[{"file": "../detections.png", "caption": "Images & boxes"}])
+    (tmp_path / "detections.png").write_bytes(b"picture")
+    page = report_html(named, documents.candidates(), tmp_path)
+    assert 'src="data:image/png;base64,cGljdHVyZQ=="' in page
+    assert "<figcaption>Images &amp; boxes</figcaption>" in page
+    (tmp_path / "detections.png").unlink()
+    assert "Validation images" not in report_html(named, documents.candidates(), tmp_path)

@@ -5,6 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
+from nas.report.html import report_html
 from nas.report.tables import print_result
 from tests.nas.report import documents
 
@@ -67,3 +68,24 @@ def test_results_of_earlier_versions_are_still_read() -> None:
     old = documents.document(best=[{k: v for k, v in documents.winner().items() if k != "estimate"}])
     del old["estimator"]
     assert "Estimator" not in shown(old)
+
+
+def test_metrics_by_their_names() -> None:
+    figures = {"mAP@50": 0.78, "mAP@50:95": 0.512, "AP@50 [red] cell": 0.9}
+    document = documents.document(
+        task="detection", metric="mAP@50", best=[documents.winner(test_figures=figures)],
+        baselines=[documents.baseline("ssdlite") | {"test_figures": {"mAP@50": 0.6, "mAP@50:95": 0.333}}],
+    )  # fmt: skip
+    text = shown(document)
+    assert "with an mAP@50 of 78.0 % (on the test images)" in " ".join(text.split())
+    assert "Winners, mAP@50 in %" in text
+    flat = " ".join(text.split())
+    assert "winner 1 on the test images: mAP@50 78.0 %, mAP@50:95 51.2 %, AP@50 [red] cell 90.0 %" in flat
+    assert "ssdlite on the test images: mAP@50 60.0 %, mAP@50:95 33.3 %" in flat
+    assert " on the test images: " not in shown(documents.document()), "one figure is in the tables anyway"
+    page = report_html(document, documents.candidates())
+    for part in ("mAP@50 against latency", "AP@50 [red] cell", "51.2", "33.3"):
+        assert part in page
+    many = {f"AP@50 {i}": 0.5 for i in range(90)}
+    some = " ".join(shown(documents.document(best=[documents.winner(test_figures=many)])).split())
+    assert "AP@50 11 50.0 %, and 78 more in the report" in some

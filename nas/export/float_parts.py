@@ -1,0 +1,16 @@
+"""Which parts of a network int8 may leave in floating point, smallest first."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from nas.runtimes.base import FloatPart
+from nas.runtimes.onnx_file import output_nodes
+
+FLOAT_PARTS: Mapping[str, int] = {"last layer": 1, "last 3 layers": 3}
+"""What people call a part -> how many layers with weights it has on each way to the output."""
+
+
+def float_part(name: str, onnx: Path) -> FloatPart:
+    """The part of `FLOAT_PARTS` called `name`, in the network at `onnx`."""
+    return FloatPart(name.replace(" ", "-"), tuple(map(re.escape, output_nodes(onnx, FLOAT_PARTS[name]))))

@@ -1,0 +1,13 @@
+"""What each task adds to a bundle. A new task is one new module and one line in `PAPERS`."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from nas.export.papers.base import PREPROCESS, Figures, Papers, Sheet
+from nas.export.papers.classification import ClassificationPapers
+from nas.export.papers.detection import DetectionPapers
+
+__all__ = ["PAPERS", "PREPROCESS", "Figures", "Papers", "Sheet"]
+
+PAPERS: Mapping[str, Papers[Any]] = {"classification": ClassificationPapers(), "detection": DetectionPapers()}
+"""By the names of `nas.tasks.TASKS`."""

@@ -1,0 +1,123 @@
+"""Image classification as a `nas.tasks.task.Task`."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nas.data.images import ImageData, ImageSplit, Preprocess
+from nas.data.labels import require_labels
+from nas.tasks.classification import top1_agreement
+from nas.tasks.task import Run, TrainingShape
+from nas.training.config import Precision, TrainConfig, TrainResult
+from nas.zoo import ZOO, ZooModel
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from nas.training.loop import EpochCallback
+
+
+SHAPE = TrainingShape(short_epochs=(2, 4), min_short_images=512, final_epochs=(5, 40))
+
+
+@dataclass(frozen=True, slots=True)
+class Classification:
+    """One class per image, top-1 accuracy."""
+
+    name: str = "classification"
+    metric: str = "accuracy"
+    default_space: str = "mixed"
+    default_data: str | None = "digits"
+    shape: TrainingShape = SHAPE
+    proxies: tuple[str, ...] = ("grad_norm", "synflow", "naswot")
+    estimators: tuple[str, ...] = ("zero-cost", "short", "supernet", "predictor")
+
+    @property
+    def zoo(self) -> Mapping[str, ZooModel]:
+        return ZOO
+
+    def load(self, name_or_path: str, *, seed: int) -> ImageData:
+        from nas.data.registry import load_dataset
+
+        return load_dataset(name_or_path, seed=seed)
+
+    def check(self, data: ImageData) -> None:
+        for split in (data.train, data.val):
+            require_labels(split.labels, data.num_classes)
+
+    def proxy_labels(self, split: ImageSplit) -> NDArray[np.int64]:
+        return split.labels
+
+    def arrays(self, split: ImageSplit) -> dict[str, NDArray[Any]]:
+        return {"labels": split.labels}
+
+    def split_of(self, images: NDArray[np.uint8], arrays: Mapping[str, NDArray[Any]]) -> ImageSplit:
+        return ImageSplit(images, arrays["labels"])
+
+    def data_of(self, **fields: Any) -> ImageData:
+        return ImageData(**fields)
+
+    def recipe(self, **settings: Any) -> TrainConfig:
+        return TrainConfig(**settings)
+
+    def train(
+        self,
+        network: "nn.Module",
+        train_split: ImageSplit,
+        val_split: ImageSplit,
+        config: TrainConfig,
+        *,
+        preprocess: Preprocess,
+        callback: "EpochCallback | None" = None,
+    ) -> TrainResult:
+        from nas.training.loop import train
+
+        return train(network, train_split, val_split, config, preprocess=preprocess, callback=callback)
+
+    def accuracy(
+        self, network: "nn.Module", split: ImageSplit, preprocess: Preprocess, *, precision: Precision = "fp32"
+    ) -> float:
+        from nas.training.evaluate import evaluate_accuracy
+
+        return evaluate_accuracy(network, split, preprocess, precision=precision)
+
+    def accuracy_in_runtime(
+        self, run: Run, split: ImageSplit, preprocess: Preprocess, *, batch: int = 1, head_kind: str | None = None
+    ) -> float:
+        from nas.training.evaluate import accuracy_in_runtime
+
+        return accuracy_in_runtime(run, split, preprocess, batch=batch)
+
+    def figures_in_runtime(
+        self,
+        run: Run,
+        split: ImageSplit,
+        preprocess: Preprocess,
+        *,
+        classes: Sequence[str],
+        batch: int = 1,
+        head_kind: str | None = None,
+    ) -> dict[str, float]:
+        return {self.metric: self.accuracy_in_runtime(run, split, preprocess, batch=batch)}
+
+    def agreement(
+        self,
+        got: NDArray[np.float32],
+        expected: NDArray[np.float32],
+        *,
+        resolution: int,
+        head_kind: str | None = None,
+    ) -> float:
+        return top1_agreement(got, expected)
+
+    def standard_error(self, accuracy: float, split: ImageSplit) -> float | None:
+        return counting_std(accuracy, len(split))
+
+
+def counting_std(accuracy: float, images: int) -> float:
+    """Standard deviation of an accuracy (fraction) because it was counted on `images` images; never zero."""
+    p = (accuracy * images + 1) / (images + 2)
+    return float(np.sqrt(p * (1 - p) / images))

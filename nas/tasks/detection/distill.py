@@ -1,0 +1,46 @@
+"""How far a detector is from its teacher, cell by cell."""
+
+import torch
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits
+from torchvision.ops import complete_box_iou_loss
+
+from nas.tasks.detection.geometry import boxes_from_raw_torch, cells_of
+from nas.tasks.detection.heads import AnchorFree
+
+_LEAST_SCORE = 0.05
+"""Of a teacher's cell whose box is worth learning."""
+
+
+def box_likeness(learnt: Tensor, taught: Tensor, resolution: int) -> Tensor:
+    """Difference of two raw outputs of kind `anchor-free`, a float32 scalar with gradient; 0 or more.
+
+    Scores: quality focal loss (Li et al. 2020, https://arxiv.org/abs/2006.04388, eq. 4, beta 2) with the teacher's
+    scores as quality. Boxes: CIoU with the teacher's, weighted by the teacher's best score of the cell, as much against
+    scores as in the head's own loss. Both are divided by the sum of those weights, which stands for the number of
+    positive cells.
+
+    Args:
+        learnt: (b, A, 4 + c) of the network, any float type.
+        taught: (b, A, 4 + c) of the teacher.
+        resolution: rows and columns of the images.
+
+    Raises:
+        ValueError: shapes do not fit.
+    """
+    cells = cells_of(resolution)
+    if learnt.shape != taught.shape or learnt.shape[1] != len(cells):
+        raise ValueError(f"{tuple(learnt.shape)} and {tuple(taught.shape)} are not of {len(cells)} cells")
+    with torch.autocast(learnt.device.type, enabled=False):
+        learnt, taught = learnt.float(), taught.detach().float()
+        scores = taught[..., 4:].sigmoid()
+        focus = (learnt[..., 4:].sigmoid() - scores).square()
+        weights = scores.amax(dim=2)
+        total = weights.sum().clamp(min=1.0)
+        costs = binary_cross_entropy_with_logits(learnt[..., 4:], scores, reduction="none")
+        image, cell = (weights >= _LEAST_SCORE).nonzero(as_tuple=True)
+        centres, strides = (torch.tensor(a).to(learnt.device) for a in (cells.centres, cells.strides))
+        boxes = [boxes_from_raw_torch(raw[image, cell, :4], centres[cell], strides[cell]) for raw in (learnt, taught)]
+        apart: Tensor = weights[image, cell] * complete_box_iou_loss(*boxes)
+        loss: Tensor = ((focus * costs).sum() + AnchorFree().box_weight * apart.sum()) / total
+        return loss

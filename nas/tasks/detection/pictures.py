@@ -1,0 +1,75 @@
+"""Validation images with what is on them and what was found, on one sheet for reports. Pillow alone."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nas.data.detection.values import DetectionSplit
+from nas.tasks.detection.postprocess import Found
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+    from PIL.ImageDraw import ImageDraw
+
+TILE_PX = (340, 255)
+"""Width and height of the place of an image."""
+COLUMNS, GAP_PX, TEXT_PX = 3, 8, 12
+TRUTH, FOUND = "#00a0d6", "#ff7a00"
+"""Blue and orange are told apart by those who do not see red and green as two; dark text is legible on both."""
+PAPER, INK = "#ffffff", "#1c2126"
+
+
+def sheet(split: DetectionSplit, found: Sequence[Found], classes: Sequence[str]) -> "Image":
+    """The images of `split` in rows of three, truth with its label below each box, what was found with its score above.
+
+    Args:
+        found: of each image, in pixels of the split's images.
+        classes: names of the classes.
+    """
+    from PIL import Image, ImageDraw
+
+    width, height = TILE_PX
+    rows = -(-len(split) // COLUMNS)
+    head = TEXT_PX + 2 * GAP_PX
+    size = (COLUMNS * (width + GAP_PX) + GAP_PX, head + rows * (height + GAP_PX))
+    page = Image.new("RGB", size, PAPER)
+    draw = ImageDraw.Draw(page)
+    at = GAP_PX
+    for text, colour in (("truth", TRUTH), ("found, with score", FOUND)):
+        draw.rectangle((at, GAP_PX, at + TEXT_PX, GAP_PX + TEXT_PX), fill=colour)
+        draw.text((at + TEXT_PX + 5, GAP_PX - 1), text, fill=INK, font_size=TEXT_PX)
+        at += TEXT_PX + 20 + round(draw.textlength(text, font_size=TEXT_PX))
+    for number, (truth, these) in enumerate(zip(split.boxes, found, strict=True)):
+        row, column = divmod(number, COLUMNS)
+        picture, scale = _fitted(split, number)
+        pen = ImageDraw.Draw(picture)
+        for label, box in zip(truth.classes, truth.xyxy, strict=True):
+            _draw_box(pen, (box * scale).tolist(), classes[label], TRUTH, below=True)
+        for label, box, score in zip(these.classes, these.xyxy, these.scores, strict=True):
+            _draw_box(pen, (box * scale).tolist(), f"{classes[label]} {score:.2f}", FOUND, below=False)
+        left = GAP_PX + column * (width + GAP_PX) + (width - picture.width) // 2
+        page.paste(picture, (left, head + row * (height + GAP_PX) + (height - picture.height) // 2))
+    return page
+
+
+def _fitted(split: DetectionSplit, number: int) -> "tuple[Image, float]":
+    """The picture without its padding as large as its place allows, and by how much it was enlarged."""
+    from PIL import Image
+
+    rows, columns = split.extents[number]
+    picture = Image.fromarray(np.ascontiguousarray(split.images[number, :rows, :columns]))
+    scale = min(TILE_PX[0] / columns, TILE_PX[1] / rows)
+    size = (max(1, round(columns * scale)), max(1, round(rows * scale)))
+    return picture.resize(size, Image.Resampling.BICUBIC), scale
+
+
+def _draw_box(pen: "ImageDraw", box: list[float], text: str, colour: str, *, below: bool) -> None:
+    """A box with its text on a strip inside it, at its bottom or its top."""
+    x0, y0, x1, y1 = box
+    pen.rectangle((x0, y0, max(x0, x1 - 1), max(y0, y1 - 1)), outline=colour, width=2)
+    size = TEXT_PX - 2
+    width = pen.textlength(text, font_size=size)
+    at = (x0 + 2, y1 - size - 5 if below else y0 + 1)
+    pen.rectangle((at[0] - 2, at[1], at[0] + width + 1, at[1] + size + 3), fill=colour)
+    pen.text(at, text, fill=INK, font_size=size)

@@ -1,0 +1,152 @@
+"""Object detection as a `nas.tasks.task.Task`."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nas.data.detection import Boxes, DetectionData, DetectionSplit
+from nas.data.images import Preprocess
+from nas.tasks.detection.recipe import recipe
+from nas.tasks.detection.zoo import DETECTORS
+from nas.tasks.task import Run, TrainingShape
+from nas.training.config import Precision, TrainConfig, TrainResult
+from nas.zoo import ZooModel
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from nas.training.loop import EpochCallback
+
+SHAPE = TrainingShape(short_epochs=(5, 30), min_short_images=128, final_epochs=(15, 150))
+"""Sets of boxes have hundreds of images, not thousands: many passes over few of them. A mean average precision is near
+zero for the first dozen steps, whatever the network (one network on BCCD at 256 px: 0.003 after 12 steps, 0.16
+after 25, 0.38 after 38)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Detection:
+    """Boxes with classes, mean average precision at an IoU of 0.5."""
+
+    name: str = "detection"
+    metric: str = "mAP@50"
+    default_space: str = "detect"
+    default_data: str | None = None
+    shape: TrainingShape = SHAPE
+    proxies: tuple[str, ...] = ("synflow", "naswot")
+    """Those that need a class per image do not exist here."""
+    estimators: tuple[str, ...] = ("zero-cost", "short", "predictor")
+
+    @property
+    def zoo(self) -> Mapping[str, ZooModel]:
+        return DETECTORS
+
+    def load(self, name_or_path: str, *, seed: int) -> DetectionData:
+        from nas.data.detection import load_detection
+
+        return load_detection(name_or_path, seed=seed)
+
+    def check(self, data: DetectionData) -> None:
+        """Loading has checked everything."""
+
+    def proxy_labels(self, split: DetectionSplit) -> NDArray[np.int64]:
+        return np.zeros(len(split), np.int64)
+
+    def arrays(self, split: DetectionSplit) -> dict[str, NDArray[Any]]:
+        """Boxes of all images in one array each, with `ends` (n,): the number of boxes up to and with each image."""
+        return {
+            "xyxy": np.concatenate([np.empty((0, 4), np.float32), *(b.xyxy for b in split.boxes)]),
+            "classes": np.concatenate([np.empty(0, np.int64), *(b.classes for b in split.boxes)]),
+            "crowd": np.concatenate([np.empty(0, np.bool_), *(b.crowd for b in split.boxes)]),
+            "ends": np.cumsum([len(b) for b in split.boxes], dtype=np.int64),
+            "extents": split.extents,
+        }
+
+    def split_of(self, images: NDArray[np.uint8], arrays: Mapping[str, NDArray[Any]]) -> DetectionSplit:
+        cuts = arrays["ends"][:-1]
+        parts = (np.split(arrays[name], cuts) for name in ("xyxy", "classes", "crowd"))
+        boxes = tuple(Boxes(*of_image) for of_image in zip(*parts, strict=True)) if len(images) else ()
+        return DetectionSplit(images, boxes, arrays["extents"])
+
+    def data_of(self, **fields: Any) -> DetectionData:
+        return DetectionData(**fields)
+
+    def recipe(self, **settings: Any) -> TrainConfig:
+        return recipe(**settings)
+
+    def train(
+        self,
+        network: "nn.Module",
+        train_split: DetectionSplit,
+        val_split: DetectionSplit,
+        config: TrainConfig,
+        *,
+        preprocess: Preprocess,
+        callback: "EpochCallback | None" = None,
+    ) -> TrainResult:
+        from nas.tasks.detection.train import train
+
+        return train(network, train_split, val_split, config, preprocess=preprocess, callback=callback)
+
+    def accuracy(
+        self, network: "nn.Module", split: DetectionSplit, preprocess: Preprocess, *, precision: Precision = "fp32"
+    ) -> float:
+        from nas.tasks.detection.evaluate import metrics_of
+
+        return metrics_of(network, split, preprocess, precision=precision).map50
+
+    def accuracy_in_runtime(
+        self, run: Run, split: DetectionSplit, preprocess: Preprocess, *, batch: int = 1, head_kind: str | None = None
+    ) -> float:
+        """Raises `ValueError` without a `head_kind`."""
+        from nas.tasks.detection.evaluate import metrics_in_runtime
+
+        kind = _known(head_kind)
+        return metrics_in_runtime(run, split, preprocess, head_kind=kind, batch=batch).map50
+
+    def figures_in_runtime(
+        self,
+        run: Run,
+        split: DetectionSplit,
+        preprocess: Preprocess,
+        *,
+        classes: Sequence[str],
+        batch: int = 1,
+        head_kind: str | None = None,
+    ) -> dict[str, float]:
+        """mAP@50, mAP@50:95, and AP@50 of each class that has objects; raises `ValueError` without a `head_kind`."""
+        from nas.tasks.detection.evaluate import metrics_in_runtime
+
+        found = metrics_in_runtime(run, split, preprocess, head_kind=_known(head_kind), batch=batch)
+        per_class = zip(classes, found.per_class_ap50, strict=True)
+        return {
+            self.metric: found.map50,
+            "mAP@50:95": found.map50_95,
+            **{f"AP@50 {name}": ap for name, ap in per_class if not math.isnan(ap)},
+        }
+
+    def agreement(
+        self,
+        got: NDArray[np.float32],
+        expected: NDArray[np.float32],
+        *,
+        resolution: int,
+        head_kind: str | None = None,
+    ) -> float:
+        """See `nas.tasks.detection.agreement`. Raises `ValueError` without a `head_kind`."""
+        from nas.tasks.detection.agreement import agreement
+
+        return agreement(got, expected, head_kind=_known(head_kind), resolution=resolution)
+
+    def standard_error(self, accuracy: float, split: DetectionSplit) -> float | None:
+        """None: mean average precision is no count of right answers."""
+        return None
+
+
+def _known(head_kind: str | None) -> str:
+    if head_kind is None:
+        raise ValueError("raw outputs of a detector cannot be read without its head_kind")
+    return head_kind

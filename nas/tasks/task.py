@@ -1,0 +1,233 @@
+"""What a task is to the engine: how its data are loaded, learned, and judged. Importing this is cheap: no torch.
+
+The controller, the predictors, the executors and the measuring know only what is in here. Data say which task they
+belong to (`data.task`), and `nas.tasks.task_of` finds it.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nas.data.images import Preprocess, SplitName
+from nas.training.config import Precision, TrainConfig, TrainResult
+from nas.zoo import ZooModel
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from nas.training.loop import EpochCallback
+
+Run = Callable[[NDArray[np.float32]], NDArray[np.float32]]
+"""A loaded network: (batch, 3, r, r) float32 -> its one output, float32, batch first."""
+
+
+class TaskSplit(Protocol):
+    """Square images in memory with what is to be known of them, whatever that is."""
+
+    @property
+    def images(self) -> NDArray[np.uint8]:
+        """(n, r, r, 3) uint8, RGB."""
+        ...
+
+    @property
+    def resolution(self) -> int:
+        """Rows (and columns) of each image."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def some(self, count: int, seed: int = 0) -> Self:
+        """`count` random images (all, where there are fewer), the same for the same seed."""
+        ...
+
+    def take(self, indices: NDArray[np.int64] | Sequence[int]) -> Self:
+        """The images at `indices`, in that order."""
+        ...
+
+
+class TaskData(Protocol):
+    """A data set in memory with three splits, as `nas.data.images.ImageData` describes them.
+
+    What implements it is a dataclass with these fields, and a cache `_resized` which may be emptied.
+    """
+
+    @property
+    def task(self) -> str:
+        """Key in `nas.tasks.TASKS`."""
+        ...
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def classes(self) -> tuple[str, ...]: ...
+    @property
+    def num_classes(self) -> int: ...
+    @property
+    def train(self) -> TaskSplit: ...
+    @property
+    def val(self) -> TaskSplit: ...
+    @property
+    def test(self) -> TaskSplit: ...
+    @property
+    def native_resolution(self) -> int: ...
+    @property
+    def preprocess(self) -> Preprocess: ...
+    @property
+    def flip_ok(self) -> bool: ...
+    @property
+    def notes(self) -> tuple[str, ...]: ...
+    def at(self, split: SplitName, resolution: int) -> TaskSplit:
+        """`split` resized to `resolution`; kept in memory, so that a second call costs nothing."""
+        ...
+
+
+Data = TypeVar("Data", bound=TaskData)
+Split = TypeVar("Split", bound=TaskSplit)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingShape:
+    """How much training the networks of a task need before they can be compared, and before they are handed over."""
+
+    short_epochs: tuple[int, int]
+    """Fewest and most epochs of a short training."""
+    min_short_images: int
+    """Training images (where there are so many) below which a short training says nothing."""
+    final_epochs: tuple[int, int]
+    """Fewest and most epochs of a finalist."""
+
+
+class Task(Protocol[Data, Split]):
+    """One kind of problem. Its figure of merit is called `accuracy` everywhere inside: a fraction, higher is better."""
+
+    @property
+    def name(self) -> str:
+        """Key in `nas.tasks.TASKS`, and the first part of a run folder's name."""
+        ...
+
+    @property
+    def metric(self) -> str:
+        """What people call the fraction: `accuracy`, `mAP@50`."""
+        ...
+
+    @property
+    def default_space(self) -> str: ...
+
+    @property
+    def default_data(self) -> str | None:
+        """None: data have to be given."""
+        ...
+
+    @property
+    def shape(self) -> TrainingShape: ...
+
+    @property
+    def proxies(self) -> tuple[str, ...]:
+        """Names in `nas.evaluation.zero_cost.PROXIES` that a search computes of its candidates."""
+        ...
+
+    @property
+    def estimators(self) -> tuple[str, ...]:
+        """Names in `nas.evaluation.estimators.ESTIMATORS` that can judge candidates."""
+        ...
+
+    @property
+    def zoo(self) -> Mapping[str, ZooModel]:
+        """Well-known networks as opponents; names are unique over all tasks."""
+        ...
+
+    # -- data ------------------------------------------------------------------------------------
+
+    def load(self, name_or_path: str, *, seed: int) -> Data:
+        """The data in memory; raises `UserError` for what cannot be used. `seed`: of splits that are held out."""
+        ...
+
+    def check(self, data: Data) -> None:
+        """Raises `UserError` for data that no network can learn from, such as labels that are no class."""
+        ...
+
+    def proxy_labels(self, split: Split) -> NDArray[np.int64]:
+        """(n,) what is given to zero-cost proxies as class labels; zeros where `proxies` look at none."""
+        ...
+
+    def arrays(self, split: Split) -> dict[str, NDArray[Any]]:
+        """Everything in `split` but its images, as plain arrays (no objects), for other processes."""
+        ...
+
+    def split_of(self, images: NDArray[np.uint8], arrays: Mapping[str, NDArray[Any]]) -> Split:
+        """The inverse of `arrays`."""
+        ...
+
+    def data_of(self, **fields: Any) -> Data:
+        """Data from the fields of `TaskData`."""
+        ...
+
+    # -- learning --------------------------------------------------------------------------------
+
+    def recipe(self, **settings: Any) -> TrainConfig:
+        """The task's default recipe with some settings changed; with all of `asdict(recipe)`, that recipe again."""
+        ...
+
+    def train(
+        self,
+        network: "nn.Module",
+        train_split: Split,
+        val_split: Split,
+        config: TrainConfig,
+        *,
+        preprocess: Preprocess,
+        callback: "EpochCallback | None" = None,
+    ) -> TrainResult:
+        """As `nas.training.loop.train`: in place, measured on `val_split` after each epoch."""
+        ...
+
+    # -- judging ---------------------------------------------------------------------------------
+
+    def accuracy(
+        self, network: "nn.Module", split: Split, preprocess: Preprocess, *, precision: Precision = "fp32"
+    ) -> float:
+        """Of a torch network, which is left in evaluation mode."""
+        ...
+
+    def accuracy_in_runtime(
+        self, run: Run, split: Split, preprocess: Preprocess, *, batch: int = 1, head_kind: str | None = None
+    ) -> float:
+        """Of an exported network; `run` always gets exactly `batch` images. `head_kind`: see `agreement`."""
+        ...
+
+    def figures_in_runtime(
+        self,
+        run: Run,
+        split: Split,
+        preprocess: Preprocess,
+        *,
+        classes: Sequence[str],
+        batch: int = 1,
+        head_kind: str | None = None,
+    ) -> dict[str, float]:
+        """All there is to tell of an exported network: fractions by name, `metric` first.
+
+        `classes` are the names of the data's classes; the rest is as in `accuracy_in_runtime`.
+        """
+        ...
+
+    def agreement(
+        self,
+        got: NDArray[np.float32],
+        expected: NDArray[np.float32],
+        *,
+        resolution: int,
+        head_kind: str | None = None,
+    ) -> float:
+        """Fraction of images (axis 0) for which two outputs of one network mean the same answer.
+
+        `head_kind` says how outputs are to be read, where the task knows several ways (`network.head_kind`).
+        """
+        ...
+
+    def standard_error(self, accuracy: float, split: Split) -> float | None:
+        """Standard deviation of an accuracy because so few images were looked at; None where nothing is known."""
+        ...

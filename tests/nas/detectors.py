@@ -1,0 +1,65 @@
+"""Small detectors, data and bundles for tests: real networks in real runtimes on coloured rectangles."""
+
+from pathlib import Path
+
+import torch
+
+from nas.data.detection import DetectionData
+from nas.data.images import Preprocess
+from nas.deployment import Deployment
+from nas.export.bundle import Claims, DataSource, deliver_files, write_papers
+from nas.export.checkpoint import NetworkDescription
+from nas.export.deploy import deploy
+from nas.tasks.detection.zoo import DETECTORS
+from search_spaces import load_search_space
+from search_spaces.modules import set_norm_statistics
+from tests.nas.tasks.detection.rectangles import rectangles
+
+RESOLUTION = 64
+ORT = Deployment("onnxruntime", "fp32", 1)
+
+
+def rectangle_data(train: int = 24, val: int = 8) -> DetectionData:
+    return DetectionData(
+        name="rectangles", classes=("red", "blue"), train=rectangles(train, 0), val=rectangles(val, 1),
+        test=rectangles(4, 2), native_resolution=64, preprocess=Preprocess((0.45, 0.4, 0.45), (0.25, 0.2, 0.25)),
+    )  # fmt: skip
+
+
+def smallest() -> NetworkDescription:
+    """The first options of all decisions of the space."""
+    space = load_search_space("detect")
+    return NetworkDescription(space.architecture([0] * len(space.decisions)), 2, RESOLUTION)
+
+
+def descriptions() -> dict[str, NetworkDescription]:
+    """One network of each head kind."""
+    zoo = {str(model.head_kind): NetworkDescription(name, 2, RESOLUTION) for name, model in DETECTORS.items()}
+    return {"anchor-free": smallest(), **zoo}
+
+
+def untrained(description: NetworkDescription) -> torch.nn.Module:
+    """With activations of normal size."""
+    torch.manual_seed(0)
+    network = description.build()
+    set_norm_statistics(network, torch.randn(8, 3, RESOLUTION, RESOLUTION))
+    return network.eval()
+
+
+def write_detector(
+    folder: Path, description: NetworkDescription, deployment: Deployment = ORT, data: DetectionData | None = None
+) -> Path:
+    """A bundle whose latency was predicted, not measured."""
+    data = data or rectangle_data()
+    deployed = deploy(
+        untrained(description), description, data, [deployment],
+        folder=folder.with_name(folder.name + "-work"), max_drop=1.0, upper_bound=lambda d: 1.0,
+    )  # fmt: skip
+    claims = Claims(
+        command="nas export", source="model.network.json", target="elsewhere",
+        data=DataSource(source="rectangles", seed=0), max_drop=1.0, limits={"latency_ms": 5.0, "percentile": 50},
+        limits_text="at most 5 ms", within_limit=True, margin_pct=80.0, torch_accuracy=0.1, test_accuracy=0.1,
+        predicted_ms=1.0,
+    )  # fmt: skip
+    write_papers(folder, deliver_files(deployed, folder), data, claims)
+    return folder

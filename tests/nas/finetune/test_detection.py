@@ -1,0 +1,105 @@
+"""Fine-tuning of detectors: the same loop, with boxes."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from nas.data.detection import load_detection
+from nas.errors import UserError
+from nas.export.checkpoint import NetworkDescription
+from nas.finetune.images import Images, images_of
+from nas.finetune.recipe_files import load_recipe
+from nas.finetune.run import finetune
+from nas.finetune.setup import Setup
+from nas.finetune.trainer import Trainer
+from nas.tasks.detection.evaluate import metrics_of
+from search_spaces import load_search_space
+from tests.nas.finetune.conftest import ALONE, write_run
+from tests.nas.tasks.coco import write_coco
+from tests.nas.tasks.detection.rectangles import TinyDetector
+
+QUICK = ("epochs=1", "batch_size=4", "precision=fp32", "channels_last=true")
+SETUP = Setup(precision="fp32", channels_last=True, batch_size=8)
+
+
+class Killed(Exception):
+    pass
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_coco(tmp_path_factory.mktemp("data") / "rectangles", {"train": 48, "val": 16, "test": 8}, size=64)
+
+
+@pytest.fixture
+def run_folder(pictures: Path, tmp_path: Path) -> Path:
+    space = load_search_space("detect")
+    arch = space.architecture([0] * len(space.decisions))
+    folder = write_run(tmp_path / "run", NetworkDescription(arch, 2, 64), pictures)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "task": "detection"}))
+    return folder
+
+
+def trainer(pictures: Path, folder: Path, *settings: str, seed: int = 0) -> Trainer:
+    recipe = load_recipe("detection-overfit", ["epochs=4", *settings])
+    images: Images = images_of(load_detection(pictures), 64, recipe)
+    return Trainer(TinyDetector(seed=seed), images, recipe, SETUP, folder=folder, world=ALONE)
+
+
+def test_a_run_of_detection_is_trained_on_and_read_again(run_folder: Path) -> None:
+    document = finetune(run_folder, overrides=QUICK)
+    assert (document["recipe"], document["metric"]) == ("detection-fast", "mAP@50")
+    (network,) = document["networks"]
+    assert network["start"] == "trained"
+    assert network["epochs"] == 1
+    assert all(0 <= network["accuracy"][kind] <= 1 for kind in ("before", "after", "test"))
+    assert finetune(run_folder, overrides=QUICK)["networks"][0]["reused"]
+
+
+def test_it_learns_its_images_by_heart(pictures: Path, tmp_path: Path) -> None:
+    done = trainer(pictures, tmp_path, "epochs=25", "schedule.warmup_epochs=1", "optimizer.lr=0.005")
+    done.run()
+    assert done.curve[-1].val_accuracy > 0.6
+    found = metrics_of(done.network, done.images.train, done.images.preprocess, device="cpu")  # type: ignore[arg-type]
+    assert found.map50 == done.curve[-1].val_accuracy
+
+
+@pytest.mark.parametrize("crop", ["none", "mosaic"])
+def test_an_interrupted_training_ends_with_the_same_weights(pictures: Path, tmp_path: Path, crop: str) -> None:
+    settings = (f"augmentation.crop={crop}", "ema_decay=0.9")
+
+    def kill(record: object) -> None:
+        raise Killed
+
+    whole = trainer(pictures, tmp_path / "whole", *settings)
+    whole.run()
+    with pytest.raises(Killed):
+        trainer(pictures, tmp_path / "parts", *settings).run(kill)
+    resumed = trainer(pictures, tmp_path / "parts", *settings, seed=5)
+    resumed.run()
+    mine, theirs = resumed.network.state_dict(), whole.network.state_dict()
+    assert all(torch.equal(mine[name], theirs[name]) for name in theirs)
+    assert [r.train_loss for r in resumed.curve] == [r.train_loss for r in whole.curve]
+
+
+def test_a_teacher_teaches(run_folder: Path) -> None:
+    settings = [*QUICK, f"distillation.teacher={run_folder}#1", "distillation.logits_weight=1.0", "optimizer.lr=1e-6"]
+    (network,) = finetune(run_folder, recipe="detection-distill", overrides=settings)["networks"]
+    assert network["epochs"] == 1
+
+
+@pytest.mark.parametrize(
+    "setting", ["label_smoothing=0.1", "augmentation.mixup_alpha=0.2", "qat.epochs=1", "distillation.features_weight=1"]
+)
+def test_settings_of_classification_are_refused(pictures: Path, tmp_path: Path, setting: str) -> None:
+    with pytest.raises(UserError, match=f"{setting.partition('=')[0]} = .* is for classification"):
+        trainer(pictures, tmp_path, setting)
+
+
+def test_mosaic_is_refused_for_classification(images: Images, tmp_path: Path) -> None:
+    recipe = load_recipe("base", ["augmentation.crop=mosaic"])
+    with pytest.raises(UserError, match=r"augmentation.crop = mosaic is for detection"):
+        Trainer(TinyDetector(), images, recipe, SETUP, folder=tmp_path, world=ALONE)
