@@ -104,7 +104,9 @@ def deployed_network(
         )  # fmt: skip
         write_deployed(folder, found, site)
         return found
-    return replace(found, tried=tuple(judge(found.tried, max_drop, objection, upper_bound)))
+    return replace(
+        found, tried=tuple(judge(found.tried, max_drop, objection, upper_bound, metric=task_of(data).metric))
+    )
 
 
 def write_deployed(folder: Path, deployed: Deployed, site: Site | None) -> None:

@@ -269,7 +269,13 @@ def _choose(deployed: Deployed, judging: _Judge, max_drop: float) -> tuple[Deplo
             "report this network: it should not happen",
         )
     if deployed.chosen is None:
-        again = judge(deployed.tried, max_drop, judging.not_asked, judging.upper_bound)
+        again = judge(
+            deployed.tried,
+            max_drop,
+            judging.not_asked,
+            judging.upper_bound,
+            metric=task_named(deployed.description.task).metric,
+        )
         deployed = replace(deployed, tried=tuple(again))
     if deployed.chosen is None:
         reasons = "; ".join(f"{t.name}: {t.reason}" for t in deployed.tried if t.deployment in judging.asked)

@@ -156,7 +156,9 @@ def deploy(
         description=description,
         onnx=onnx,
         parity=parity,
-        tried=tuple(judge(tried, max_drop, objection, upper_bound, judge_accuracy=trained)),
+        tried=tuple(
+            judge(tried, max_drop, objection, upper_bound, judge_accuracy=trained, metric=task_of(data).metric)
+        ),
     )
 
 
@@ -265,16 +267,17 @@ def judge(
     upper_bound: UpperBound | None = None,
     *,
     judge_accuracy: bool = True,
+    metric: str = "accuracy",
 ) -> list[TriedDeployment]:
     """Accept or reject each deployment with its reason, and choose the fastest accepted one.
 
     A pure function of what was measured: with other limits it can be asked again. Deployments that have no file keep
-    the reason they have.
+    the reason they have. `metric` is what accuracies are called.
     """
-    floor = _floor(tried, max_drop) if judge_accuracy else 0.0
+    floor = _floor(tried, max_drop) if judge_accuracy else None
     judged = []
     for t in tried:
-        reason = t.reason if t.path is None else _defect(t, floor, judge_accuracy=judge_accuracy) or objection(t)
+        reason = t.reason if t.path is None else _defect(t, floor, metric) or objection(t)
         judged.append(replace(t, accepted=not reason, chosen=False, reason=reason))
     accepted = [i for i, t in enumerate(judged) if t.accepted]
     if not accepted:
@@ -294,12 +297,12 @@ def _floor(tried: Sequence[TriedDeployment], max_drop: float) -> float:
     return max(accuracies, default=0.0) - max_drop
 
 
-def _defect(t: TriedDeployment, floor: float, *, judge_accuracy: bool) -> str:
+def _defect(t: TriedDeployment, floor: float | None, metric: str) -> str:
     """Why a deployment cannot be delivered under any limit; empty where it can."""
     if t.measurement is not None and t.measurement.failed is not None:
         return f"could not be measured: {t.measurement.failed}"
-    if judge_accuracy and t.accuracy is not None and t.accuracy < floor:
-        return f"accuracy {t.accuracy:.1%} is below {floor:.1%}, what --max-drop allows"
+    if floor is not None and t.accuracy is not None and t.accuracy < floor:
+        return f"{metric} {t.accuracy:.1%} is below {floor:.1%}, what --max-drop allows"
     return ""
 
 
