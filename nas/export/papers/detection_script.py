@@ -55,7 +55,7 @@ for at, label in found[: rules["most"]]:
     x0, y0, x1, y1 = (boxes[at] / scale).clip(0, np.tile(image.size, 2)).tolist()
     text, colour = f"{labels[label]} {scores[at, label]:.0%}", f"hsl({label * 67 % 360}, 80%, 40%)"
     print(f"{text}: {x0:.0f} {y0:.0f} {x1:.0f} {y1:.0f}")
-    draw.rectangle((x0, y0, x1, y1), outline=colour, width=max(2, height // 8))
+    draw.rectangle((x0, y0, x1, y1), outline=colour, width=max(2, height // 5))
     draw.rectangle(draw.textbbox((x0, y0), text, font_size=height), fill=colour)
     draw.text((x0, y0), text, fill="white", font_size=height)
 image.save(f"{file.stem}-detected.png")

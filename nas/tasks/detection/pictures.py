@@ -46,7 +46,8 @@ def sheet(split: DetectionSplit, found: Sequence[Found], classes: Sequence[str])
         pen = ImageDraw.Draw(picture)
         for label, box in zip(truth.classes, truth.xyxy, strict=True):
             _draw_box(pen, (box * scale).tolist(), classes[label], TRUTH, below=True)
-        for label, box, score in zip(these.classes, these.xyxy, these.scores, strict=True):
+        # The best is drawn last, over the others.
+        for label, box, score in reversed(list(zip(these.classes, these.xyxy, these.scores, strict=True))):
             _draw_box(pen, (box * scale).tolist(), f"{classes[label]} {score:.2f}", FOUND, below=False)
         left = GAP_PX + column * (width + GAP_PX) + (width - picture.width) // 2
         page.paste(picture, (left, head + row * (height + GAP_PX) + (height - picture.height) // 2))
