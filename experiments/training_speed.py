@@ -21,9 +21,10 @@ import torch
 from torch import nn
 
 from nas.data.images import ImageSplit, Preprocess
+from nas.finetune.images import Images
 from nas.finetune.recipe_files import load_recipe
 from nas.finetune.setup import Setup, choose_setup
-from nas.finetune.trainer import Images, Trainer
+from nas.finetune.trainer import Trainer
 from nas.finetune.world import joined_world
 from nas.tasks import classification
 from nas.training.optim import make_sgd
@@ -62,7 +63,7 @@ def compare(network: str, resolution: int, *, images: int, recipe: str, override
     pixels = rng.integers(0, 256, (images, resolution, resolution, 3), dtype=np.uint8)
     split = ImageSplit(pixels, rng.integers(0, CLASSES, images))
     preprocess = Preprocess.fit(pixels)
-    data = Images(train=split, val=split, preprocess=preprocess, num_classes=CLASSES, flip_ok=True)
+    data = Images(train=split, val=split, test=split, preprocess=preprocess, num_classes=CLASSES, flip_ok=True)
     with joined_world() as world, tempfile.TemporaryDirectory() as folder:
         mine = ZOO[network].build(CLASSES, resolution)
         setup = choose_setup(settings, mine, resolution, images, world.device)
@@ -85,14 +86,15 @@ class _Bare:
         self.setup, self.device = trainer.setup, trainer.world.device
         self.network = network.to(self.device).to(memory_format=self.setup.memory_format)
         self.optimizer = make_sgd(self.network, 0.01, 0.9, 5e-4)
+        split, preprocess = trainer.images.train, trainer.images.preprocess
+        assert isinstance(split, ImageSplit)
+        images, labels = torch.from_numpy(split.images), torch.from_numpy(split.labels)
         self.batches = [
             (
-                trainer.images.preprocess.tensor(batch.images.to(self.device)).contiguous(
-                    memory_format=self.setup.memory_format
-                ),
-                batch.targets.to(self.device),
+                preprocess.tensor(images[chosen].to(self.device)).contiguous(memory_format=self.setup.memory_format),
+                labels[chosen].to(self.device),
             )
-            for batch in trainer.batches.epoch(1)
+            for chosen in trainer.batches.epoch(1)
         ]
 
     def epoch(self) -> float:
