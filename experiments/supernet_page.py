@@ -76,7 +76,12 @@ def rows(evidence: Evidence) -> list[Row]:
     for given, predictions in evidence.learned.items():
         price = sum(prices.values()) if "proxies" in given else 0.0
         found.append(
-            Row(f"learned predictor, {given}", np.array(predictions, dtype=np.float64), price, once_core_s=evidence.learned_core_s)
+            Row(
+                f"learned predictor, {given}",
+                np.array(predictions, dtype=np.float64),
+                price,
+                once_core_s=evidence.learned_core_s,
+            )
         )
     whole = float(_column(records, "core_seconds").mean())
     curves = np.array([r["curve"] for r in records], dtype=np.float64)

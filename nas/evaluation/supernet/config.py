@@ -36,6 +36,9 @@ class SupernetConfig:
     random and learn from the labels (single path one-shot, Guo et al. 2020, https://arxiv.org/abs/1904.00420)."""
     random_paths: int = 2
     """Random paths per step, besides those of the sandwich."""
+    fair: bool = False
+    """Let the random paths of a step take turns: in each stage, as many of them have one block family as have any other
+    (Chu et al. 2019, https://arxiv.org/abs/1907.01845). Give as many random paths as there are families."""
     anchored_share: float = 0.0
     """Share of the steps over which random paths leave the anchor: for its first fifth they are the anchor, then ever
     more of their stages are drawn. So each block learns between neighbours that already fit together."""

@@ -81,7 +81,9 @@ class _Run:
     ) -> None:
         self.supernet, self.config, self.device, self.preprocess = supernet.to(device), config, device, data.preprocess
         space = supernet.space
-        self.sandwich = Sandwich(space, config.random_paths, admissible, ends=config.sandwich, anchor=anchor)
+        self.sandwich = Sandwich(
+            space, config.random_paths, admissible, ends=config.sandwich, anchor=anchor, fair=config.fair
+        )
         split = data.at("train", max(space.table.resolutions[i] for i in space.allowed[space.column("resolution")]))
         self.images, self.labels = torch.from_numpy(split.images), torch.from_numpy(split.labels)
         self.batch = min(config.batch_size, len(split))
