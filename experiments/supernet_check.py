@@ -216,12 +216,13 @@ def trained_alone(space: StagedSpace, arch: Architecture, images: ImageData, rec
 @click.option("--fair/--no-fair", default=False, show_default=True, help="Block families take turns in random paths.")
 @click.option("--optimizer", type=click.Choice(["sgd", "adamw"]), default="sgd", show_default=True)
 @click.option("--anchored-share", default=0.0, show_default=True, help="Part of the steps with anchored paths.")
+@click.option("--small-share", default=0.0, show_default=True, help="Part of the steps with images of half the size.")
 @click.option("--weight-decay", default=1e-4, show_default=True)
 @click.option("--seed", default=0, show_default=True, help="Of the supernet and of the proxies.")
 def compare(
     data: str, networks_file: Path, out: Path, work: Path, again: Path | None, with_supernet: bool, steps: int,
     batch: int, lr: float, distillation: float, random_paths: int, sandwich: bool, fair: bool,
-    optimizer: str, anchored_share: float, weight_decay: float, seed: int,
+    optimizer: str, anchored_share: float, small_share: float, weight_decay: float, seed: int,
 ) -> None:  # fmt: skip
     """Score the trained networks with every estimator and write the page."""
     from nas.evaluation.supernet.config import SupernetConfig
@@ -237,7 +238,7 @@ def compare(
     config = SupernetConfig(
         steps=steps, batch_size=batch, lr=lr, distillation=distillation, random_paths=random_paths,
         sandwich=sandwich, fair=fair, optimizer="adamw" if optimizer == "adamw" else "sgd", weight_decay=weight_decay,
-        anchored_share=anchored_share,
+        anchored_share=anchored_share, small_share=small_share,
         flip=images.flip_ok, precision="bf16" if recipe.precision == "bf16" else "fp32", seed=seed,
     )  # fmt: skip
     space = part.restricted()

@@ -42,6 +42,9 @@ class SupernetConfig:
     anchored_share: float = 0.0
     """Share of the steps over which random paths leave the anchor: for its first fifth they are the anchor, then ever
     more of their stages are drawn. So each block learns between neighbours that already fit together."""
+    small_share: float = 0.0
+    """Share of the steps, the first ones, in which every path sees its images at half the size: they cost 0.36 times
+    as much at 32 px (progressive learning, Tan & Le 2021, https://arxiv.org/abs/2104.00298)."""
     distillation: float = 1.0
     """Share of in-place distillation in the loss of all but the largest path; the rest is the labels'."""
     augment: Augment = "light"
@@ -59,6 +62,7 @@ class SupernetConfig:
             "random_paths": (self.random_paths >= (not self.sandwich), "at least 0, or 1 without the sandwich"),
             "optimizer": (self.optimizer in ("sgd", "adamw"), "'sgd' or 'adamw'"),
             "anchored_share": (0 <= self.anchored_share <= 1, "in [0, 1]"),
+            "small_share": (0 <= self.small_share <= 1, "in [0, 1]"),
             "distillation": (0 <= self.distillation <= 1, "in [0, 1]"),
             "seconds": (self.seconds is None or self.seconds > 0, "above 0, or left out"),
         }
