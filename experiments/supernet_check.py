@@ -11,7 +11,7 @@ the space take part (`Part`): the supernet holds these and no more.
 import hashlib
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -213,14 +213,16 @@ def trained_alone(space: StagedSpace, arch: Architecture, images: ImageData, rec
 @click.option("--distillation", default=1.0, show_default=True)
 @click.option("--random-paths", default=2, show_default=True)
 @click.option("--sandwich/--no-sandwich", default=True, show_default=True, help="Largest and smallest paths as well.")
+@click.option("--fair/--no-fair", default=False, show_default=True, help="Block families take turns in random paths.")
 @click.option("--optimizer", type=click.Choice(["sgd", "adamw"]), default="sgd", show_default=True)
 @click.option("--anchored-share", default=0.0, show_default=True, help="Part of the steps with anchored paths.")
+@click.option("--small-share", default=0.0, show_default=True, help="Part of the steps with images of half the size.")
 @click.option("--weight-decay", default=1e-4, show_default=True)
 @click.option("--seed", default=0, show_default=True, help="Of the supernet and of the proxies.")
 def compare(
     data: str, networks_file: Path, out: Path, work: Path, again: Path | None, with_supernet: bool, steps: int,
-    batch: int, lr: float, distillation: float, random_paths: int, sandwich: bool, optimizer: str,
-    anchored_share: float, weight_decay: float, seed: int,
+    batch: int, lr: float, distillation: float, random_paths: int, sandwich: bool, fair: bool,
+    optimizer: str, anchored_share: float, small_share: float, weight_decay: float, seed: int,
 ) -> None:  # fmt: skip
     """Score the trained networks with every estimator and write the page."""
     from nas.evaluation.supernet.config import SupernetConfig
@@ -235,8 +237,8 @@ def compare(
         raise click.ClickException(f"{networks_file} holds {len(records)} trained networks: train more of them first")
     config = SupernetConfig(
         steps=steps, batch_size=batch, lr=lr, distillation=distillation, random_paths=random_paths,
-        sandwich=sandwich, optimizer="adamw" if optimizer == "adamw" else "sgd", weight_decay=weight_decay,
-        anchored_share=anchored_share,
+        sandwich=sandwich, fair=fair, optimizer="adamw" if optimizer == "adamw" else "sgd", weight_decay=weight_decay,
+        anchored_share=anchored_share, small_share=small_share,
         flip=images.flip_ok, precision="bf16" if recipe.precision == "bf16" else "fp32", seed=seed,
     )  # fmt: skip
     space = part.restricted()
@@ -245,8 +247,10 @@ def compare(
     tag = hashlib.sha256(json.dumps([config.to_json(), document["part"], document["recipe"]]).encode()).hexdigest()[:12]
     paths, log = supernet_scores(space, archs, images, config, part, work, tag) if with_supernet else ({}, {})
     proxies = proxy_scores(space, archs, images, seed, work / f"proxies-{seed}.json")
+    left_out, fit_core_s = predictor_scores(space, records, proxies)
     evidence = Evidence(
-        records=records, paths=paths, log=log, proxies=proxies, epochs=recipe.epochs, part=asdict(part),
+        records=records, paths=paths, log=log, proxies=proxies, learned=left_out, learned_core_s=fit_core_s,
+        epochs=recipe.epochs, part=asdict(part),
         recipe=asdict(recipe), config=asdict(config), again=_accuracies(again) if again else {},
     )  # fmt: skip
     out.write_text(page(evidence, out.with_suffix(".svg").name), encoding="utf-8")
@@ -309,6 +313,36 @@ def proxy_scores(
             known[name][key] = [score if np.isfinite(score) else None, time.process_time() - start]
         write_json(file, known)
     return {name: {key: scores[key] for key in archs} for name, scores in known.items()}
+
+
+def predictor_scores(
+    space: StagedSpace,
+    records: Sequence[Mapping[str, Any]],
+    proxies: Mapping[str, Mapping[str, Sequence[float | None]]],
+) -> tuple[dict[str, list[float | None]], float]:
+    """The learned predictor's opinion of each network (n,), learned from all the others: from the structure alone, and
+    with the proxies as extra columns. Beside them the core-seconds of one fit, a mean."""
+    from nas.evaluation.estimators import PredictorEstimator
+
+    labels = [
+        (space.from_json({"space": space.name, "decisions": r["decisions"]}), r["test_accuracy"]) for r in records
+    ]
+    columns = {
+        r["key"]: np.array(
+            [np.nan if scores[r["key"]][0] is None else scores[r["key"]][0] for scores in proxies.values()]
+        )
+        for r in records
+    }
+    given: dict[str, Any] = {"structure": None, "structure and proxies": lambda arch: columns[arch.key]}
+    start = time.process_time()
+    found = {
+        name: [
+            PredictorEstimator(space, labels[:at] + labels[at + 1 :], scores).estimate([arch])[0].value
+            for at, (arch, _) in enumerate(labels)
+        ]
+        for name, scores in given.items()
+    }
+    return found, (time.process_time() - start) / (len(given) * len(labels))
 
 
 def _document(file: Path, part: Part, recipe: Recipe, draw: int) -> dict[str, Any]:

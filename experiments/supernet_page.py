@@ -28,6 +28,10 @@ class Evidence:
     """Of the supernet's training."""
     proxies: Mapping[str, Mapping[str, Sequence[float | None]]]
     """Proxy -> network -> score and core-seconds."""
+    learned: Mapping[str, Sequence[float | None]]
+    """What the learned predictor was given -> its predictions (n,), each learned from all other networks."""
+    learned_core_s: float
+    """Of one fit."""
     epochs: int
     part: Mapping[str, Any]
     recipe: Mapping[str, Any]
@@ -69,6 +73,16 @@ def rows(evidence: Evidence) -> list[Row]:
     standard = np.nanmean((default - np.nanmean(default, axis=0)) / np.nanstd(default, axis=0), axis=1)
     names = ", ".join(DEFAULT_PROXIES)
     found.append(Row(f"mean of {names}, standardised", standard, sum(prices[n] for n in DEFAULT_PROXIES)))
+    for given, predictions in evidence.learned.items():
+        price = sum(prices.values()) if "proxies" in given else 0.0
+        found.append(
+            Row(
+                f"learned predictor, {given}",
+                np.array(predictions, dtype=np.float64),
+                price,
+                once_core_s=evidence.learned_core_s,
+            )
+        )
     whole = float(_column(records, "core_seconds").mean())
     curves = np.array([r["curve"] for r in records], dtype=np.float64)
     for epoch in range(1, evidence.epochs):
@@ -114,7 +128,9 @@ def page(evidence: Evidence, plot_name: str) -> str:
         )
     lines += [
         "",
-        "The intervals are bootstrapped over the networks. The price of first epochs is the share of a whole training. "
+        "The intervals are bootstrapped over the networks. The learned predictor is asked about each network after "
+        "learning from all the others, whose trainings are not in its price. The "
+        "price of first epochs is the share of a whole training. "
         "The whole training is no estimator: it says how far two counts of the same trained networks agree.",
     ]
     if evidence.paths:

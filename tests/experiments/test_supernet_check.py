@@ -49,7 +49,15 @@ def test_from_trainings_to_the_page(data: Path, tmp_path: Path) -> None:
     arguments = ("compare", *common, "--out", out, "--work", tmp_path / "work", "--steps", 2, "--batch", 16)
     run(*arguments)
     page = out.read_text()
-    for name in ("parameters", "MACs", "naswot", "rank aggregate", "first 1 of 2 epochs", "supernet"):
+    for name in (
+        "parameters",
+        "MACs",
+        "naswot",
+        "rank aggregate",
+        "learned predictor, structure and proxies",
+        "first 1 of 2 epochs",
+        "supernet",
+    ):
         assert f"\n| {name}" in page
     assert out.with_suffix(".svg").read_text().count("<circle") >= 10
     assert "step" not in run(*arguments, "--again", networks)  # everything is known already

@@ -18,7 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from nas.export.onnx import export_onnx
 from search_spaces import SEARCH_SPACES, Architecture, StagedSpace, UnknownNameError, UserError, load_search_space
 from search_spaces.families import FAMILIES
-from search_spaces.modules import folded, set_norm_statistics
+from search_spaces.modules import ConvBn, folded, set_norm_statistics
 
 RESOLUTIONS = (32, 64, 128, 224)
 CASES = [
@@ -285,3 +285,14 @@ def test_wrong_input_is_named() -> None:
         space.from_json([1])
     with pytest.raises(UserError, match="does not belong"):
         load_search_space("mobile").choices([arch])
+
+
+def test_depthwise_convolutions_stay_in_float32_under_autocast_on_a_cpu() -> None:
+    dtypes = {}
+    images = torch.rand(2, 8, 4, 4)
+    for groups in (1, 8):
+        block = ConvBn(8, 8, 3, groups=groups)
+        block.conv.register_forward_hook(lambda _module, _args, out, key=groups: dtypes.update({key: out.dtype}))
+        with torch.autocast("cpu", torch.bfloat16):
+            block(images)
+    assert dtypes == {1: torch.bfloat16, 8: torch.float32}

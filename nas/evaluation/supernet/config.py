@@ -36,9 +36,15 @@ class SupernetConfig:
     random and learn from the labels (single path one-shot, Guo et al. 2020, https://arxiv.org/abs/1904.00420)."""
     random_paths: int = 2
     """Random paths per step, besides those of the sandwich."""
+    fair: bool = False
+    """Let the random paths of a step take turns: in each stage, as many of them have one block family as have any other
+    (Chu et al. 2019, https://arxiv.org/abs/1907.01845). Give as many random paths as there are families."""
     anchored_share: float = 0.0
     """Share of the steps over which random paths leave the anchor: for its first fifth they are the anchor, then ever
     more of their stages are drawn. So each block learns between neighbours that already fit together."""
+    small_share: float = 0.0
+    """Share of the steps, the first ones, in which every path sees its images at half the size: they cost 0.36 times
+    as much at 32 px (progressive learning, Tan & Le 2021, https://arxiv.org/abs/2104.00298)."""
     distillation: float = 1.0
     """Share of in-place distillation in the loss of all but the largest path; the rest is the labels'."""
     augment: Augment = "light"
@@ -56,6 +62,7 @@ class SupernetConfig:
             "random_paths": (self.random_paths >= (not self.sandwich), "at least 0, or 1 without the sandwich"),
             "optimizer": (self.optimizer in ("sgd", "adamw"), "'sgd' or 'adamw'"),
             "anchored_share": (0 <= self.anchored_share <= 1, "in [0, 1]"),
+            "small_share": (0 <= self.small_share <= 1, "in [0, 1]"),
             "distillation": (0 <= self.distillation <= 1, "in [0, 1]"),
             "seconds": (self.seconds is None or self.seconds > 0, "above 0, or left out"),
         }

@@ -1,6 +1,6 @@
 """Which paths a step trains: the sandwich rule of Yu & Huang 2019 (https://arxiv.org/abs/1903.05134)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,13 +24,16 @@ class Sandwich:
 
     def __init__(
         self, space: StagedSpace, random_paths: int = 2, admissible: Admissible | None = None, *, ends: bool = True,
-        anchor: Architecture | None = None,
+        anchor: Architecture | None = None, fair: bool = False,
     ) -> None:  # fmt: skip
         """`admissible` keeps out what nobody will ask for; the smallest paths are drawn all the same.
 
         Without `ends` all paths are random ones. Random paths have their stem and stages in common with `anchor`, as
-        far as `draw` says.
+        far as `draw` says. With `fair` they take turns: in each stage, as many of them have one block family as have
+        any other.
         """
+        self._fair = fair
+        self._families = [at for at, d in enumerate(space.decisions) if d.name.endswith(".family")]
         self._anchor = None if anchor is None else space.choices([anchor])[0]
         groups = [d.name.partition(".")[0] for d in space.decisions]
         self._groups = [np.array([g == name for g in groups]) for name in dict.fromkeys(groups)]
@@ -47,27 +50,46 @@ class Sandwich:
         others are the anchor's.
         """
         largest = [self._first_admissible(self._shrinking(rng))] if self._ends else []
-        rows = largest + [self._first_admissible(self._random(rng, freedom)) for _ in range(self._random_paths)]
+        turns = self._turns(rng)
+        rows = largest + [
+            self._first_admissible(self._random(rng, freedom, {column: turns[column][path] for column in turns}))
+            for path in range(self._random_paths)
+        ]
         if self._ends:
-            rows.append(self._extremes(self._space.sample(1, rng), 0)[0])
+            rows.append(self._extremes(self._drawn(1, rng), 0)[0])
         return [self._space.architecture(row) for row in rows]
 
     @property
     def _tries(self) -> int:
         return 1 if self._admissible is None else _TRIES
 
-    def _random(self, rng: np.random.Generator, freedom: float) -> Choices:
-        rows = self._space.sample(self._tries, rng)
-        if self._anchor is None or freedom >= 1:
-            return rows
-        for group in self._groups:
-            kept = rng.random(len(rows)) >= freedom
-            rows = np.where(kept[:, None] & group, self._anchor, rows)
+    def _turns(self, rng: np.random.Generator) -> dict[int, list[int]]:
+        """Family column -> each random path's family, where they take turns."""
+        if not self._fair:
+            return {}
+        rounds = [
+            np.concatenate([rng.permutation(options) for _ in range(-(-self._random_paths // len(options)))])
+            for options in (self._space.allowed[column] for column in self._families)
+        ]
+        return {column: drawn.tolist() for column, drawn in zip(self._families, rounds, strict=True)}
+
+    def _random(self, rng: np.random.Generator, freedom: float, families: Mapping[int, int]) -> Choices:
+        rows = self._drawn(self._tries, rng)
+        for column, family in families.items():
+            rows[:, column] = family
+        if self._anchor is not None and freedom < 1:
+            for group in self._groups:
+                kept = rng.random(len(rows)) >= freedom
+                rows = np.where(kept[:, None] & group, self._anchor, rows)
         return self._space.canonical(rows)
+
+    def _drawn(self, count: int, rng: np.random.Generator) -> Choices:
+        """Rows with every decision drawn, also those that the drawn family does not use: the family may be replaced."""
+        return np.stack([rng.choice(np.array(a, dtype=np.int64), size=count) for a in self._space.allowed], axis=1)
 
     def _shrinking(self, rng: np.random.Generator) -> Choices:
         """Rows of the same kinds of blocks: all sizes at their largest, then ever more of them drawn at random."""
-        rows = self._space.sample(self._tries, rng)
+        rows = self._drawn(self._tries, rng)
         kinds = np.repeat(rows[:1], len(rows), axis=0)
         drawn = rng.random(rows.shape) < np.linspace(0.0, 1.0, len(rows))[:, None]
         return self._space.canonical(np.where(self._sized & drawn, rows, self._extremes(kinds, -1)))

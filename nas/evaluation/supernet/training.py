@@ -47,7 +47,8 @@ def train_supernet(
 
     The largest path learns the labels, the others the largest one's outputs (Yu & Huang 2019,
     https://arxiv.org/abs/1903.05134); `config.sandwich` turns both off. Images are augmented at the largest resolution
-    and shrunk for the other paths. `anchor` is what `config.anchored_share` speaks of.
+    and shrunk for the other paths, and for all of them while `config.small_share` lasts. `anchor` is what
+    `config.anchored_share` speaks of.
 
     With `checkpoint` the state is written every `checkpoint_s` seconds and at the end, and a file that is there is
     gone on from: every step's draws depend on the seed and its number alone, so on a CPU the result is that of a
@@ -81,7 +82,9 @@ class _Run:
     ) -> None:
         self.supernet, self.config, self.device, self.preprocess = supernet.to(device), config, device, data.preprocess
         space = supernet.space
-        self.sandwich = Sandwich(space, config.random_paths, admissible, ends=config.sandwich, anchor=anchor)
+        self.sandwich = Sandwich(
+            space, config.random_paths, admissible, ends=config.sandwich, anchor=anchor, fair=config.fair
+        )
         split = data.at("train", max(space.table.resolutions[i] for i in space.allowed[space.column("resolution")]))
         self.images, self.labels = torch.from_numpy(split.images), torch.from_numpy(split.labels)
         self.batch = min(config.batch_size, len(split))
@@ -149,13 +152,15 @@ class _Run:
         """One step of the optimiser; why it was not taken, if so."""
         images, targets = self.next_batch()
         self.optimizer.zero_grad(set_to_none=True)
-        freedom = self.config.freedom(self.step / self.config.steps)
+        progress = self.step / self.config.steps
+        freedom, halved = self.config.freedom(progress), progress < self.config.small_share
         paths = self.sandwich.draw(np.random.default_rng([self.config.seed, self.step]), freedom)
         teacher: Tensor | None = None
         losses: list[Tensor] = []
         assert self.precision is not None
         for arch in paths:
-            sized = _shrunk(images, self.supernet.space.resolution(arch))
+            resolution = self.supernet.space.resolution(arch)
+            sized = _shrunk(images, resolution // 2 if halved else resolution)
             with autocast(self.device, self.precision):
                 logits = self.supernet(sized, arch).float()
             loss = self.loss(logits, targets, teacher)

@@ -198,3 +198,16 @@ def test_random_paths_leave_the_anchor_as_far_as_they_may() -> None:
         columns = [at for at, d in enumerate(space.decisions) if d.name.startswith(f"{name}.")]
         same = (half[:, columns] == space.choices([anchor])[0][columns]).all(axis=1).mean()
         assert 0.35 < same < 1.0
+
+
+def test_block_families_take_turns_where_paths_are_fair() -> None:
+    space = small_space("mixed")
+    kernels = set()
+    for seed in range(20):
+        paths = space.choices(Sandwich(space, random_paths=5, ends=False, fair=True).draw(np.random.default_rng(seed)))
+        for stage in (1, 2, 3, 4):
+            column = space.column(f"stage{stage}.family")
+            assert sorted(paths[:, column]) == list(space.allowed[column])
+            mbconv = paths[paths[:, column] == space.decisions[column].options.index("mbconv")]
+            kernels |= set(mbconv[:, space.column(f"stage{stage}.kernel")].tolist())
+    assert len(kernels) > 1, "what only some families use is drawn for those that take the turn"

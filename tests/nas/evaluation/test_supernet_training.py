@@ -13,7 +13,7 @@ from nas.evaluation.supernet.config import LOG_STEPS, StepLog, SupernetConfig, S
 from nas.evaluation.supernet.network import Supernet
 from nas.evaluation.supernet.scoring import PathScorer
 from nas.evaluation.supernet.training import train_supernet
-from search_spaces import StagedSpace
+from search_spaces import Architecture, StagedSpace
 from tests.nas.evaluation.small import coloured_images, small_space
 
 CONFIG = SupernetConfig(steps=2 * LOG_STEPS, batch_size=8, precision="fp32", random_paths=1, lr=0.1)
@@ -112,6 +112,26 @@ def test_random_paths_with_adamw_learn_and_resume(tmp_path: Path) -> None:
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
+def test_the_first_steps_see_small_images_and_a_training_with_turns_resumes(tmp_path: Path) -> None:
+    config = replace(CONFIG, sandwich=False, random_paths=2, fair=True, small_share=0.5)
+    file, space = tmp_path / "supernet.safetensors", narrow_space()
+    sizes: list[int] = []
+
+    class Watched(Supernet):
+        def forward(self, images: torch.Tensor, arch: Architecture) -> torch.Tensor:
+            sizes.append(images.shape[-1])
+            return super().forward(images, arch)
+
+    whole = Watched(space, 3)
+    log = train_supernet(whole, DATA, config, device="cpu")
+    assert sizes == [16] * config.steps + [32] * config.steps  # two paths per step
+    assert log.curve[1].largest < log.curve[0].largest
+    resumed = Supernet(space, 3)
+    train_supernet(resumed, DATA, config, checkpoint=file, device="cpu", callback=lambda entry: entry.step < 50)
+    again = train_supernet(resumed, DATA, config, checkpoint=file, device="cpu")
+    assert again.curve == log.curve
+
+
 def test_paths_are_free_after_the_anchored_share() -> None:
     config = replace(CONFIG, anchored_share=0.5)
     assert [config.freedom(at) for at in (0.0, 0.1, 0.3, 0.5, 1.0)] == pytest.approx([0.0, 0.0, 0.5, 1.0, 1.0])
@@ -185,6 +205,7 @@ def test_several_resolutions_train_together() -> None:
         ("lr", -1.0),
         ("anchored_share", 2.0),
         ("optimizer", "adam"),
+        ("small_share", -0.1),
     ],
 )
 def test_wrong_settings_are_named(name: str, value: float) -> None:
