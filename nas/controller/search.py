@@ -35,6 +35,7 @@ from nas.controller.plan import (
     FinalPlan,
     estimate,
     final_plan,
+    final_time_s,
     open_end_plan,
     room_for_baseline,
     wanted_finalists,
@@ -308,6 +309,9 @@ class Search:
         image_s = [e.seconds_per_image or self.recipes.measured_image_s(e.arch) for e in leaders]
         epoch_s = float(np.mean(image_s)) * images
         available_s = self.plan.marks.search_until_s - self.budget.elapsed_s
+        if trained:
+            left_s = self.budget.seconds - self.budget.elapsed_s - REPORT_S
+            available_s = final_time_s(available_s, max(e.seconds for e in leaders), left_s, deployments)
         return final_plan(self.recipes.base, epoch_s, available_s, deployments, wanted, shape=shape)
 
     def final_round(self, plan: FinalPlan) -> FinalRound:

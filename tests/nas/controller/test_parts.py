@@ -13,7 +13,7 @@ from nas.controller.config import SearchConfig
 from nas.controller.feasibility import DeploymentRange, examples, latency_ranges, require_feasible
 from nas.controller.ladder import ladder, rungs_ms
 from nas.controller.limits import Limits
-from nas.controller.plan import affordable_image_s, final_plan, nominal_image_s, schedule, short_training
+from nas.controller.plan import affordable_image_s, final_plan, final_time_s, nominal_image_s, schedule, short_training
 from nas.controller.run_folder import check_folder, open_folder
 from nas.controller.samplers import (
     RandomFeasibleSampler,
@@ -201,6 +201,13 @@ def test_the_search_leaves_as_much_time_for_its_random_baseline() -> None:
     assert marks.search_until_s - 20 <= (120 - 20) / 2
     assert 20 < marks.search_short_until_s < marks.search_until_s
     assert schedule(20.0, 120.0, baselines=False).search_until_s > marks.search_until_s
+
+
+def test_a_finalist_is_trained_longer_than_it_was_briefly_as_far_as_the_budget_reaches() -> None:
+    assert final_time_s(300.0, 40.0, 1000.0, 5) == 300.0, "as planned"
+    assert final_time_s(30.0, 40.0, 1000.0, 5) > 1.4 * 40.0, "what was planned was used up: the opponents' time"
+    assert 30.0 < final_time_s(30.0, 40.0, 60.0, 5) < 60.0, "never more than there is"
+    assert final_time_s(5.0, 40.0, -3.0, 5) == 5.0
 
 
 def test_recipes_follow_the_time() -> None:
