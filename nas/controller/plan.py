@@ -114,13 +114,13 @@ def short_training(
 
 
 def final_time_s(planned_s: float, short_s: float, left_s: float, deployments: int) -> float:
-    """Seconds for the last round: as planned, but enough for one finalist to be trained longer than it was briefly.
+    """Seconds for the last round: as planned, but enough for one finalist to be trained as long as it was briefly.
 
     Preparation or slow trainings may have used up what was planned. A network must not be handed over that learned
     less than when it was chosen, so the time of the opponents goes first, as far as the budget's `left_s` reach.
     `short_s`: the longest of the leaders' short trainings.
     """
-    least_s = STRETCH * short_s + DEPLOY_S * deployments
+    least_s = short_s / STRETCH + DEPLOY_S * deployments  # a training's limit is longer by STRETCH, see `final_plan`
     return max(planned_s, min(least_s, left_s / STRETCH))
 
 

