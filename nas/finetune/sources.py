@@ -179,7 +179,8 @@ def load_teacher(text: str, data: TaskData, resolution: int, device: torch.devic
         )
     network, _ = starting_network(candidate, data.num_classes, 0, scratch=False)
     network.eval().requires_grad_(False).to(device)
-    return Teacher(network, resolution if data.task == "detection" else candidate.description.resolution, text)
+    own = candidate.description
+    return Teacher(network, own.resolution if own.head_kind is None else resolution, text)
 
 
 def pair(path: Path) -> Candidate:

@@ -211,11 +211,6 @@ class DeviceProfile:
         tables = (replace(t, timings=tuple(t.timings[i] for i in kept), held_out=None) for t in self.tables)
         return replace(self, networks=tuple(self.networks[i] for i in kept), tables=tuple(tables))
 
-    def with_table(self, table: DeploymentTable) -> "DeviceProfile":
-        """This profile with one deployment's table added or replaced."""
-        others = tuple(t for t in self.tables if t.deployment != table.deployment)
-        return replace(self, tables=(*others, table))
-
 
 def profiles_folder() -> Path:
     """Where a user's own profiles lie: `$XDG_CACHE_HOME/nas/profiles`, else `~/.cache/nas/profiles`."""

@@ -1,5 +1,6 @@
 """What all samplers share: whole architectures instead of single parameters, and what a study knows of them."""
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -75,9 +76,9 @@ class SpaceSampler(BaseSampler):
         self.space = space
         self.seed = seed
 
+    @abstractmethod
     def propose(self, study: "Study", trial: FrozenTrial, known: Known) -> Choices:
         """The next architecture (decisions,)."""
-        raise NotImplementedError
 
     def rng(self, known: Known) -> np.random.Generator:
         """Random numbers that depend on the seed and on how far the study is, not on what this process did before."""

@@ -59,16 +59,6 @@ def boxes_from_raw(t: NDArray[np.float32], cells: Cells) -> NDArray[np.float32]:
         return np.concatenate([cells.centres - distances[..., :2], cells.centres + distances[..., 2:]], axis=-1)
 
 
-def raw_from_boxes(xyxy: NDArray[np.float32], cells: Cells, *, least: float = 1e-3) -> NDArray[np.float32]:
-    """(..., A, 4) boxes, one for each cell -> (..., A, 4) raw outputs that `boxes_from_raw` reads as these boxes.
-
-    A cell can only express boxes around its centre: shorter and negative distances become `least` strides.
-    """
-    distances = np.concatenate([cells.centres - xyxy[..., :2], xyxy[..., 2:] - cells.centres], axis=-1)
-    d = np.maximum(distances / cells.strides[:, None], least).astype(np.float64)
-    return np.asarray(d + np.log(-np.expm1(-d)), dtype=np.float32)  # inverse of softplus
-
-
 def boxes_from_raw_torch(t: "Tensor", centres: "Tensor", strides: "Tensor") -> "Tensor":
     """Twin of `boxes_from_raw`; `t` (..., 4), and its cells' `centres` (..., 2) and `strides` (...)."""
     import torch

@@ -11,10 +11,16 @@ import pytest
 from nas.deployment import Deployment
 from nas.errors import UnknownNameError, UserError
 from nas.targets.latency import Correction, LatencyModel, held_out_error, slots_of
-from nas.targets.profile import FAILED, DeviceProfile, NetworkTiming
+from nas.targets.profile import FAILED, DeploymentTable, DeviceProfile, NetworkTiming
 from nas.targets.registry import BUNDLED, LOCAL, bundled_path, list_targets, load_target, material_differences
 from search_spaces import load_search_space
 from tests.nas.fake_device import FP32, INT8, fake_profile, save_fake_profile, true_latency_ms
+
+
+def with_table(profile: DeviceProfile, table: DeploymentTable) -> DeviceProfile:
+    """The profile with one deployment's table replaced."""
+    others = tuple(t for t in profile.tables if t.deployment != table.deployment)
+    return replace(profile, tables=(*others, table))
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +38,7 @@ def test_round_trip(profile: DeviceProfile, tmp_path: Path) -> None:
     timed = replace(known.timings[1], block_ms=(0.1, math.nan, 0.2), energy_mj=3.5)
     failed = replace(known, timings=(FAILED, timed, *known.timings[2:]))
     path = tmp_path / "p.json"
-    profile.with_table(failed).save(path)
+    with_table(profile, failed).save(path)
     loaded = DeviceProfile.load(path)
     assert loaded.networks == profile.networks
     assert loaded.fingerprint == profile.fingerprint
@@ -105,7 +111,7 @@ def test_a_profile_serves_backbones_and_detectors() -> None:
         replace(t, block_ms=tuple(row[:n]) if i % 3 else ())
         for i, (t, row, n) in enumerate(zip(table.timings, ms, lengths, strict=True))
     )
-    model = LatencyModel(profile.with_table(replace(table, timings=timed)))
+    model = LatencyModel(with_table(profile, replace(table, timings=timed)))
     for name in ("mixed", "detect"):
         space = load_search_space(name)
         choices = space.sample(100, np.random.default_rng(9))

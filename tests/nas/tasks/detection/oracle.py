@@ -5,8 +5,18 @@ import torch
 from numpy.typing import NDArray
 
 from nas.data.detection import Boxes
-from nas.tasks.detection.geometry import cells_of, pairwise_iou, raw_from_boxes
+from nas.tasks.detection.geometry import Cells, cells_of, pairwise_iou
 from nas.tasks.detection.heads import BoxTargets
+
+
+def raw_from_boxes(xyxy: NDArray[np.float32], cells: Cells, *, least: float = 1e-3) -> NDArray[np.float32]:
+    """(..., A, 4) boxes, one for each cell -> (..., A, 4) raw outputs that `boxes_from_raw` reads as these boxes.
+
+    A cell can only express boxes around its centre: shorter and negative distances become `least` strides.
+    """
+    distances = np.concatenate([cells.centres - xyxy[..., :2], xyxy[..., 2:] - cells.centres], axis=-1)
+    d = np.maximum(distances / cells.strides[:, None], least).astype(np.float64)
+    return np.asarray(d + np.log(-np.expm1(-d)), dtype=np.float32)  # inverse of softplus
 
 
 def boxes(xyxy: object, classes: object = None, crowd: object = None) -> Boxes:

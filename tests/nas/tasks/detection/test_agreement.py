@@ -5,7 +5,8 @@ import pytest
 from numpy.typing import NDArray
 
 from nas.tasks.detection.agreement import agreement
-from nas.tasks.detection.geometry import cells_of, raw_from_boxes
+from nas.tasks.detection.geometry import cells_of
+from tests.nas.tasks.detection.oracle import raw_from_boxes
 
 RESOLUTION = 64
 BOX = np.array([10, 12, 40, 44], np.float32)

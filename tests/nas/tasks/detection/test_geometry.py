@@ -12,8 +12,8 @@ from nas.tasks.detection.geometry import (
     cells_of,
     paired_iou_torch,
     pairwise_iou,
-    raw_from_boxes,
 )
+from tests.nas.tasks.detection.oracle import raw_from_boxes
 
 SEEDS = st.integers(0, 2**32 - 1)
 CELLS = cells_of(64)
