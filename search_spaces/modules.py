@@ -33,6 +33,7 @@ class ConvBn(nn.Module):
         self.conv = nn.Conv2d(in_channels, out_channels, kernel, stride, kernel // 2, groups=groups, bias=False)
         self.bn: nn.Module = nn.BatchNorm2d(out_channels)
         self.act = activation_module(activation)
+        self.depthwise = 1 < groups == in_channels
 
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = self.act(self.bn(self.convolved(x)))
@@ -43,11 +44,10 @@ class ConvBn(nn.Module):
 
         The gradients of a depthwise convolution in bfloat16 take up to 20 times as long there (torch 2.15, oneDNN).
         """
-        conv = self.conv
-        if 1 < conv.groups == conv.in_channels and x.device.type == "cpu" and torch.is_autocast_enabled("cpu"):
+        if self.depthwise and x.device.type == "cpu" and torch.is_autocast_enabled("cpu"):
             with torch.autocast("cpu", enabled=False):
-                return cast(Tensor, conv(x.float()))
-        return cast(Tensor, conv(x))
+                return cast(Tensor, self.conv(x.float()))
+        return cast(Tensor, self.conv(x))
 
     def fold(self) -> None:
         """Merge the batch norm into the convolution, in place; the module must be in eval mode."""
