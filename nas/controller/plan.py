@@ -37,10 +37,10 @@ ANYTIME_S = 15.0
 DEPLOY_S = 3.5
 """Exporting, quantising, checking and measuring one deployment of one small network."""
 
-TRAIN_S_PER_MAC, TRAIN_S_PER_ACTIVATION, TRAIN_S_PER_DEPTHWISE_MAC = 2.2e-11, 3.3e-9, 2.2e-9
-"""Seconds of one thread per image of bf16 training: non-negative fit to 36 networks of `mixed` at 32, 64 and 128 px on
-a Xeon with AMX, mean error 14 %. Depthwise convolutions cost a hundred times more per MAC than dense ones there."""
-FP32_FACTOR = 2.0
+TRAIN_S_PER_MAC, TRAIN_S_PER_ACTIVATION, TRAIN_S_PER_DEPTHWISE_MAC = 3.2e-11, 2.0e-9, 6.1e-10
+"""Seconds of one thread per image of bf16 training: non-negative fit to 24 networks of `mixed` at 32, 64 and 128 px on an
+AMD EPYC with AVX512-BF16, mean error 7 % (`experiments.training_cost`). Other hosts and fp32 differ by a factor, see
+`nas.controller.pace`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,18 +77,18 @@ def schedule(elapsed_s: float, budget_s: float, *, baselines: bool) -> Schedule:
     return Schedule(search_short_until_s=elapsed_s + SHORT_SHARE * arm, search_until_s=elapsed_s + arm)
 
 
-def nominal_image_s(costs: Mapping[str, NDArray[np.float64]], threads: int, *, bf16: bool) -> NDArray[np.float64]:
+def nominal_image_s(costs: Mapping[str, NDArray[np.float64]], threads: int) -> NDArray[np.float64]:
     """What training one image of each network should take, (n,) seconds, from `StagedSpace.costs` alone.
 
     Not a measurement on purpose: what is proposed depends on it, and the same seed has to propose the same candidates
-    also when the machine happens to be slower. A slower machine finishes fewer candidates in its time.
+    also when the machine happens to be slower.
     """
     seconds: NDArray[np.float64] = (
         TRAIN_S_PER_MAC * costs["macs"]
         + TRAIN_S_PER_ACTIVATION * costs["activations"]
         + TRAIN_S_PER_DEPTHWISE_MAC * costs["depthwise_macs"]
     )
-    return seconds * (1.0 if bf16 else FP32_FACTOR) / threads
+    return seconds / threads
 
 
 def affordable_image_s(available_s: float, train_images: int, deployments: int, shape: TrainingShape) -> float:

@@ -7,12 +7,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from nas.controller.budget import Budget
+from nas.controller.pace import Pace
 from nas.controller.plan import REPORT_S, FinalPlan, Schedule, schedule
 from nas.controller.recipes import Recipes
 from nas.controller.run_folder import RunFolder
 from nas.export.checkpoint import write_json
 from nas.tasks import task_named
-from nas.training.config import Precision
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,18 +32,20 @@ class SearchPlan:
 
 
 def search_plan(
-    folder: RunFolder, budget: Budget, recipes: Callable[[Precision | None], Recipes], *, baselines: bool
+    folder: RunFolder, budget: Budget, recipes: Callable[[Pace | None], Recipes], *, baselines: bool
 ) -> SearchPlan:
-    """The plan recorded in `folder`, or a new one, recorded. With another budget only its precision is kept."""
+    """The plan recorded in `folder`, or a new one, recorded. With another budget only its pace is kept."""
     known: dict[str, Any] = json.loads(folder.plan.read_text()) if folder.plan.exists() else {}
-    made = recipes(known.get("precision"))
+    made = recipes(Pace(known["precision"], known.get("pace", 1.0)) if known else None)
     budget_s = budget.seconds if math.isfinite(budget.seconds) else None
     if known and known["budget_s"] == budget_s:
         marks = Schedule(*(math.inf if mark is None else mark for mark in known["marks"]))
         return SearchPlan(marks, made)
     marks = schedule(budget.elapsed_s, budget.seconds, baselines=baselines)
     times = [mark if math.isfinite(mark) else None for mark in (marks.search_short_until_s, marks.search_until_s)]
-    write_json(folder.plan, {"budget_s": budget_s, "marks": times, "precision": made.base.precision})
+    write_json(
+        folder.plan, {"budget_s": budget_s, "marks": times, "precision": made.pace.precision, "pace": made.pace.factor}
+    )
     return SearchPlan(marks, made)
 
 

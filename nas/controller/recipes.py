@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nas.controller.config import SearchConfig
+from nas.controller.pace import Pace, host_pace
 from nas.controller.plan import (
     SHORT_TRAININGS,
     affordable_image_s,
@@ -20,7 +21,7 @@ from nas.evaluation.short_training import ShortTraining
 from nas.export.checkpoint import NetworkDescription
 from nas.measure.host import usable_threads
 from nas.tasks import TaskData, task_of
-from nas.training.config import Precision, TrainConfig
+from nas.training.config import TrainConfig
 from search_spaces import Architecture, Choices, StagedSpace
 
 OVERHEAD = 1.25
@@ -37,6 +38,7 @@ class Recipes:
     space: StagedSpace
     data: TaskData
     base: TrainConfig
+    pace: Pace
 
     @property
     def planned_s(self) -> float:
@@ -45,7 +47,7 @@ class Recipes:
 
     @property
     def short_s(self) -> float:
-        """Nominal seconds of each short training."""
+        """Seconds planned for each short training."""
         whole = schedule(0.0, self.planned_s, baselines=self.config.baselines)
         return whole.search_short_until_s / SHORT_TRAININGS
 
@@ -55,7 +57,7 @@ class Recipes:
         return short_training(self.base, images, self.image_s(arch), self.short_s, shape)
 
     def image_s(self, arch: Architecture) -> float:
-        """Nominal seconds to train on one image."""
+        """Expected seconds to train on one image: nominal ones at this host's pace."""
         return float(self._image_s(self.space.choices([arch]))[0])
 
     def measured_image_s(self, arch: Architecture) -> float:
@@ -65,8 +67,7 @@ class Recipes:
         batch = min(self.base.batch_size, len(self.data.train))
         resolution = self.space.resolution(arch)
         network = NetworkDescription(arch, self.data.num_classes, resolution).build()
-        precision: Precision = "bf16" if self.base.precision == "bf16" else "fp32"
-        return OVERHEAD * step_seconds(network, resolution, batch, precision) / batch
+        return OVERHEAD * step_seconds(network, resolution, batch, self.pace.precision) / batch
 
     def affordable(self, deployments: int) -> tuple[Callable[[Choices], NDArray[np.bool_]], str | None]:
         """Which candidates can be trained fully within the budget (but never none), and a remark on what that means."""
@@ -86,16 +87,11 @@ class Recipes:
 
     def _image_s(self, choices: Choices) -> NDArray[np.float64]:
         costs = self.space.costs(choices, self.data.num_classes)
-        return nominal_image_s(costs, usable_threads(), bf16=self.base.precision == "bf16")
+        return self.pace.factor * nominal_image_s(costs, usable_threads())
 
 
-def make_recipes(config: SearchConfig, space: StagedSpace, data: TaskData, precision: Precision | None) -> Recipes:
-    """With fp32 or bf16 chosen by measuring on a typical network, or `precision` where that was chosen before."""
-    from nas.training.precision import choose_precision
-
+def make_recipes(config: SearchConfig, space: StagedSpace, data: TaskData, pace: Pace | None) -> Recipes:
+    """With `pace` where it was recorded before, else this host's."""
     base = task_of(data).recipe(seed=config.seed)
-    if precision is None:
-        arch = max(space.anchors, key=space.resolution)
-        network = NetworkDescription(arch, data.num_classes, space.resolution(arch)).build()
-        precision = choose_precision(network, space.resolution(arch), base.batch_size)
-    return Recipes(config=config, space=space, data=data, base=replace(base, precision=precision))
+    pace = pace or host_pace(space, data.num_classes, base.batch_size)
+    return Recipes(config=config, space=space, data=data, base=replace(base, precision=pace.precision), pace=pace)

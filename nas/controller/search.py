@@ -126,7 +126,7 @@ class Search:
         self.failed: list[Failed] = []
         with budget.stage("prepare"):
             self.plan = search_plan(
-                folder, budget, lambda precision: make_recipes(self.config, self.space, self.data, precision),
+                folder, budget, lambda pace: make_recipes(self.config, self.space, self.data, pace),
                 baselines=self.config.baselines,
             )  # fmt: skip
             self.recipes = self.plan.recipes

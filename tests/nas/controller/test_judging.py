@@ -33,6 +33,7 @@ from nas.controller.judges import (
 )
 from nas.controller.limits import Limits
 from nas.controller.opening import check_estimator as check_asked
+from nas.controller.pace import Pace
 from nas.controller.plan import estimate, wanted_finalists
 from nas.controller.recipes import Recipes
 from nas.controller.relimit import check_estimator as check_against
@@ -195,7 +196,7 @@ def test_the_supernet_has_its_place_in_the_plan() -> None:
 @pytest.fixture(scope="module")
 def recipes(space: StagedSpace) -> Recipes:
     config = SearchConfig(latency_ms=50, budget_s=150.0)
-    return Recipes(config=config, space=space, data=DATA, base=TrainConfig(precision="fp32"))
+    return Recipes(config=config, space=space, data=DATA, base=TrainConfig(precision="fp32"), pace=Pace("fp32", 1.0))
 
 
 def all_of(choices: Choices) -> NDArray[np.bool_]:

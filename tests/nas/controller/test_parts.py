@@ -230,9 +230,11 @@ def test_recipes_follow_the_time() -> None:
 
 def test_nominal_training_time_grows_with_the_network(space: StagedSpace) -> None:
     costs = space.costs(space.choices(list(space.anchors)), 10)
-    one, two = (nominal_image_s(costs, threads, bf16=True) for threads in (1, 2))
+    one, two = (nominal_image_s(costs, threads) for threads in (1, 2))
     assert one == pytest.approx(2 * two)
-    assert (nominal_image_s(costs, 1, bf16=False) > one).all()
+    larger = {name: 2 * value for name, value in costs.items()}
+    assert nominal_image_s(larger, 1) == pytest.approx(2 * one)
+    assert (one > 0).all()
 
 
 def test_run_folders(tmp_path: Path) -> None:
