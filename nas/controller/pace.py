@@ -3,18 +3,29 @@
 import json
 import math
 import os
+import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from nas.controller.plan import nominal_image_s
 from nas.export.checkpoint import NetworkDescription
 from nas.measure.host import fingerprint, usable_threads
 from nas.measure.reference import cache_folder
 from nas.training.config import Precision
-from search_spaces import StagedSpace
+from search_spaces import Architecture, StagedSpace
+
+if TYPE_CHECKING:
+    from torch import nn
 
 SLOWEST = 64.0
+QUANTILES = (0.1, 0.2, 0.3, 0.4)
+"""Networks to time, by their nominal training time within the space: the cheaper ones, which short budgets train."""
+ENOUGH_S = 4.0
+"""No further network is timed after so many seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,37 +34,54 @@ class Pace:
 
     precision: Precision
     factor: float
-    """Measured by nominal seconds of a training step, a power of two: what a search plans with must not follow noise,
+    """Measured by nominal seconds of a training step, in half octaves: what a search plans with must not follow noise,
     and the rules for short trainings need no more."""
 
 
 def host_pace(space: StagedSpace, num_classes: int, batch: int, folder: Path | None = None) -> Pace:
-    """The pace on a typical network of `space` in batches of `batch` images; `folder` is the user's cache.
+    """The pace on networks of `space` in batches of `batch` images; `folder` is the user's cache.
 
     Measured where no earlier search on this host left it there. A file that cannot be read is written anew.
     """
-    from nas.training.precision import faster, step_times
-
-    arch = max(space.anchors, key=space.resolution)
-    resolution = space.resolution(arch)
+    anchor = max(space.anchors, key=space.resolution)
     path = (folder or cache_folder()) / "training-pace.json"
-    known, key = _known(path), f"{_host()}; {space.name} at {resolution} px in batches of {batch}"
-    if key in known:
-        return known[key]
-    times = step_times(NetworkDescription(arch, num_classes, resolution).build(), resolution, batch)
+    known, key = _known(path), f"{_host()}; {space.name} at {space.resolution(anchor)} px in batches of {batch}"
+    if key not in known:
+        known[key] = _measured(space, anchor, num_classes, batch)
+        staged = path.with_name(f".{path.name}.{os.getpid()}")
+        staged.write_text(json.dumps({name: asdict(entry) for name, entry in known.items()}, indent=1))
+        os.replace(staged, path)
+    return known[key]
+
+
+def _measured(space: StagedSpace, anchor: Architecture, num_classes: int, batch: int) -> Pace:
+    from nas.training.precision import faster, step_seconds, step_times
+
+    def nominal_s(arch: Architecture) -> float:
+        costs = space.costs(space.choices([arch]), num_classes)
+        return batch * float(nominal_image_s(costs, usable_threads())[0])
+
+    def network(arch: Architecture) -> "nn.Module":
+        return NetworkDescription(arch, num_classes, space.resolution(arch)).build()
+
+    times = step_times(network(anchor), space.resolution(anchor), batch)
     precision = faster(times)
-    costs = space.costs(space.choices([arch]), num_classes)
-    nominal_s = batch * float(nominal_image_s(costs, usable_threads())[0])
-    pace = Pace(precision, rounded_pace(times[precision] / nominal_s))
-    staged = path.with_name(f".{path.name}.{os.getpid()}")
-    staged.write_text(json.dumps({name: asdict(entry) for name, entry in {**known, key: pace}.items()}, indent=1))
-    os.replace(staged, path)
-    return pace
+    ratios, start = [times[precision] / nominal_s(anchor)], time.monotonic()
+    for arch in _typical(space, num_classes):
+        if time.monotonic() - start < ENOUGH_S:
+            ratios.append(step_seconds(network(arch), space.resolution(arch), batch, precision) / nominal_s(arch))
+    return Pace(precision, rounded_pace(median(ratios)))
+
+
+def _typical(space: StagedSpace, num_classes: int) -> list[Architecture]:
+    sampled = space.sample(256, np.random.default_rng(0))
+    order = np.argsort(nominal_image_s(space.costs(sampled, num_classes), 1))
+    return [space.architecture(sampled[order[int(q * len(order))]]) for q in QUANTILES]
 
 
 def rounded_pace(ratio: float) -> float:
-    """The nearest power of two, by ratio, between 1/64 and 64."""
-    return float(2.0 ** round(math.log2(min(SLOWEST, max(1 / SLOWEST, ratio)))))
+    """The nearest power of the square root of two, by ratio, between 1/64 and 64."""
+    return float(2.0 ** (round(2 * math.log2(min(SLOWEST, max(1 / SLOWEST, ratio)))) / 2))
 
 
 def _host() -> str:

@@ -38,9 +38,9 @@ DEPLOY_S = 3.5
 """Exporting, quantising, checking and measuring one deployment of one small network."""
 
 TRAIN_S_PER_MAC, TRAIN_S_PER_ACTIVATION, TRAIN_S_PER_DEPTHWISE_MAC = 3.2e-11, 2.0e-9, 6.1e-10
-"""Seconds of one thread per image of bf16 training: non-negative fit to 24 networks of `mixed` at 32, 64 and 128 px on an
-AMD EPYC with AVX512-BF16, mean error 7 % (`experiments.training_cost`). Other hosts and fp32 differ by a factor, see
-`nas.controller.pace`."""
+"""Seconds of one thread per image of bf16 training: non-negative fit to 24 networks of `mixed` at 32, 64 and 128 px on
+an AMD EPYC with AVX512-BF16, mean error 7 % (`experiments.training_cost`). Other hosts, several threads and fp32 differ
+by a factor, see `nas.controller.pace`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,11 +25,15 @@ from nas.targets.preparing import ALL_SPACES, networks_to_measure, preparer, spa
 from nas.targets.profile import DeploymentTable, DeviceProfile, saved_profile
 from nas.targets.profiling import make_profile, measure_networks, median_or_none, timing_of
 from nas.targets.registry import LOCAL, bundled_profiles, load_target, material_differences, usable_deployments
+from predictors.block_latency import MIN_NETWORKS
+from search_spaces import load_search_space
 
 PROBES = 10
 QUICK_SHARE = 0.25
 """Of the budget that may go into profiling a host nothing is known of."""
 QUICK_NETWORKS = 36
+QUICK_LEAST = 4
+"""Networks that a quick profile has whatever the budget, where a bundled profile can serve as prior."""
 QUICK_SECONDS_PER_MODEL = 0.1
 SPEED_SESSIONS = 3
 SPEED_TOLERANCE = 0.05
@@ -59,7 +63,8 @@ def prepare_target(config: SearchConfig, budget: Budget, progress: Progress, dev
     for runtime in config.runtimes or ():
         load_runtime(runtime)
     asked = config.threads or (usable_threads() if config.target == LOCAL else None)
-    target = load_target(config.target, asked, device.fingerprint if device else None)
+    task = load_search_space(config.space).task
+    target = load_target(config.target, asked, device.fingerprint if device else None, task)
     site = device or (this_host() if target.is_host else None)
     threads = asked or (target.profile.threads if target.profile else (site or this_host()).run(usable_threads))
     here = site.run(deployments_here, threads) if site else []
@@ -144,6 +149,7 @@ def make_quick_profile(
     spaces: Sequence[str] = ALL_SPACES,
 ) -> DeviceProfile:  # fmt: skip
     """Of this host: few networks, enough to begin with."""
+    prior = any(arch.space in spaces for known in bundled_profiles() for arch in known.networks)
     return make_profile(
         name,
         deployments,
@@ -152,6 +158,7 @@ def make_quick_profile(
         budget_s=budget_s,
         spaces=spaces,
         networks=QUICK_NETWORKS,
+        least=QUICK_LEAST if prior else MIN_NETWORKS,
         noise_sessions=1,
         seed=seed,
         description="quick profile made by a search",

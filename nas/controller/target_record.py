@@ -18,6 +18,7 @@ from nas.export.checkpoint import write_json
 from nas.measure.site import Site, this_host
 from nas.targets.latency import Correction, LatencyModel
 from nas.targets.registry import load_target
+from search_spaces import load_search_space
 
 
 def check_target(path: Path, config: SearchConfig, device: Site | None) -> None:
@@ -69,7 +70,8 @@ def read_target(path: Path, config: SearchConfig, device: Site | None = None) ->
         return None
     document: dict[str, Any] = json.loads(path.read_text())
     deployments = [Deployment(**entry["deployment"]) for entry in document["deployments"]]
-    target = load_target(config.target, deployments[0].threads, device.fingerprint if device else None)
+    task = load_search_space(config.space).task
+    target = load_target(config.target, deployments[0].threads, device.fingerprint if device else None, task)
     site = device or (this_host() if target.is_host else None)
     if target.profile is None or not same_site(document.get("measured_on"), site):
         return None

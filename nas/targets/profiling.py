@@ -35,6 +35,7 @@ from nas.targets.preparing import (
 )
 from nas.targets.profile import FAILED, DeploymentTable, DeviceProfile, NetworkTiming, saved_profile
 from predictors.block_latency import MIN_NETWORKS
+from predictors.block_transfer import MIN_WITH_PRIOR
 from search_spaces import Architecture, load_search_space
 
 BATCH_OF_NETWORKS = 4
@@ -85,12 +86,16 @@ def make_profile(
     spaces: Sequence[str] = ALL_SPACES,
     resolutions: Sequence[int] | None = None,
     networks: int = 240,
+    least: int = MIN_NETWORKS,
     sessions: int = 1,
     noise_sessions: int = NOISE_SESSIONS,
     seed: int = 0,
     description: str = "",
 ) -> DeviceProfile:
     """Measure random networks until `networks` are done or the budget is spent, saving to `path` after each few.
+
+    At least `least` networks are measured whatever the budget; fewer than the default are of use only with profiles of
+    other devices as prior.
 
     An existing profile at `path` with the same name, deployments and fingerprint is continued, so that an interrupted
     call is just repeated; its networks of other spaces stay in it. Raises `UserError` if the budget did not suffice for
@@ -103,7 +108,7 @@ def make_profile(
     with progress.stage("measuring networks", total=networks) as bar, preparer() as workers:
         bar.advance(done)
         longest = 0.0
-        while done < networks and (done < MIN_NETWORKS or time.monotonic() - start + longest < budget_s):
+        while done < networks and (done < least or time.monotonic() - start + longest < budget_s):
             began = time.monotonic()
             batch = planned[done : done + BATCH_OF_NETWORKS]
             results = measure_networks(
@@ -122,7 +127,7 @@ def make_profile(
             bar.advance(len(batch))
     for deployment in deployments:
         table = profile.table(deployment)
-        if table is None or table.measured < MIN_NETWORKS:
+        if table is None or table.measured < (MIN_WITH_PRIOR if least < MIN_NETWORKS else MIN_NETWORKS):
             raise UserError(
                 f"too few networks could be measured with {deployment.name}", "give a longer --budget, or leave it out"
             )

@@ -9,6 +9,7 @@ from nas.deployment import Deployment
 from nas.errors import UnknownNameError
 from nas.measure.host import HostFingerprint, differences, fingerprint
 from nas.targets.profile import DeviceProfile, profiles_folder, saved_profile
+from search_spaces import load_search_space
 
 LOCAL = "local"
 """The name of this host; always a target."""
@@ -27,6 +28,7 @@ class BundledProfile:
 
 BUNDLED: Mapping[str, BundledProfile] = {
     "xeon-spr": BundledProfile("xeon-spr.json", "Intel Xeon with AMX (Sapphire Rapids class), 2 cores"),
+    "epyc-zen4": BundledProfile("epyc-zen4.json", "AMD EPYC with AVX512-BF16 (Zen 4), 2 cores"),
 }
 
 
@@ -78,17 +80,19 @@ def material_differences(here: HostFingerprint, there: HostFingerprint) -> list[
     return differences(essence(here), essence(there))
 
 
-def load_target(name: str, threads: int | None = None, device: HostFingerprint | None = None) -> Target:
+def load_target(
+    name: str, threads: int | None = None, device: HostFingerprint | None = None, task: str | None = None
+) -> Target:
     """The target called `name`.
 
     `local` is known through a saved profile of this host, else through a bundled one of an equal host, and so is a
     `device` at hand: another machine that is the target, whatever its profile says. A profile for another number of
-    threads than asked for does not count for these. Raises `UnknownNameError`.
+    threads than asked for, or without networks of `task`, does not count for these. Raises `UnknownNameError`.
     """
     here = fingerprint()
     if name == LOCAL or device is not None:
         machine = device or here
-        best = _nearest_profile(name, machine, threads)
+        best = _nearest_profile(name, machine, threads, task)
         found = tuple(material_differences(machine, best.fingerprint)) if best else ()
         return Target(name, is_host=name == LOCAL, profile=best, differences=found)
     if saved_profile(name).exists():
@@ -101,13 +105,21 @@ def load_target(name: str, threads: int | None = None, device: HostFingerprint |
     return Target(name, is_host=not found, profile=profile, differences=found)
 
 
-def _nearest_profile(name: str, machine: HostFingerprint, threads: int | None) -> DeviceProfile | None:
+def _nearest_profile(
+    name: str, machine: HostFingerprint, threads: int | None, task: str | None
+) -> DeviceProfile | None:
     """Of the profile saved as `name` and the bundled ones, the one of the host most like `machine`."""
     candidates = [p for p in (saved_profile(name), *map(bundled_path, BUNDLED)) if p.exists()]
     profiles = [DeviceProfile.load(p) for p in candidates]
-    fitting = [p for p in profiles if threads is None or p.knows_threads(threads)]
+    fitting = [
+        p for p in profiles if (threads is None or p.knows_threads(threads)) and (task is None or _knows(p, task))
+    ]
     ranked = sorted(fitting, key=lambda p: len(material_differences(machine, p.fingerprint)))
     return ranked[0] if ranked and _comparable(machine, ranked[0].fingerprint) else None
+
+
+def _knows(profile: DeviceProfile, task: str) -> bool:
+    return any(load_search_space(space).task == task for space in {arch.space for arch in profile.networks})
 
 
 def _comparable(here: HostFingerprint, there: HostFingerprint) -> bool:

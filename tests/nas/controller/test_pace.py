@@ -1,6 +1,7 @@
 """How fast this host trains: measured once, read afterwards."""
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -32,11 +33,11 @@ def test_a_damaged_file_is_written_anew(tmp_path: Path, content: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ratio", "rounded"),
-    [(1.1, 1.0), (0.9, 1.0), (1.5, 2.0), (2.7, 2.0), (3.0, 4.0), (0.3, 0.25), (1e9, 64.0), (0, 1 / 64)],
+    ("ratio", "rounded"), [(1.1, 1.0), (0.9, 1.0), (2.2, 2.0), (3.7, 4.0), (0.26, 0.25), (1e9, 64.0), (0, 1 / 64)]
 )
-def test_paces_are_powers_of_two(ratio: float, rounded: float) -> None:
-    assert rounded_pace(ratio) == rounded
+def test_paces_are_rounded_to_half_octaves(ratio: float, rounded: float) -> None:
+    assert rounded_pace(ratio) == pytest.approx(rounded)
+    assert rounded_pace(1.4) == pytest.approx(math.sqrt(2))
 
 
 def test_bf16_has_to_be_worth_its_rounding() -> None:

@@ -207,6 +207,16 @@ def test_targets(profile: DeviceProfile, tmp_path: Path, monkeypatch: pytest.Mon
     assert "elsewhere" in error.value.hint
 
 
+def test_a_profile_of_another_task_does_not_make_this_host_known(
+    profile: DeviceProfile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr("nas.targets.registry.BUNDLED", {})
+    save_fake_profile(tmp_path, replace(profile, name=LOCAL))
+    assert load_target(LOCAL, task="classification").profile is not None
+    assert load_target(LOCAL, task="detection").profile is None, "so that a search measures detectors first"
+
+
 def test_memory_and_kernel_do_not_make_another_device(profile: DeviceProfile) -> None:
     here = profile.fingerprint
     assert material_differences(here, replace(here, memory_bytes=1, os="other", python="3.99")) == []
