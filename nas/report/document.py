@@ -142,6 +142,12 @@ def validation_accuracy(result: Document) -> float | None:
     return None if found is None else float(found)
 
 
+def postprocess_text(result: Document) -> str | None:
+    """What using a winner's output costs on top of its latency; None where there is nothing to do."""
+    spent_ms = result.get("postprocess_ms")
+    return None if spent_ms is None else f"decoding and suppressing double boxes take {milliseconds(spent_ms)} ms more"
+
+
 def estimator_text(document: Document) -> str | None:
     """Who judged the candidates, why, and at what price; None for results of earlier versions, which do not say."""
     estimator = document.get("estimator")

@@ -20,6 +20,7 @@ from nas.report.document import (
     metric,
     objective,
     p50_ms,
+    postprocess_text,
     question,
     test_figures,
 )
@@ -217,6 +218,8 @@ def _winner(best: Document) -> str:
     measured = (
         f"Medians of the freshly loaded sessions: {sessions} ms (machine {best['verdict']}). " if sessions else ""
     )
+    more = postprocess_text(best)
+    measured += f"{more.capitalize()}, in numpy on one thread. " if more else ""
     named = ((label, best[key]) for label, key in (("ONNX", "onnx"), ("deployed", "model"), ("receipt", "receipt")))
     paths = ", ".join(f"{label} <code>{escape(path)}</code>" for label, path in named if path)
     return f"""<h3>Winner {best["rank"]}: why {escape(_deployment(best))}</h3>
