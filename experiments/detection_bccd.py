@@ -1,10 +1,10 @@
 """Searched detectors beside well-known ones: trained from scratch alike, each in its best deployment.
 
-Two commands on one folder; each may be stopped and repeated:
-`python -m experiments.detection_bccd train --data bccd.tar --winner RUN#1 --lr 2e-3 --lr 1e-3 --out DIR` trains what is
-missing, every network with the recipe `detection` from random weights, for as many epochs, and goes on after the last
-finished epoch; `python -m experiments.detection_bccd table --data bccd.tar --out DIR` exports everything that is
-trained in every runtime and precision, measures all of it in one interleaved session, and writes `DIR/results.md`.
+Two commands on one folder; each may be stopped and repeated.
+`python -m experiments.detection_bccd train --data D --winner RUN#1 --network ssdlite320_mobilenet_v3_large --out DIR`
+trains what is missing, every network with the recipe `detection` from random weights, for as many epochs, and goes on
+after the last finished epoch. `python -m experiments.detection_bccd table --data D --out DIR` exports everything that
+is trained in every runtime and precision, measures all of it in one interleaved session, and writes `DIR/results.md`.
 
 A network with several learning rates gets the one that was best on the validation images. Test images are looked at
 once, by the delivered files.
@@ -38,12 +38,12 @@ from nas.measure.protocol import measure
 from nas.progress import progress_for
 from nas.runtimes import deployments_here, load_runtime
 from nas.tasks.detection.evaluate import metrics_of
+from nas.tasks.detection.zoo import DETECTORS
 from search_spaces import load_search_space
 
 RECIPE = "detection"
 MAX_DROP = 0.01
 """mAP@50 (fraction of the validation images) that a faster deployment may cost."""
-OPPONENT = "ssdlite320_mobilenet_v3_large"
 
 
 @click.group()
@@ -58,7 +58,9 @@ out_option = click.option("--out", type=click.Path(file_okay=False, path_type=Pa
 @main.command()
 @data_option
 @out_option
-@click.option("--network", "networks", multiple=True, default=(OPPONENT,), show_default=True, help="Of the zoo.")
+@click.option(
+    "--network", "networks", multiple=True, type=click.Choice(list(DETECTORS)), help="Of the zoo (repeatable)."
+)
 @click.option("--winner", "winners", multiple=True, help="RUN#k (repeatable).")
 @click.option("--arch", "archs", multiple=True, type=click.Path(exists=True, path_type=Path), help="architecture.json.")
 @click.option("--resolution", default=320, show_default=True, help="Of the zoo, in pixels.")
@@ -83,6 +85,8 @@ def train(
     Trainings(out).settle({"data": loaded.name, "recipe": recipe.model_dump(mode="json")})
     found = contestants(networks, winners, loaded, resolution)
     found += [_from_file(path, loaded) for path in archs]
+    if not found:
+        raise UserError("no network is named", "give --network, --winner or --arch")
     for seed in range(seeds):
         for contestant in found:
             for rate in rates:

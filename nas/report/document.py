@@ -154,7 +154,7 @@ def estimator_text(document: Document) -> str | None:
     if not estimator:
         return None
     groups = [
-        f"{group['candidates']} candidates by {_ESTIMATORS.get(group['estimator'], group['estimator'])} "
+        f"{_candidates(group['candidates'])} by {_ESTIMATORS.get(group['estimator'], group['estimator'])} "
         f"(median {price(group['median_s'])} each)"
         for group in estimator["judged_by"]
     ]
@@ -162,6 +162,10 @@ def estimator_text(document: Document) -> str | None:
     how = estimator["name"] if estimator["asked"] == estimator["name"] else f"{estimator['name']}, chosen because"
     why = "" if estimator["asked"] == estimator["name"] else f" {estimator['why']}"
     return f"Estimator: {how}{why}. Judged: {' and '.join(groups) or 'nothing'}{before}."
+
+
+def _candidates(number: int) -> str:
+    return f"{number} candidate" if number == 1 else f"{number} candidates"
 
 
 _ESTIMATORS = {
