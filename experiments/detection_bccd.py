@@ -76,8 +76,7 @@ def train(
     """Train every network from scratch with every rate and seed; skips what is finished."""
     import torch
 
-    count = threads or usable_threads()
-    torch.set_num_threads(count)
+    torch.set_num_threads(threads or usable_threads())
     loaded = load_detection(data)
     # Settings that would be measured could differ from one network to the next.
     shared = [f"epochs={epochs}", "precision=bf16", "channels_last=true", *settings]
@@ -94,7 +93,7 @@ def train(
                 document = _train(contestant, one, loaded, out)
                 click.echo(
                     f"{contestant.name}, rate {rate:g}, seed {seed}: "
-                    f"{100 * document['accuracy']['after']:.1f} in {document['seconds'] * count / 60:.1f} core-min",
+                    f"mAP@50 {100 * document['accuracy']['after']:.1f} % on the validation images",
                     err=True,
                 )
 
@@ -238,7 +237,6 @@ def _row(seeds: Sequence[tuple[_Entry, Deployed]], data: DetectionData) -> Row:
         p50_ms=tuple(m.p50_ms for m in measured),
         postprocess_ms=tuple(_postprocess_ms(e, t, data) for e, t in delivered),
         disturbed=any(m.verdict != "quiet" for m in measured),
-        seconds=tuple(e.document["seconds"] for e, _ in seeds),
     )
 
 

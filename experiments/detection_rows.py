@@ -50,8 +50,6 @@ class Row:
     p50_ms: tuple[float, ...]
     postprocess_ms: tuple[float, ...]
     disturbed: bool
-    seconds: tuple[float, ...]
-    """Of the trainings."""
 
 
 def best_lr(accuracies: Mapping[float, Mapping[int, float]]) -> float:
@@ -73,7 +71,7 @@ def results_table(rows: Iterable[Row]) -> str:
     """Markdown, fastest first."""
     heads = (
         "network", "deployment", "px", "p50 ms", "post ms", "val mAP@50", "test mAP@50", "test mAP@50:95", "seeds",
-        "epochs", "rate", "params M", "training min",
+        "epochs", "rate", "params M",
     )  # fmt: skip
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for row in sorted(rows, key=lambda r: median(r.p50_ms)):
@@ -88,7 +86,6 @@ def results_table(rows: Iterable[Row]) -> str:
             str(row.epochs),
             f"{row.lr:g}",
             f"{row.params / 1e6:.2f}",
-            f"{fmean(row.seconds) / 60:.1f}",
         )
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)

@@ -31,7 +31,6 @@ def row(name: str, test: tuple[float, ...], p50_ms: float, *, opponent: bool = F
         p50_ms=(p50_ms,) * len(test),
         postprocess_ms=(0.5,) * len(test),
         disturbed=False,
-        seconds=(120.0,) * len(test),
     )
 
 

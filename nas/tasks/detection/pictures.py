@@ -72,7 +72,7 @@ def _draw_box(pen: "ImageDraw", box: list[float], text: str, colour: str, *, bel
     pen.rectangle((x0, y0, max(x0, x1 - 1), max(y0, y1 - 1)), outline=colour, width=2)
     width, height = pen.textlength(text, font_size=_LABEL_PX) + 3, _LABEL_PX + 3
     covered = y1 - y0 < 2 * height
-    columns, rows = pen.im.size  # type: ignore[attr-defined]
+    columns, rows = pen.im.size
     top = (y1 if covered else y1 - height) if below else (y0 - height if covered else y0)
     left, top = max(0, min(x0, columns - width)), max(0, min(top, rows - height))
     pen.rectangle((left, top, left + width, top + height), fill=colour)

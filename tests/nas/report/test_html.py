@@ -46,6 +46,7 @@ def page() -> str:
 
 
 def test_says_what_was_asked_found_and_kept(page: str) -> None:
+    page = plain(page)
     assert "on test-device (Invented processor (2 threads)), with at most 4.00 ms." in page
     assert "a measured p50 1.11 ms. The limit is kept, by 72 %." in page
     assert "nas search --target test-device --latency-ms 4 --data &#x27;test photos&#x27;" in page
