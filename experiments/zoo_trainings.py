@@ -12,8 +12,8 @@ from nas.data import ImageData
 from nas.errors import UnknownNameError, UserError
 from nas.evaluation.short_training import ShortTraining, trained
 from nas.export.checkpoint import NetworkDescription, load_network, save_network, write_json
+from nas.tasks import TaskData, task_of
 from nas.training.config import TrainConfig
-from nas.zoo import ZOO
 
 OPPONENTS = (
     "resnet10_w50", "resnet10_w75", "resnet10", "resnet18", "resnet50",
@@ -30,17 +30,16 @@ class Contestant:
     winner: bool
 
 
-def contestants(
-    zoo: Sequence[str], winners: Sequence[str], data: ImageData, resolution: int | None
-) -> list[Contestant]:
-    """Networks of the zoo, at `resolution` (the data's own by default), and winners (`RUN#k`) at theirs.
+def contestants(zoo: Sequence[str], winners: Sequence[str], data: TaskData, resolution: int | None) -> list[Contestant]:
+    """Networks of the task's zoo, at `resolution` (the data's own by default), and winners (`RUN#k`) at theirs.
 
     Raises:
         UserError: an unknown name, or no such winner.
     """
-    unknown = next((name for name in zoo if name not in ZOO), None)
+    known = task_of(data).zoo
+    unknown = next((name for name in zoo if name not in known), None)
     if unknown is not None:
-        raise UnknownNameError("network", unknown, ZOO)
+        raise UnknownNameError("network", unknown, known)
     found = [
         Contestant(name, NetworkDescription(name, data.num_classes, resolution or data.native_resolution), False)
         for name in zoo

@@ -22,9 +22,10 @@ def write_evidence(outcome: Outcome) -> dict[str, Any]:
     rows = candidate_rows(outcome)
     document = {**result_document(outcome), "pictures": _write_pictures(outcome)}
     write_candidates(folder, rows)
-    write_report(document, pd.DataFrame(rows), folder.report)
     for winner, entry in zip(outcome.winners, document["best"], strict=True):
-        write_receipt(outcome, winner, document, entry)
+        receipt = write_receipt(outcome, winner, document, entry)
+        entry["postprocess_ms"] = receipt.get("postprocess_ms")
+    write_report(document, pd.DataFrame(rows), folder.report)
     write_json(folder.result, document)
     return document
 

@@ -11,8 +11,10 @@ _SHARED = ("objective", "recipe", "task", "space")
 _OWN = ("rank", "key", "epochs", "predicted_latency_ms", "predicted_std_ms", "macs", "params", "energy_mj", "accuracy")
 
 
-def write_receipt(outcome: Outcome, winner: Finalist, document: dict[str, Any], entry: dict[str, Any]) -> None:
-    """Complete the folder of a winner, which holds its model files, with everything else a bundle has.
+def write_receipt(
+    outcome: Outcome, winner: Finalist, document: dict[str, Any], entry: dict[str, Any]
+) -> dict[str, Any]:
+    """Complete the folder of a winner, which holds its model files, with everything else a bundle has; its receipt.
 
     `entry` is the winner's place in the result `document`.
     """
@@ -35,4 +37,4 @@ def write_receipt(outcome: Outcome, winner: Finalist, document: dict[str, Any], 
         predicted_ms=None if entry["measured"] else winner.call_ms,
         more={"search": {**{k: document[k] for k in _SHARED}, **{k: entry[k] for k in _OWN}}},
     )
-    write_papers(folder, winner.deployed, outcome.data, claims)
+    return write_papers(folder, winner.deployed, outcome.data, claims)

@@ -40,6 +40,34 @@ class Lesson(Protocol):
         """How much the outputs of network and teacher differ, a float32 scalar."""
 
 
+def check_recipe(recipe: Recipe, task: str) -> None:
+    """Raises `UserError` if the recipe has settings that the task (of `nas.tasks.TASKS`) has not."""
+    augmentation = recipe.augmentation
+    if task != "detection":
+        if augmentation.crop == "mosaic":
+            raise UserError("the setting augmentation.crop = mosaic is for detection", "set augmentation.crop=light")
+        return
+    if recipe.qat.epochs:
+        raise UserError(
+            f"quantisation-aware training (qat.epochs = {recipe.qat.epochs}) is for classification",
+            "take a recipe for detection: int8 detectors are calibrated after training, and `nas export` leaves their "
+            "last layers in floating point where int8 loses too much",
+        )
+    used = {
+        "label_smoothing": recipe.label_smoothing,
+        "augmentation.randaugment_ops": augmentation.randaugment_ops,
+        "augmentation.erasing_probability": augmentation.erasing_probability,
+        "augmentation.mixup_alpha": augmentation.mixup_alpha,
+        "augmentation.cutmix_alpha": augmentation.cutmix_alpha,
+        "distillation.features_weight": recipe.distillation.features_weight,
+    }
+    for name, value in used.items():
+        if value:
+            raise UserError(
+                f"the setting {name} = {value} is for classification", f"set {name}=0, or take a recipe for detection"
+            )
+
+
 def lesson_of(
     images: Images, recipe: Recipe, network: nn.Module, teacher: Teacher | None, device: torch.device
 ) -> Lesson:
@@ -49,7 +77,9 @@ def lesson_of(
         UserError: the recipe has settings of another task, or the teacher cannot teach this network.
     """
     if isinstance(images.train, DetectionSplit):
+        check_recipe(recipe, "detection")
         return DetectionLesson(images, recipe, network, teacher, device)
+    check_recipe(recipe, "classification")
     return ClassificationLesson(images, recipe, device)
 
 
@@ -58,8 +88,6 @@ class ClassificationLesson:
 
     def __init__(self, images: Images, recipe: Recipe, device: torch.device) -> None:
         assert isinstance(images.train, ImageSplit)
-        if recipe.augmentation.crop == "mosaic":
-            raise UserError("the setting augmentation.crop = mosaic is for detection", "set augmentation.crop=light")
         self.images, self.recipe, self.device = images, recipe, device
         self.train = images.train
         self.augmenter = Augmenter(recipe.augmentation, images.num_classes, flip_ok=images.flip_ok)
@@ -86,7 +114,6 @@ class DetectionLesson:
         self, images: Images, recipe: Recipe, network: nn.Module, teacher: Teacher | None, device: torch.device
     ) -> None:
         assert isinstance(images.train, DetectionSplit)
-        _require_detection(recipe)
         kind = str(network.head_kind)
         if teacher is not None and (kind, str(teacher.network.head_kind)) != ("anchor-free",) * 2:
             raise UserError(
@@ -125,21 +152,3 @@ def accuracy_of(
     if isinstance(split, DetectionSplit):
         return metrics_of(network, split, preprocess, device=str(device), precision=precision).map50
     return evaluate_accuracy(network, split, preprocess, device=str(device), precision=precision)
-
-
-def _require_detection(recipe: Recipe) -> None:
-    augmentation = recipe.augmentation
-    used = {
-        "label_smoothing": recipe.label_smoothing,
-        "augmentation.randaugment_ops": augmentation.randaugment_ops,
-        "augmentation.erasing_probability": augmentation.erasing_probability,
-        "augmentation.mixup_alpha": augmentation.mixup_alpha,
-        "augmentation.cutmix_alpha": augmentation.cutmix_alpha,
-        "distillation.features_weight": recipe.distillation.features_weight,
-        "qat.epochs": recipe.qat.epochs,
-    }
-    for name, value in used.items():
-        if value:
-            raise UserError(
-                f"the setting {name} = {value} is for classification", f"set {name}=0, or take a recipe for detection"
-            )

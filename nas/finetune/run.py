@@ -69,6 +69,7 @@ def finetune(
     Raises:
         UserError: bad input, a full disk, or a folder with another fine-tuning.
     """
+    from nas.finetune.lessons import check_recipe
     from nas.finetune.sources import chosen_candidates, data_of
     from nas.finetune.world import joined_world
 
@@ -76,6 +77,7 @@ def finetune(
     images = data_of(folder, data)
     recipe = recipe or f"{images.task}-fast"
     settings = load_recipe(recipe, overrides)
+    check_recipe(settings, images.task)  # before anything is written
     label = recipe_label(recipe)
     place = out or folder / "finetune" / label
     if smoke:

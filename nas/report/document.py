@@ -142,13 +142,19 @@ def validation_accuracy(result: Document) -> float | None:
     return None if found is None else float(found)
 
 
+def postprocess_text(result: Document) -> str | None:
+    """What using a winner's output costs on top of its latency; None where there is nothing to do."""
+    spent_ms = result.get("postprocess_ms")
+    return None if spent_ms is None else f"decoding and suppressing double boxes take {milliseconds(spent_ms)} ms more"
+
+
 def estimator_text(document: Document) -> str | None:
     """Who judged the candidates, why, and at what price; None for results of earlier versions, which do not say."""
     estimator = document.get("estimator")
     if not estimator:
         return None
     groups = [
-        f"{group['candidates']} candidates by {_ESTIMATORS.get(group['estimator'], group['estimator'])} "
+        f"{_candidates(group['candidates'])} by {_ESTIMATORS.get(group['estimator'], group['estimator'])} "
         f"(median {price(group['median_s'])} each)"
         for group in estimator["judged_by"]
     ]
@@ -156,6 +162,10 @@ def estimator_text(document: Document) -> str | None:
     how = estimator["name"] if estimator["asked"] == estimator["name"] else f"{estimator['name']}, chosen because"
     why = "" if estimator["asked"] == estimator["name"] else f" {estimator['why']}"
     return f"Estimator: {how}{why}. Judged: {' and '.join(groups) or 'nothing'}{before}."
+
+
+def _candidates(number: int) -> str:
+    return f"{number} candidate" if number == 1 else f"{number} candidates"
 
 
 _ESTIMATORS = {

@@ -3,11 +3,10 @@
 import json
 import shlex
 from base64 import b64encode
-from collections.abc import Iterable, Sequence
 from html import escape
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nas.report.document import (
     Document,
@@ -20,9 +19,11 @@ from nas.report.document import (
     metric,
     objective,
     p50_ms,
+    postprocess_text,
     question,
     test_figures,
 )
+from nas.report.markup import sentence, table
 from nas.report.plot import MAX_POINTS, PLOT_HEIGHT, accuracy_latency_figure, scale_of, visible_candidates
 from nas.text import count, duration, milliseconds, percent, points
 
@@ -89,7 +90,7 @@ def report_html(document: Document, candidates: "pd.DataFrame", folder: Path | N
 
 def _headline(document: Document) -> str:
     kept = bool(document["best"]) and document["best"][0]["within_limit"]
-    parts = [f'<p class="soft">{escape(question(document))}</p>', f"<h1>{escape(answer(document))}</h1>"]
+    parts = [f'<p class="soft">{sentence(question(document))}</p>', f"<h1>{sentence(answer(document))}</h1>"]
     if document["best"]:
         best = document["best"][0]
         measured = best["measured_latency_ms"]
@@ -177,10 +178,18 @@ def _numbers(result: Document) -> tuple[str, ...]:
         p50 if measured or p50 == "-" else f"~{p50}",
         milliseconds(measured["p99"]) if measured else "-",
         "kept" if result["within_limit"] else "missed",
-        *(points(accuracy.get(stage)) for stage in ("estimate", "trained", "deployed", "test")),
+        points(_estimated(result)),
+        *(points(accuracy.get(stage)) for stage in ("trained", "deployed", "test")),
         count(result["macs"]),
         count(result["params"]),
     )
+
+
+def _estimated(result: Document) -> float | None:
+    """What the predictor expected; where it had seen nothing, the estimate that chose the network."""
+    expected = (result["accuracy"] or {}).get("estimate")
+    own = result.get("estimate") or {"unit": ""}
+    return own["value"] if expected is None and own["unit"] == "accuracy" else expected
 
 
 def _winners(document: Document) -> str:
@@ -191,11 +200,11 @@ def _winners(document: Document) -> str:
         for best in document["best"]
     ]
     headings = ("network", "deployment", "px", *_NUMBERS)
-    table = _table(headings, rows, numeric=range(2, len(headings)))
+    figures = table(headings, rows, numeric=range(2, len(headings)))
     return f"""<h2>Winners</h2>
 <p class="soft">{_heading(document)} in per cent; estimate, trained and deployed on the validation images, test on
 images that no decision has seen. A latency with ~ is predicted.</p>
-{table}
+{figures}
 {"".join(_winner(best) for best in document["best"])}"""
 
 
@@ -217,10 +226,12 @@ def _winner(best: Document) -> str:
     measured = (
         f"Medians of the freshly loaded sessions: {sessions} ms (machine {best['verdict']}). " if sessions else ""
     )
+    more = postprocess_text(best)
+    measured += f"{more.capitalize()}, in numpy on one thread. " if more else ""
     named = ((label, best[key]) for label, key in (("ONNX", "onnx"), ("deployed", "model"), ("receipt", "receipt")))
     paths = ", ".join(f"{label} <code>{escape(path)}</code>" for label, path in named if path)
     return f"""<h3>Winner {best["rank"]}: why {escape(_deployment(best))}</h3>
-{_table(headings, rows, numeric=(1, 2, 3), marked=marked)}
+{table(headings, rows, numeric=(1, 2, 3), marked=marked)}
 <p>{escape(measured)}Files: {paths}</p>
 <details><summary>Architecture <code>{escape(best["key"])}</code></summary>
 <pre>{escape(json.dumps(best["architecture"], indent=1))}</pre></details>"""
@@ -256,7 +267,7 @@ def _baselines(document: Document) -> str:
     )
     return f"""<h2>Baselines</h2>
 <p class="soft">The same data, training recipe and measurement.</p>
-{_table(headings, rows, numeric=range(2, len(headings)))}{remarks}"""
+{table(headings, rows, numeric=range(2, len(headings)))}{remarks}"""
 
 
 def _figures(document: Document) -> str:
@@ -267,7 +278,7 @@ def _figures(document: Document) -> str:
     rows = [(name, *(points(found.get(name)) for _, found in figures)) for name in names]
     return f"""<h2>On the test images</h2>
 <p class="soft">All figures of the deployed files, in per cent.</p>
-{_table(("figure", *(network for network, _ in figures)), rows, numeric=range(1, 1 + len(figures)))}"""
+{table(("figure", *(network for network, _ in figures)), rows, numeric=range(1, 1 + len(figures)))}"""
 
 
 def _feasibility(document: Document) -> str:
@@ -283,7 +294,7 @@ def _feasibility(document: Document) -> str:
     return f"""<h2>What the space offers on this target</h2>
 <p class="soft">Predicted before any training, over space {escape(document["space"])}
 ({count(document["space_size"])} networks).</p>
-{_table(headings, rows, numeric=(1, 2, 3))}"""
+{table(headings, rows, numeric=(1, 2, 3))}"""
 
 
 def _agreement(document: Document) -> str:
@@ -300,7 +311,7 @@ def _agreement(document: Document) -> str:
     headings = ("deployment", "measured / held out", "mean error", "within 10 %", "corrected for today by")
     parts = ["<h2>How far to trust the predictions</h2>"]
     if rows:
-        parts.append(_table(headings, rows, numeric=(1, 2, 3, 4)))
+        parts.append(table(headings, rows, numeric=(1, 2, 3, 4)))
     for best in document["best"]:
         accuracy = best["accuracy"] or {}
         measured = best["measured_latency_ms"]
@@ -356,7 +367,7 @@ def _cost(document: Document) -> str:
 def _notes(document: Document) -> str:
     if not document["notes"]:
         return ""
-    items = "".join(f"<li>{escape(note)}</li>" for note in document["notes"])
+    items = "".join(f"<li>{sentence(note)}</li>" for note in document["notes"])
     return f"<h2>Notes</h2><ul>{items}</ul>"
 
 
@@ -372,24 +383,3 @@ validation and {data["test"]:,} test images. Seed {document["seed"]}. Written by
 
 def _deployment(result: Document) -> str:
     return f"{result['runtime']}-{result['precision']}"
-
-
-def _table(
-    headings: Sequence[str], rows: Iterable[Sequence[Any]], *, numeric: Iterable[int], marked: Iterable[int] = ()
-) -> str:
-    """A table of plain text; the first column heads its row, `numeric` columns align right, `marked` rows stand out."""
-    right, bold = set(numeric), set(marked)
-    head = "".join(f'<th scope="col"{_n(i in right)}>{escape(h)}</th>' for i, h in enumerate(headings))
-    body = []
-    for index, row in enumerate(rows):
-        first, *rest = (escape(str(cell)) for cell in row)
-        cells = "".join(f"<td{_n(i in right)}>{cell}</td>" for i, cell in enumerate(rest, start=1))
-        body.append(f'<tr{" class=chosen" * (index in bold)}><th scope="row">{first}</th>{cells}</tr>')
-    return (
-        f'<div class="scroll" tabindex="0"><table><thead><tr>{head}</tr></thead>'
-        f"<tbody>{''.join(body)}</tbody></table></div>"
-    )
-
-
-def _n(is_number: bool) -> str:
-    return ' class="n"' if is_number else ""

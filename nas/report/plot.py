@@ -38,7 +38,7 @@ def accuracy_latency_figure(document: Document, candidates: "pd.DataFrame") -> "
         _add_candidates(figure, shown[shown["origin"] == origin], label, colour, scale)
     front = candidates[candidates["pareto"] & candidates[scale.column].notna()]
     front = front.sort_values("predicted_latency_ms")
-    if len(front):
+    if len(front) > 1:
         figure.add_scatter(
             x=front["predicted_latency_ms"],
             y=scale.factor * front[scale.column],

@@ -16,6 +16,7 @@ from nas.report.document import (
     limits_speed,
     metric,
     p50_ms,
+    postprocess_text,
     question,
     test_figures,
 )
@@ -132,15 +133,17 @@ def result_tables(document: Document) -> list[RenderableType]:
     if document["baselines"]:
         parts.append(baselines_table(document))
         parts += [Text(f"{b['name']}: {b['note']}") for b in document["baselines"] if b["note"]]
+    spent = [(best["rank"], postprocess_text(best)) for best in document["best"]]
+    parts += [Text(f"winner {rank}: {text}") for rank, text in spent if text]
     parts += [Text(_figures(network, figures)) for network, figures in test_figures(document)]
     parts += [Text(line) for line in _estimates(document)]
     parts += [Text(f"note: {note}") for note in document["notes"]]
-    spent = document["seconds"].get("total")
+    total = document["seconds"].get("total")
     parts.append(
         Text(
             f"{count(document['candidates_scored'])} candidates scored of {count(document['space_size'])}, "
             f"{document['candidates_evaluated']} evaluated"
-            + (f", {duration(spent)} in all" if spent else "")
+            + (f", {duration(total)} in all" if total else "")
             + (f", {document['cost_usd']:.2f} USD" if document.get("cost_usd") is not None else "")
         )
     )

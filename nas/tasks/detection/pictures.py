@@ -15,13 +15,14 @@ if TYPE_CHECKING:
 TILE_PX = (340, 255)
 """Width and height of the place of an image."""
 COLUMNS, GAP_PX, TEXT_PX = 3, 8, 12
+_LABEL_PX = TEXT_PX - 2
 TRUTH, FOUND = "#00a0d6", "#ff7a00"
 """Blue and orange are told apart by those who do not see red and green as two; dark text is legible on both."""
 PAPER, INK = "#ffffff", "#1c2126"
 
 
 def sheet(split: DetectionSplit, found: Sequence[Found], classes: Sequence[str]) -> "Image":
-    """The images of `split` in rows of three, truth with its label below each box, what was found with its score above.
+    """The images of `split` in rows of three, truth labelled at the bottom of each box, what was found at the top.
 
     Args:
         found: of each image, in pixels of the split's images.
@@ -66,11 +67,13 @@ def _fitted(split: DetectionSplit, number: int) -> "tuple[Image, float]":
 
 
 def _draw_box(pen: "ImageDraw", box: list[float], text: str, colour: str, *, below: bool) -> None:
-    """A box with its text on a strip inside it, at its bottom or its top."""
+    """A box with its text on a strip at its bottom or its top: inside it, but beside one that it would cover."""
     x0, y0, x1, y1 = box
     pen.rectangle((x0, y0, max(x0, x1 - 1), max(y0, y1 - 1)), outline=colour, width=2)
-    size = TEXT_PX - 2
-    width = pen.textlength(text, font_size=size)
-    at = (x0 + 2, y1 - size - 5 if below else y0 + 1)
-    pen.rectangle((at[0] - 2, at[1], at[0] + width + 1, at[1] + size + 3), fill=colour)
-    pen.text(at, text, fill=INK, font_size=size)
+    width, height = pen.textlength(text, font_size=_LABEL_PX) + 3, _LABEL_PX + 3
+    covered = y1 - y0 < 2 * height
+    columns, rows = pen.im.size
+    top = (y1 if covered else y1 - height) if below else (y0 - height if covered else y0)
+    left, top = max(0, min(x0, columns - width)), max(0, min(top, rows - height))
+    pen.rectangle((left, top, left + width, top + height), fill=colour)
+    pen.text((left + 2, top), text, fill=INK, font_size=_LABEL_PX)

@@ -10,6 +10,7 @@ from nas.data.detection import load_detection
 from nas.errors import UserError
 from nas.export.checkpoint import NetworkDescription
 from nas.finetune.images import Images, images_of
+from nas.finetune.lessons import check_recipe
 from nas.finetune.recipe_files import load_recipe
 from nas.finetune.run import finetune
 from nas.finetune.setup import Setup
@@ -92,11 +93,21 @@ def test_a_teacher_teaches(run_folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "setting", ["label_smoothing=0.1", "augmentation.mixup_alpha=0.2", "qat.epochs=1", "distillation.features_weight=1"]
+    "setting", ["label_smoothing=0.1", "augmentation.mixup_alpha=0.2", "distillation.features_weight=1"]
 )
 def test_settings_of_classification_are_refused(pictures: Path, tmp_path: Path, setting: str) -> None:
     with pytest.raises(UserError, match=f"{setting.partition('=')[0]} = .* is for classification"):
         trainer(pictures, tmp_path, setting)
+
+
+def test_a_refused_recipe_leaves_nothing_behind(run_folder: Path) -> None:
+    with pytest.raises(UserError, match=r"quantisation-aware training \(qat.epochs = \d+\) is for classification"):
+        finetune(run_folder, recipe="classification-qat")
+    with pytest.raises(UserError, match=r"label_smoothing = 0.1 is for classification"):
+        finetune(run_folder, overrides=[*QUICK, "label_smoothing=0.1"])
+    assert not (run_folder / "finetune").exists()
+    with pytest.raises(UserError, match=r"augmentation.crop = mosaic is for detection"):
+        check_recipe(load_recipe("base", ["augmentation.crop=mosaic"]), "classification")
 
 
 def test_mosaic_is_refused_for_classification(images: Images, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 
 from nas.report.html import report_html, write_report
+from nas.report.markup import sentence, table
 from nas.report.plot import MAX_POINTS, accuracy_latency_figure, visible_candidates
 from tests.nas.report import documents
 
@@ -34,12 +35,18 @@ class Tags(HTMLParser):
         self.handlers += [name for name, _ in attrs if name.startswith("on")]
 
 
+def plain(page: str) -> str:
+    """With ordinary spaces."""
+    return page.replace("\N{NO-BREAK SPACE}", " ")
+
+
 @pytest.fixture(scope="module")
 def page() -> str:
     return report_html(documents.document(best=[documents.winner(1), documents.winner(2)]), documents.candidates())
 
 
 def test_says_what_was_asked_found_and_kept(page: str) -> None:
+    page = plain(page)
     assert "on test-device (Invented processor (2 threads)), with at most 4.00 ms." in page
     assert "a measured p50 1.11 ms. The limit is kept, by 72 %." in page
     assert "nas search --target test-device --latency-ms 4 --data &#x27;test photos&#x27;" in page
@@ -87,19 +94,46 @@ def test_result_without_winner_baselines_or_measurements() -> None:
     nothing = documents.document(
         best=[], baselines=[], feasible=False, candidates_evaluated=0, agreement=None, predictor=[], notes=[]
     )
-    assert "The fastest network of space mixed takes 0.310 ms (openvino-int8)" in report_html(
-        nothing, documents.candidates(0)
-    )
+    page = plain(report_html(nothing, documents.candidates(0)))
+    assert "The fastest network of space mixed takes 0.310 ms (openvino-int8)" in page
     elsewhere = documents.winner(
         measured_latency_ms=None, measured=False, session_p50_ms=None, onnx=None, model=None, receipt=None,
         deployments=[],
         accuracy={"estimate": 0.7, "estimate_std": 0.03, "trained": 0.7, "deployed": None, "test": None},
     )  # fmt: skip
-    page = report_html(documents.document(best=[elsewhere]), documents.candidates())
+    page = plain(report_html(documents.document(best=[elsewhere]), documents.candidates()))
     assert "predicted latency 1.20 ms (not measured)" in page
     assert "kept, according to the upper bound of the prediction, by 72 %" in page
     assert "which was predicted, not measured" in page
     assert "~1.20" in page
+
+
+def test_units_stay_with_their_numbers_and_code_is_code() -> None:
+    assert sentence("85 % in 3.2 ms of `nas x`, 5 minutes") == (
+        "85\N{NO-BREAK SPACE}% in 3.2\N{NO-BREAK SPACE}ms of <code>nas x</code>, 5 minutes"
+    )
+    assert sentence("`<b>`") == "<code>&lt;b&gt;</code>"
+
+
+def test_long_names_may_be_broken() -> None:
+    assert '<th scope="row">a_<wbr>b</th><td class="n">c_d</td>' in table(("x", "y"), [("a_b", "c_d")], numeric=(1,))
+
+
+def test_what_a_detector_costs_on_top_and_what_chose_it() -> None:
+    unseen = documents.accuracy(0.79) | {"estimate": None}
+    chosen = documents.estimate() | {"value": 0.553, "unit": "accuracy"}
+    found = documents.winner(postprocess_ms=0.47, accuracy=unseen, estimate=chosen)
+    page = report_html(documents.document(best=[found]), documents.candidates())
+    assert "Decoding and suppressing double boxes take 0.470 ms more, in numpy on one thread." in page
+    assert '<td class="n">55.3</td>' in page
+    assert "suppressing" not in report_html(documents.document(), documents.candidates())
+
+
+def test_a_front_of_one_is_no_line() -> None:
+    candidates = documents.candidates()
+    alone = candidates[candidates["pareto"] & candidates["accuracy_estimate"].notna()].head(1)
+    names = {trace.name for trace in accuracy_latency_figure(documents.document(), alone).data}
+    assert "Pareto front of the estimates" not in names
 
 
 def test_infeasible_and_missing_numbers_never_show_nan() -> None:

@@ -34,3 +34,18 @@ def test_boxes_at_the_edge_and_odd_names_are_drawn() -> None:
     edge = np.array([[0, 0, 1, 1], [63, 47, 64, 48], [0, 0, 64, 48], [60, 0, 60, 0]], np.float32)
     found = [Found(edge, np.array([0, 1, 0, 1]), np.full(4, 0.5, np.float32))]
     assert sheet(split, found, ("Erythrozyt äöü", "白血球")).size[0] > 0
+
+
+def test_labels_stay_on_the_picture_and_off_small_boxes() -> None:
+    split = rectangles(1, 3)
+    found = [Found(np.array([[58, 20, 64, 24]], np.float32), np.array([1]), np.array([0.9], np.float32))]
+    page = np.asarray(sheet(split, found, ("red", "an object with a long name")))[40:]
+    scale = TILE_PX[1] / 48
+    orange = (page == ImageColor.getrgb(FOUND)).all(axis=2)
+    _, columns = np.nonzero(orange)
+    left = GAP_PX + (TILE_PX[0] - round(64 * scale)) // 2
+    assert columns.max() < left + round(64 * scale), "inside the picture"
+    assert columns.max() - columns.min() > 100, "the whole name is there"
+    head = 12 + 2 * GAP_PX
+    inside = orange[round(20 * scale) + head - 40 + 4 : round(24 * scale) + head - 40 - 4]
+    assert not inside[:, round(59.5 * scale) + left : round(62.5 * scale) + left].any(), "what is in the box is seen"
