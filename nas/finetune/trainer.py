@@ -37,6 +37,10 @@ from nas.training.precision import autocast
 STATE, BEST, AVERAGE, LOG = "state.safetensors", "best.safetensors", "average.safetensors", "log.csv"
 
 
+class DivergedError(UserError):
+    """The loss is no number any more."""
+
+
 class Trainer:
     """One training of one network in its folder."""
 
@@ -53,7 +57,9 @@ class Trainer:
     ) -> None:
         self.images, self.recipe, self.setup, self.folder, self.world = images, recipe, setup, folder, world
         self.teacher = teacher
-        self.learner = Learner(network, teacher, recipe.distillation)
+        with torch.random.fork_rng():
+            seed_step(recipe.seed)  # the learner may have a random part of its own
+            self.learner = Learner(network, teacher, recipe.distillation)
         self.learner.to(world.device).to(memory_format=setup.memory_format)
         self.batches = Batches(len(images.train), setup.batch_size, recipe.seed, world.rank, world.size)
         self.lesson = lesson_of(images, recipe, network, teacher, world.device)
@@ -82,7 +88,8 @@ class Trainer:
         Afterwards `network` has the last weights, `BEST` the best ones, and `AVERAGE` the average where wanted.
 
         Raises:
-            UserError: the training diverges, the folder's state is damaged or of another training, or the disk is full.
+            DivergedError: the training diverges.
+            UserError: the folder's state is damaged or of another training, or the disk is full.
         """
         with torch.random.fork_rng():
             seed_step(self.recipe.seed)
@@ -144,7 +151,7 @@ class Trainer:
                 self._update(rate, step)
         mean = float(torch.stack(losses).mean())
         if not math.isfinite(mean):
-            raise UserError(
+            raise DivergedError(
                 f"the training diverged in epoch {epoch} (its loss is {mean})", "lower it: --set optimizer.lr=..."
             )
         seconds = time.perf_counter() - started

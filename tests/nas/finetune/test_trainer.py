@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from nas.errors import UserError
+from nas.finetune.distill import Teacher
 from nas.finetune.images import Images
 from nas.finetune.logs import EpochRecord
 from nas.finetune.recipe_files import load_recipe
@@ -86,6 +87,23 @@ def test_it_stops_where_nothing_gets_better(images: Images, tmp_path: Path) -> N
     resumed = trainer(images, tmp_path, "epochs=50", "early_stopping.patience_epochs=2")
     resumed.run(kill_after(len(done.curve) + 1))
     assert len(resumed.curve) == len(done.curve)
+
+
+def test_all_that_is_random_at_the_start_hangs_on_the_seed(images: Images, tmp_path: Path) -> None:
+    teacher = Teacher(small_network(seed=1).eval(), 32, "other")
+
+    def adapter(seed: int) -> torch.Tensor:
+        recipe = load_recipe("base", [f"seed={seed}", "distillation.features_weight=1"])
+        made = Trainer(small_network(), images, recipe, SETUP, folder=tmp_path, world=ALONE, teacher=teacher)
+        assert made.learner.adapter is not None
+        return made.learner.adapter.weight.detach()
+
+    first = adapter(3)
+    torch.rand(7)
+    before = torch.get_rng_state()
+    assert torch.equal(adapter(3), first)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert not torch.equal(adapter(4), first)
 
 
 def test_norms_and_biases_have_no_weight_decay(images: Images, tmp_path: Path) -> None:
