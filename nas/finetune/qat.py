@@ -20,7 +20,7 @@ from nas.export.checkpoint import NetworkDescription
 from nas.export.onnx import INPUT_NAME, OUTPUT_NAME, export_onnx
 from nas.finetune.images import Images, images_of
 from nas.finetune.recipe import EarlyStoppingSettings, Recipe, ScheduleSettings
-from nas.finetune.rounding import ranges, rounded
+from nas.finetune.rounding import fixed, ranges, rounded
 from nas.finetune.setup import Setup
 from nas.finetune.state import load_tensors
 from nas.finetune.trainer import BEST, Trainer
@@ -103,9 +103,9 @@ def export_rounded(network: nn.Module, resolution: int, path: Path) -> Path:
     """Write ONNX with the ranges inside: float32 input `(1, 3, resolution, resolution)`."""
     partial = path.with_name(path.name + ".partial")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the tracer warns of the switches inside FakeQuantize, which are constants
+        warnings.simplefilter("ignore", DeprecationWarning)  # of the exporter, as in nas.export.onnx
         torch.onnx.export(
-            freeze_ranges(network).eval(),
+            fixed(network),
             (torch.zeros(1, 3, resolution, resolution),),
             str(partial),
             input_names=[INPUT_NAME],

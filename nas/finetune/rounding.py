@@ -7,8 +7,9 @@ out. So not only the inputs of convolutions are rounded, but both sides of all t
 puts them too (`onnxruntime.quantization`, form QDQ), and the same operators run in int8.
 """
 
+import copy
 import operator
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import torch
 from torch import fx, nn
@@ -28,7 +29,8 @@ class Rounded(nn.Module):
         self.layer = layer
         self.weights = FakeQuantize(  # type: ignore[no-untyped-call]
             observer=MovingAveragePerChannelMinMaxObserver,
-            quant_min=-128,
+            # Not -128: the largest weight would lie on the edge between two values.
+            quant_min=-127,
             quant_max=127,
             dtype=torch.qint8,
             qscheme=torch.per_channel_symmetric,
@@ -45,13 +47,45 @@ class Rounded(nn.Module):
         return out
 
 
-class Swish(nn.Module):
-    """SiLU in the two operators that an ONNX file has for it, each with a range."""
+class FixedRange(nn.Module):
+    """Rounding of an activation with plain numbers: runtimes want scalars, where a `FakeQuantize` has vectors of one."""
+
+    def __init__(self, learnt: FakeQuantize) -> None:
+        super().__init__()
+        self.scale, self.zero_point = float(learnt.scale), int(learnt.zero_point)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x * torch.sigmoid(x)
+        return torch.fake_quantize_per_tensor_affine(x, self.scale, self.zero_point, 0, 255)
 
 
+class FixedWeights(nn.Module):
+    """Rounding of weights that are rounded already: it only says so to a reader of the graph."""
+
+    def __init__(self, learnt: FakeQuantize) -> None:
+        super().__init__()
+        self.register_buffer("scale", learnt.scale.detach().clone())
+        self.register_buffer("zero_point", torch.zeros_like(learnt.zero_point, dtype=torch.int32))
+
+    def forward(self, weight: torch.Tensor) -> torch.Tensor:
+        # The exporter to ONNX knows no other bounds.
+        return torch.fake_quantize_per_channel_affine(weight, self.scale, self.zero_point, 0, -128, 127)
+
+
+class Gated(nn.Module):
+    """SiLU or hard swish in the two operators that an ONNX file has for it, each with a range."""
+
+    def __init__(self, gate: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.gate = gate
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.gate(x)
+
+
+_GATES: Mapping[type[nn.Module], Callable[[torch.Tensor], torch.Tensor]] = {
+    nn.SiLU: torch.sigmoid,
+    nn.Hardswish: functional.hardsigmoid,
+}
 _CLIPS = (nn.ReLU, nn.ReLU6, functional.relu, torch.relu)
 """What int8 kernels do beside their own work: the range behind it does it."""
 _NOTHING = (nn.Identity, nn.Dropout)
@@ -71,7 +105,7 @@ def rounded(network: nn.Module) -> fx.GraphModule:
     Its ranges are unknown: `nas.finetune.qat.calibrate` takes them from images.
     """
     network.eval()
-    _replace_swish(network)
+    _split_gated(network)
     traced = fx.symbolic_trace(network)
     _merge_norms(traced)
     for name, module in list(traced.named_modules()):
@@ -86,6 +120,20 @@ def rounded(network: nn.Module) -> fx.GraphModule:
 def ranges(network: nn.Module) -> Iterator[FakeQuantize]:
     """The ranges of activations in a rounded network."""
     return (m for m in network.get_submodule(_RANGES).modules() if isinstance(m, FakeQuantize))
+
+
+def fixed(network: nn.Module) -> nn.Module:
+    """A copy of a rounded network for export, in evaluation mode, whose ranges are constants."""
+    network = copy.deepcopy(network).eval()
+    for name, module in list(network.named_modules()):
+        if isinstance(module, Rounded):
+            module.weights.disable_observer()
+            with torch.no_grad():
+                module.layer.weight.copy_(module.weights(module.layer.weight))
+            module.weights = FixedWeights(module.weights)
+        elif isinstance(module, FakeQuantize) and name.startswith(f"{_RANGES}."):
+            network.set_submodule(name, FixedRange(module))
+    return network
 
 
 class _Places:
@@ -121,11 +169,10 @@ class _Places:
         return self.names[node]
 
     def of_output(self, node: fx.Node) -> None:
-        """The range behind what an operator computes, and behind the clip that follows; logits need none."""
+        """The range behind what an operator computes, and behind the clip that follows."""
         while len(node.users) == 1 and self.kind(user := next(iter(node.users))) in (*_CLIPS, *_NOTHING):
             node = user
-        if any(user.op != "output" for user in node.users):
-            self.of(node)
+        self.of(node)
 
     def new(self) -> str:
         name = f"{_RANGES}.{self.count}"
@@ -143,12 +190,12 @@ class _Places:
         return name
 
 
-def _replace_swish(network: nn.Module) -> None:
+def _split_gated(network: nn.Module) -> None:
     for name, child in list(network.named_children()):
-        if isinstance(child, nn.SiLU):
-            setattr(network, name, Swish())
+        if type(child) in _GATES:
+            setattr(network, name, Gated(_GATES[type(child)]))
         else:
-            _replace_swish(child)
+            _split_gated(child)
 
 
 def _merge_norms(traced: fx.GraphModule) -> None:

@@ -8,7 +8,13 @@ from torch import nn
 from nas.data import ImageData, ImageSplit
 from nas.errors import UserError
 from nas.tasks import classification
-from nas.training.augment import augment, random_resized_crop, random_shift
+from nas.training.augment import (
+    _resized_one_by_one,
+    _resized_together,
+    augment,
+    random_resized_crop,
+    random_shift,
+)
 from nas.training.config import Optimizer, TrainConfig
 from nas.training.evaluate import accuracy_in_runtime, evaluate_accuracy, recalibrate_batch_norm
 from nas.training.optim import WeightAverage, lr_factor, make_optimizer
@@ -44,14 +50,26 @@ def test_resized_crops_zoom_and_stay_in_range() -> None:
     ramp = torch.linspace(0, 255, 64).to(torch.uint8)
     images = ramp[None, None, :, None].expand(128, 64, 64, 3).contiguous()  # brighter to the right
     crops = random_resized_crop(images, seeded(), flip=False)
-    assert crops.shape == images.shape
+    assert (crops.shape, crops.dtype) == (images.shape, torch.uint8)
     assert crops.min() >= 0
     assert crops.max() <= 255
-    spread = crops[:, 0, -1, 0] - crops[:, 0, 0, 0]  # share of the width that was kept
+    spread = crops[:, 0, -1, 0].float() - crops[:, 0, 0, 0]  # share of the width that was kept
     assert (spread > 0.4 * 255).all()
     assert spread.std() > 10
     mirrored = random_resized_crop(images, seeded(), flip=True)
     assert 32 < int((mirrored[:, 0, -1, 0] < mirrored[:, 0, 0, 0]).sum()) < 96
+
+
+def test_crops_are_the_same_on_every_device() -> None:
+    pixels = torch.linspace(0, 255, 64).to(torch.uint8)
+    images = (pixels[:, None] // 2 + pixels[None, :] // 2)[None, :, :, None].expand(32, 64, 64, 3).contiguous()
+    draws = torch.rand(4, 32, generator=seeded())
+    sides, places = 0.5 + draws[:2] / 2, draws[2:]
+    mirrored = torch.arange(32) % 2 == 0
+    bytewise = _resized_one_by_one(images, *sides, *places, mirrored)
+    together = _resized_together(images, *sides, *places, mirrored)
+    # Crops of whole pixels lie up to a pixel (4 grey levels) beside those that are not.
+    assert float((bytewise - together).abs().max()) < 6
 
 
 def test_augmentation_follows_the_generator_only() -> None:
