@@ -48,7 +48,7 @@ class Rounded(nn.Module):
 
 
 class FixedRange(nn.Module):
-    """Rounding of an activation with plain numbers: runtimes want scalars, where a `FakeQuantize` has vectors of one."""
+    """Rounding of an activation with plain numbers: runtimes want scalars, a `FakeQuantize` has vectors of one."""
 
     def __init__(self, learnt: FakeQuantize) -> None:
         super().__init__()

@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
@@ -136,19 +137,26 @@ class Trainer:
         step = (epoch - 1) * self.steps_per_epoch
         rate = 0.0
         prepared = self._prepared(epoch)
-        for index in range(self.batches.per_epoch):
-            before = time.perf_counter()
-            images, targets = next(prepared)
-            waited += time.perf_counter() - before
-            in_group = min(group, self.batches.per_epoch - index // group * group)
-            loss = self._loss(images, targets)
-            (loss / in_group).backward()  # type: ignore[no-untyped-call]
-            losses.append(loss.detach())
-            seen += len(images) * self.world.size
-            if (index + 1) % group == 0 or index + 1 == self.batches.per_epoch:
-                rate = learning_rate(self.recipe, self.peak_lr, step, self.steps_per_epoch)
-                step += 1
-                self._update(rate, step)
+        # One thread of its own for each of its operations: the cores are busy with the network.
+        with ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(1,)) as beside:
+            coming = beside.submit(next, prepared)
+            for index in range(self.batches.per_epoch):
+                before = time.perf_counter()
+                images, targets = coming.result()
+                waited += time.perf_counter() - before
+                in_group = min(group, self.batches.per_epoch - index // group * group)
+                loss = self._loss(images, targets)
+                # Not before: dropout in the forward pass draws from the same global random state as augmentation, and
+                # nothing behind it does. So all is drawn in the order in which it would be without a thread.
+                if index + 1 < self.batches.per_epoch:
+                    coming = beside.submit(next, prepared)
+                (loss / in_group).backward()  # type: ignore[no-untyped-call]
+                losses.append(loss.detach())
+                seen += len(images) * self.world.size
+                if (index + 1) % group == 0 or index + 1 == self.batches.per_epoch:
+                    rate = learning_rate(self.recipe, self.peak_lr, step, self.steps_per_epoch)
+                    step += 1
+                    self._update(rate, step)
         mean = float(torch.stack(losses).mean())
         if not math.isfinite(mean):
             raise DivergedError(

@@ -46,7 +46,7 @@ def random_resized_crop(images: torch.Tensor, generator: torch.Generator, *, fli
 
     (n, h, h, 3) uint8 -> the same shape; on a CPU uint8, from crops of whole pixels, elsewhere float32 in 0..255.
     """
-    n, size = images.shape[:2]
+    n = len(images)
     draws = torch.rand(5, n, generator=generator)
     area = _AREA[0] + draws[0] * (_AREA[1] - _AREA[0])
     ratio = torch.exp((2 * draws[1] - 1) * _LOG_RATIO)

@@ -11,6 +11,7 @@ from nas.finetune.distill import Teacher
 from nas.finetune.images import Images
 from nas.finetune.logs import EpochRecord
 from nas.finetune.recipe_files import load_recipe
+from nas.finetune.schedule import learning_rate
 from nas.finetune.setup import Setup
 from nas.finetune.state import load_tensors, save_tensors
 from nas.finetune.trainer import STATE, Trainer
@@ -77,6 +78,20 @@ def test_it_learns_and_leaves_the_random_state_alone(images: Images, tmp_path: P
     assert done.curve[-1].val_accuracy > 0.9
     assert all(0 <= r.data_wait_share < 1 and r.images_per_s > 0 for r in done.curve)
     assert list((tmp_path / "tensorboard").iterdir())
+
+
+def test_batches_made_beside_the_gradients_change_nothing(images: Images, tmp_path: Path) -> None:
+    threads = torch.get_num_threads()
+    beside, after = (trainer(images, tmp_path / name, *STRONG) for name in ("beside", "after"))
+    beside._train_epoch(1)
+    assert torch.get_num_threads() == threads
+    after.learner.train()
+    # Dropout in the network and augmentation draw from one random state.
+    for step, batch in enumerate(after._prepared(1)):
+        after._loss(*batch).backward()  # type: ignore[no-untyped-call]
+        after._update(learning_rate(after.recipe, after.peak_lr, step, after.steps_per_epoch), step + 1)
+    expected = after.learner.state_dict()
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in beside.learner.state_dict().items())
 
 
 def test_it_stops_where_nothing_gets_better(images: Images, tmp_path: Path) -> None:
