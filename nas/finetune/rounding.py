@@ -27,7 +27,7 @@ class Rounded(nn.Module):
     def __init__(self, layer: nn.Conv2d | nn.Linear) -> None:
         super().__init__()
         self.layer = layer
-        self.weights = FakeQuantize(  # type: ignore[no-untyped-call]
+        self.weights: nn.Module = FakeQuantize(  # type: ignore[no-untyped-call]
             observer=MovingAveragePerChannelMinMaxObserver,
             # Not -128: the largest weight would lie on the edge between two values.
             quant_min=-127,
@@ -60,6 +60,9 @@ class FixedRange(nn.Module):
 
 class FixedWeights(nn.Module):
     """Rounding of weights that are rounded already: it only says so to a reader of the graph."""
+
+    scale: torch.Tensor
+    zero_point: torch.Tensor
 
     def __init__(self, learnt: FakeQuantize) -> None:
         super().__init__()
@@ -127,10 +130,12 @@ def fixed(network: nn.Module) -> nn.Module:
     network = copy.deepcopy(network).eval()
     for name, module in list(network.named_modules()):
         if isinstance(module, Rounded):
-            module.weights.disable_observer()
+            weights = module.weights
+            assert isinstance(weights, FakeQuantize)
+            weights.disable_observer()
             with torch.no_grad():
-                module.layer.weight.copy_(module.weights(module.layer.weight))
-            module.weights = FixedWeights(module.weights)
+                module.layer.weight.copy_(weights(module.layer.weight))
+            module.weights = FixedWeights(weights)
         elif isinstance(module, FakeQuantize) and name.startswith(f"{_RANGES}."):
             network.set_submodule(name, FixedRange(module))
     return network
@@ -201,12 +206,13 @@ def _split_gated(network: nn.Module) -> None:
 def _merge_norms(traced: fx.GraphModule) -> None:
     """Into the convolutions before them; the networks of our spaces were folded by themselves."""
     for node in list(traced.graph.nodes):
-        if node.op != "call_module" or node.args[0].op != "call_module" or len(node.args[0].users) != 1:
+        modules = [n for n in (*node.all_input_nodes, node) if n.op == "call_module"]
+        if len(modules) != 2 or len(modules[0].users) != 1:
             continue
-        before, norm = node.args[0], traced.get_submodule(node.target)
-        layer = traced.get_submodule(before.target)
+        before = modules[0]
+        layer, norm = (traced.get_submodule(str(n.target)) for n in modules)
         if isinstance(norm, nn.BatchNorm2d) and isinstance(layer, nn.Conv2d):
-            traced.set_submodule(before.target, fuse_conv_bn_eval(layer, norm))
+            traced.set_submodule(str(before.target), fuse_conv_bn_eval(layer, norm))
             node.replace_all_uses_with(before)
             traced.graph.erase_node(node)
     traced.delete_all_unused_submodules()
