@@ -33,6 +33,7 @@ from nas.finetune.state import (
     save_tensors,
 )
 from nas.finetune.world import World
+from nas.training.optim import clip_gradients
 from nas.training.precision import autocast
 
 STATE, BEST, AVERAGE, LOG = "state.safetensors", "best.safetensors", "average.safetensors", "log.csv"
@@ -196,7 +197,7 @@ class Trainer:
         for settings in self.optimizer.param_groups:
             settings["lr"] = rate
         if self.recipe.clip_norm is not None:
-            nn.utils.clip_grad_norm_(self.learner.parameters(), self.recipe.clip_norm)
+            clip_gradients(self.learner.parameters(), self.recipe.clip_norm)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         if self.average is not None:

@@ -66,12 +66,12 @@ def _resized_one_by_one(
     widths, heights = ((side * size).round().long() for side in (width, height))
     lefts, tops = (across * (size - widths + 1)).long(), (down * (size - heights + 1)).long()
     out = torch.empty_like(images)
+    mirrors = mirrored.tolist()
     for index, (left, top, w, h) in enumerate(torch.stack([lefts, tops, widths, heights], 1).tolist()):
         crop = images[index, top : top + h, left : left + w].permute(2, 0, 1)[None]
         # Without `antialias` another, slower kernel is used; crops are only enlarged, so that it changes nothing.
         resized = interpolate(crop, size=(size, size), mode="bilinear", antialias=True)
-        out[index] = resized[0].permute(1, 2, 0)
-    out[mirrored] = out[mirrored].flip(2)
+        out[index] = (resized.flip(3) if mirrors[index] else resized)[0].permute(1, 2, 0)
     return out
 
 

@@ -17,7 +17,7 @@ from nas.training.augment import (
 )
 from nas.training.config import Optimizer, TrainConfig
 from nas.training.evaluate import accuracy_in_runtime, evaluate_accuracy, recalibrate_batch_norm
-from nas.training.optim import WeightAverage, lr_factor, make_optimizer
+from nas.training.optim import WeightAverage, clip_gradients, lr_factor, make_optimizer
 from nas.training.precision import choose_precision
 from tests.training.conftest import small_network
 
@@ -90,6 +90,20 @@ def test_schedule_rises_then_falls_to_zero() -> None:
     assert np.all(np.diff(values[:peak]) > 0)
     assert np.all(np.diff(values[peak:]) < 0)
     assert lr_factor(0, 0) == 1
+
+
+@pytest.mark.parametrize("largest", [0.5, 1e6])
+def test_gradients_are_clipped_as_torch_does(largest: float) -> None:
+    mine, theirs = small_network(), small_network()
+    for network in (mine, theirs):
+        network.eval()(torch.ones(2, 3, 32, 32)).square().sum().mul(100).backward()
+    clip_gradients(mine.parameters(), largest)
+    nn.utils.clip_grad_norm_(theirs.parameters(), largest)
+    for one, other in zip(mine.parameters(), theirs.parameters(), strict=True):
+        assert one.grad is not None
+        assert other.grad is not None
+        assert torch.allclose(one.grad, other.grad, rtol=1e-5, atol=0)
+    clip_gradients([nn.Parameter(torch.ones(1))], largest)  # nothing to clip
 
 
 @pytest.mark.parametrize("name", ["sgd", "adamw"])
