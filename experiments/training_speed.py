@@ -2,15 +2,18 @@
 
     python -m experiments.training_speed --network resnet18 --resolution 64
 
-Both do the same forward and backward passes and optimiser steps on the same batches, in the same precision and memory
-layout. The bare loop does nothing else: its images lie ready as normalised tensors, without augmentation, and there
-is no averaging of weights, no logging and no schedule. The two alternate, round by round, so that a machine that slows
-down slows both.
+All do the same forward and backward passes on batches of the same size, in the same precision and memory layout.
+`bare` does nothing else but plain steps of the optimiser: its images lie ready as normalised tensors, and there is no
+augmentation, no clipping, no averaging of weights, no logging and no schedule. `inline` is the bare loop with the
+recipe's own work written into it (the same augmentation, clipping by torch's function and averaging by timm's): what a
+careful user's script would cost. They take turns, round by round, so that a machine that slows down slows all.
+
+Processor time is shown beside the speed: on a machine where others compute, it is what can be compared.
 """
 
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -18,9 +21,11 @@ from statistics import median
 import click
 import numpy as np
 import torch
+from timm.utils.model_ema import ModelEmaV3
 from torch import nn
 
 from nas.data.images import ImageSplit, Preprocess
+from nas.finetune.batches import Augmenter
 from nas.finetune.images import Images
 from nas.finetune.recipe_files import load_recipe
 from nas.finetune.setup import Setup, choose_setup
@@ -34,30 +39,52 @@ from nas.zoo import ZOO
 CLASSES = 10
 
 
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One epoch of one loop."""
+
+    images_per_s: float
+    core_ms_per_image: float
+    """Processor time of all threads."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Speed:
-    """What came out, medians over the rounds."""
+    """What came out: the rounds of each loop, side by side."""
 
     setup: Setup
-    loop_images_per_s: float
-    bare_images_per_s: float
-    ratio: float
-    """Median of the rounds' ratios loop / bare: above 1 the loop is faster."""
+    rounds: Mapping[str, Sequence[Round]]
+    """By loop: `loop`, `bare`, `inline`."""
     data_wait_share: float
-    """Of the loop's training time (fraction)."""
+    """Of the loop's training time (fraction), median over the rounds."""
+
+    def ratio(self, yardstick: str) -> float:
+        """Median of the rounds' ratios of speeds: above 1 the loop is faster."""
+        pairs = zip(self.rounds["loop"], self.rounds[yardstick], strict=True)
+        return median(mine.images_per_s / other.images_per_s for mine, other in pairs)
+
+    def core_ratio(self, yardstick: str) -> float:
+        """The same of processor time per image: above 1 the loop takes less."""
+        pairs = zip(self.rounds["loop"], self.rounds[yardstick], strict=True)
+        return median(other.core_ms_per_image / mine.core_ms_per_image for mine, other in pairs)
 
     def __str__(self) -> str:
         layout = "channels last" if self.setup.channels_last else "contiguous"
-        return (
-            f"{self.setup.precision}, {layout}, batch {self.setup.batch_size}: "
-            f"loop {self.loop_images_per_s:.0f} img/s, "
-            f"bare {self.bare_images_per_s:.0f} img/s, ratio {self.ratio:.3f}, "
-            f"waiting for data {100 * self.data_wait_share:.1f} %"
-        )
+        lines = [
+            f"{self.setup.precision}, {layout}, batch {self.setup.batch_size}; "
+            f"waiting for data {100 * self.data_wait_share:.1f} %",
+            "| | images/s | loop's speed / its | core-ms per image | its processor time / loop's |",
+            "|---|---|---|---|---|",
+        ]
+        for name, rounds in self.rounds.items():
+            ratios = ("", "") if name == "loop" else (f"{self.ratio(name):.3f}", f"{self.core_ratio(name):.3f}")
+            rate, cost = median(r.images_per_s for r in rounds), median(r.core_ms_per_image for r in rounds)
+            lines.append(f"| {name} | {rate:.0f} | {ratios[0]} | {cost:.2f} | {ratios[1]} |")
+        return "\n".join(lines)
 
 
 def compare(network: str, resolution: int, *, images: int, recipe: str, overrides: Sequence[str], rounds: int) -> Speed:
-    """Train on random images both ways, `rounds` epochs each after one to warm up."""
+    """Train on random images with each loop, `rounds` epochs after one to warm up."""
     settings = load_recipe(recipe, ["start=scratch", *overrides])
     rng = np.random.default_rng(0)
     pixels = rng.integers(0, 256, (images, resolution, resolution, 3), dtype=np.uint8)
@@ -65,52 +92,96 @@ def compare(network: str, resolution: int, *, images: int, recipe: str, override
     preprocess = Preprocess.fit(pixels)
     data = Images(train=split, val=split, test=split, preprocess=preprocess, num_classes=CLASSES, flip_ok=True)
     with joined_world() as world, tempfile.TemporaryDirectory() as folder:
-        mine = ZOO[network].build(CLASSES, resolution)
-        setup = choose_setup(settings, mine, resolution, images, world.device)
-        trainer = Trainer(mine, data, settings, setup, folder=Path(folder), world=world)
-        bare = _Bare(ZOO[network].build(CLASSES, resolution), trainer)
-        pairs = [(trainer._train_epoch(n + 1), bare.epoch()) for n in range(rounds + 1)][1:]
+
+        def built() -> nn.Module:
+            return ZOO[network].build(CLASSES, resolution).to(world.device)
+
+        setup = choose_setup(settings, built(), resolution, images, world.device)
+        trainer = Trainer(built(), data, settings, setup, folder=Path(folder), world=world)
+        waits: list[float] = []
+
+        def loop(epoch: int) -> None:
+            waits.append(trainer._train_epoch(epoch).data_wait_share)
+
+        loops = {"loop": loop, "bare": _Bare(built(), trainer).epoch, "inline": _Inline(built(), trainer).epoch}
+        found: dict[str, list[Round]] = {name: [] for name in loops}
+        for epoch in range(1, rounds + 2):
+            for name, run in loops.items():
+                found[name].append(_timed(lambda run=run, epoch=epoch: run(epoch), images, world.device))  # type: ignore[misc]
     return Speed(
-        setup=setup,
-        loop_images_per_s=median(record.images_per_s for record, _ in pairs),
-        bare_images_per_s=median(rate for _, rate in pairs),
-        ratio=median(record.images_per_s / rate for record, rate in pairs),
-        data_wait_share=median(record.data_wait_share for record, _ in pairs),
+        setup=setup, rounds={name: runs[1:] for name, runs in found.items()}, data_wait_share=median(waits[1:])
     )
+
+
+def _timed(run: Callable[[], None], images: int, device: torch.device) -> Round:
+    started, cores = time.perf_counter(), time.process_time()
+    run()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    cores = time.process_time() - cores
+    return Round(images / (time.perf_counter() - started), 1e3 * cores / images)
 
 
 class _Bare:
     """The loop that a tutorial would show."""
 
     def __init__(self, network: nn.Module, trainer: Trainer) -> None:
-        self.setup, self.device = trainer.setup, trainer.world.device
-        self.network = network.to(self.device).to(memory_format=self.setup.memory_format)
+        self.trainer, self.setup, self.device = trainer, trainer.setup, trainer.world.device
+        self.network = network.to(memory_format=self.setup.memory_format).train()
         self.optimizer = make_sgd(self.network, 0.01, 0.9, 5e-4)
-        split, preprocess = trainer.images.train, trainer.images.preprocess
+        split = trainer.images.train
         assert isinstance(split, ImageSplit)
-        images, labels = torch.from_numpy(split.images), torch.from_numpy(split.labels)
-        self.batches = [
-            (
-                preprocess.tensor(images[chosen].to(self.device)).contiguous(memory_format=self.setup.memory_format),
-                labels[chosen].to(self.device),
-            )
-            for chosen in trainer.batches.epoch(1)
-        ]
+        self.images, self.labels = torch.from_numpy(split.images), torch.from_numpy(split.labels)
+        self.ready = [self.batch(chosen) for chosen in trainer.batches.epoch(1)]
 
-    def epoch(self) -> float:
-        """Images per second."""
-        self.network.train()
-        started = time.perf_counter()
-        for images, targets in self.batches:
+    def batch(self, chosen: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        images = self.trainer.images.preprocess.tensor(self.changed(self.images[chosen].to(self.device)))
+        return images.contiguous(memory_format=self.setup.memory_format), self.labels[chosen].to(self.device)
+
+    def changed(self, images: torch.Tensor) -> torch.Tensor:
+        return images
+
+    def batches(self, epoch: int) -> Iterable[tuple[torch.Tensor, torch.Tensor]]:
+        return self.ready
+
+    def epoch(self, epoch: int) -> None:
+        for images, targets in self.batches(epoch):
             with autocast(self.device, self.setup.precision):
                 logits = self.network(images)
             loss = classification.loss(logits, targets)
             self.optimizer.zero_grad(set_to_none=True)
             loss.backward()  # type: ignore[no-untyped-call]
-            self.optimizer.step()
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
-        return sum(len(targets) for _, targets in self.batches) / (time.perf_counter() - started)
+            self.update()
+
+    def update(self) -> None:
+        self.optimizer.step()
+
+
+class _Inline(_Bare):
+    """The same with the recipe's augmentation, clipping and average."""
+
+    def __init__(self, network: nn.Module, trainer: Trainer) -> None:
+        recipe = trainer.recipe
+        self.generator = torch.Generator().manual_seed(0)
+        self.augmenter = Augmenter(recipe.augmentation, CLASSES, flip_ok=True)
+        super().__init__(network, trainer)
+        self.average = ModelEmaV3(self.network, recipe.ema_decay, use_warmup=True) if recipe.ema_decay else None
+        self.steps = 0
+
+    def changed(self, images: torch.Tensor) -> torch.Tensor:
+        return self.augmenter.images(images, self.generator)
+
+    def batches(self, epoch: int) -> Iterable[tuple[torch.Tensor, torch.Tensor]]:
+        for chosen in self.trainer.batches.epoch(epoch):
+            yield self.augmenter.mixed(*self.batch(chosen), self.generator)
+
+    def update(self) -> None:
+        self.steps += 1
+        if self.trainer.recipe.clip_norm is not None:
+            nn.utils.clip_grad_norm_(self.network.parameters(), self.trainer.recipe.clip_norm)
+        self.optimizer.step()
+        if self.average is not None:
+            self.average.update(self.network, self.steps)
 
 
 @click.command()
@@ -121,9 +192,10 @@ class _Bare:
 @click.option("--set", "overrides", multiple=True, metavar="KEY.SUB=VALUE", help="Change one setting (repeatable).")
 @click.option("--rounds", default=5, show_default=True, help="Epochs each way.")
 def main(network: str, resolution: int, images: int, recipe: str, overrides: tuple[str, ...], rounds: int) -> None:
-    """Images per second of the fine-tuning loop beside those of a bare loop."""
+    """Images per second of the fine-tuning loop beside those of bare loops."""
     speed = compare(network, resolution, images=images, recipe=recipe, overrides=overrides, rounds=rounds)
-    click.echo(f"{network} at {resolution} px, recipe {recipe}: {speed}")
+    threads = f"{torch.get_num_threads()} threads"
+    click.echo(f"{network} at {resolution} px, recipe {recipe}, {threads}, {speed}")
 
 
 if __name__ == "__main__":

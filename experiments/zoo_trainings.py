@@ -2,18 +2,26 @@
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
+
+import torch
 
 from nas.bench.models import NETWORK_FILE, winner_folder
 from nas.data import ImageData
 from nas.errors import UnknownNameError, UserError
-from nas.evaluation.short_training import ShortTraining, trained
-from nas.export.checkpoint import NetworkDescription, load_network, save_network, write_json
+from nas.export.checkpoint import NetworkDescription, load_network, write_json
+from nas.finetune.finished import finish
+from nas.finetune.images import images_of
+from nas.finetune.logs import EpochRecord
+from nas.finetune.recipe import Recipe
+from nas.finetune.setup import choose_setup
+from nas.finetune.trainer import STATE, DivergedError, Trainer, kept_setup
+from nas.finetune.world import World, joined_world
 from nas.tasks import TaskData, task_of
-from nas.training.config import TrainConfig
 
 OPPONENTS = (
     "resnet10_w50", "resnet10_w75", "resnet10", "resnet18", "resnet50",
@@ -31,7 +39,7 @@ class Contestant:
 
 
 def contestants(zoo: Sequence[str], winners: Sequence[str], data: TaskData, resolution: int | None) -> list[Contestant]:
-    """Networks of the task's zoo, at `resolution` (the data's own by default), and winners (`RUN#k`) at theirs.
+    """Winners (`RUN#k`) at their resolution, then networks of the task's zoo, at `resolution` (by default the data's own).
 
     Raises:
         UserError: an unknown name, or no such winner.
@@ -40,10 +48,7 @@ def contestants(zoo: Sequence[str], winners: Sequence[str], data: TaskData, reso
     unknown = next((name for name in zoo if name not in known), None)
     if unknown is not None:
         raise UnknownNameError("network", unknown, known)
-    found = [
-        Contestant(name, NetworkDescription(name, data.num_classes, resolution or data.native_resolution), False)
-        for name in zoo
-    ]
+    found = []
     for text in winners:
         run, _, rank = text.rpartition("#")
         if not run:
@@ -52,7 +57,10 @@ def contestants(zoo: Sequence[str], winners: Sequence[str], data: TaskData, reso
         described = NetworkDescription.from_json(json.loads(path.read_text(encoding="utf-8")))
         name = f"{Path(run).name}#{rank}"
         found.append(Contestant(name, replace(described, num_classes=data.num_classes), True))
-    return found
+    return found + [
+        Contestant(name, NetworkDescription(name, data.num_classes, resolution or data.native_resolution), False)
+        for name in zoo
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +105,16 @@ class Trainings:
     def network_file(self, name: str, seed: int) -> Path:
         return self.folder / name / f"seed{seed}" / NETWORK_FILE
 
-    def train(self, contestant: Contestant, seed: int, data: ImageData, config: TrainConfig, threads: int) -> None:
+    def train(
+        self, contestant: Contestant, seed: int, data: ImageData, recipe: Recipe,
+        on_epoch: Callable[[EpochRecord], None] = lambda record: None,
+    ) -> None:  # fmt: skip
         """Train, save the weights, then write the line; nothing where the line exists.
 
+        A training that was interrupted goes on after its last finished epoch. One that diverges gets a line too.
+
         Raises:
-            UserError: the line exists, but for another network of this name.
+            UserError: the line exists, but for another network of this name; the disk is full.
         """
         described = contestant.description.to_json()
         known = [t for t in self.finished() if t["network"] == contestant.name]
@@ -109,31 +122,33 @@ class Trainings:
             raise UserError(f"'{self.folder}' holds another network named {contestant.name!r}", "give another --out")
         if any(t["seed"] == seed for t in known):
             return
-        started = time.process_time()
-        network, result = trained(contestant.description, data, ShortTraining(replace(config, seed=seed)))
-        path = self.network_file(contestant.name, seed)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        save_network(network, contestant.description, path)
+        folder = self.network_file(contestant.name, seed).parent
+        with joined_world() as world:
+            trainer = trainer_of(contestant, data, recipe.model_copy(update={"seed": seed}), folder / "training", world)
+            stopped = None
+            try:
+                trainer.run(on_epoch)
+                finish(trainer, contestant.description, folder)
+            except DivergedError as error:
+                stopped = str(error)
         line = {
             "network": contestant.name,
             "winner": contestant.winner,
             "description": described,
             "seed": seed,
-            "epochs": len(result.curve),
-            "stopped": result.stopped,
-            "val_accuracy": result.accuracy,
-            "curve": [asdict(epoch) for epoch in result.curve],
-            "seconds": result.seconds,
-            "core_seconds": time.process_time() - started,
-            "images_per_s": result.images_per_second,
-            "precision": result.precision,
-            "threads": threads,
-            "params": sum(p.numel() for p in network.parameters()),
+            "epochs": len(trainer.curve),
+            "stopped": stopped,
+            "curve": [asdict(record) for record in trainer.curve],
+            "seconds": sum(record.seconds for record in trainer.curve),
+            **asdict(trainer.setup),
+            "params": sum(p.numel() for p in trainer.network.parameters()),
         }
         # A kill may have cut the last line: what follows must not be glued to it.
         torn = self.log.exists() and not self.log.read_bytes().endswith(b"\n")
         with self.log.open("a", encoding="utf-8") as log:
             log.write(("\n" if torn else "") + json.dumps(line) + "\n")
+        # With the optimiser's state it is three times as large as the network.
+        (trainer.folder / STATE).unlink(missing_ok=True)
 
     def load(self, training: dict[str, Any]) -> tuple[Any, NetworkDescription]:
         """The trained network and what it is."""
@@ -142,18 +157,36 @@ class Trainings:
         return load_network(path, fold=False), description
 
 
-def epoch_core_seconds(contestant: Contestant, data: ImageData, config: TrainConfig, images: int) -> float:
-    """Processor time of one epoch on `images` training images and a sixth as many of val.
+def trainer_of(contestant: Contestant, data: ImageData, recipe: Recipe, folder: Path, world: World) -> Trainer:
+    """The training of a network from random weights, from where its folder says."""
+    description = contestant.description
+    images = images_of(data, description.resolution, recipe)
+    with torch.random.fork_rng():
+        torch.manual_seed(recipe.seed)
+        network = description.build()
+    setup = kept_setup(folder) or choose_setup(recipe, network, description.resolution, len(images.train), world.device)
+    return Trainer(network, images, recipe, setup, folder=folder, world=world)
 
-    Not wall-clock time: other processes may run.
-    """
-    few = replace(data, train=data.train.some(images), val=data.val.some(max(2, images // 6)), _resized={})
-    once = ShortTraining(replace(config, epochs=1))
-    # The first steps of a network prepare its kernels.
-    trained(contestant.description, replace(few, train=few.train.some(config.batch_size), _resized={}), once)
-    started = time.process_time()
-    trained(contestant.description, few, once)
-    return time.process_time() - started
+
+def shortened(data: ImageData, train: int | None, val: int | None) -> ImageData:
+    """The same with at most so many training and validation images, drawn at random; the test split stays whole."""
+    return replace(
+        data,
+        train=data.train if train is None else data.train.some(train),
+        val=data.val if val is None else data.val.some(val),
+        _resized={},
+    )
+
+
+def epoch_core_seconds(contestant: Contestant, data: ImageData, recipe: Recipe) -> float:
+    """Processor time of one epoch with its validation: other processes may run, so not wall-clock time."""
+    twice = recipe.model_copy(update={"epochs": 2})
+    spent = [time.process_time()]
+    with TemporaryDirectory() as folder, joined_world() as world:
+        trainer = trainer_of(contestant, data, twice, Path(folder), world)
+        # The first steps of a network prepare its kernels.
+        trainer.run(lambda record: spent.append(time.process_time()))
+    return spent[-1] - spent[-2]
 
 
 def accuracies_of(training: Mapping[str, Any]) -> list[float]:

@@ -1,7 +1,8 @@
 """Training batches: their order and their augmentation, each a function of the seed and the step alone.
 
 Nothing has to be remembered to go on after an interruption: the random state is set anew before every step. All work
-is done on whole batches, in the training process: on two cores a worker process would only take a core away.
+is done on whole batches, in the training process: the loop makes the next batch while it computes gradients, and worker
+processes would only copy it.
 """
 
 from collections.abc import Iterator

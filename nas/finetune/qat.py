@@ -1,20 +1,18 @@
 """Quantisation-aware training: the folded network learns with int8 rounding in place, and is exported with it.
 
-Each convolution and linear layer sees its input rounded to 8 bits (one range per layer) and its weights to 8 bits (one
-range per output channel), as int8 runtimes compute (Jacob et al. 2018). The exported ONNX file holds the ranges as
-QuantizeLinear / DequantizeLinear pairs, which ONNX Runtime and OpenVINO execute in int8.
+What is rounded, and where, says `nas.finetune.rounding`. The exported ONNX file holds the ranges as QuantizeLinear /
+DequantizeLinear pairs, which ONNX Runtime and OpenVINO execute in int8.
 """
 
 import os
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 from torch.ao.quantization import FakeQuantize
-from torch.ao.quantization.observer import MovingAverageMinMaxObserver, MovingAveragePerChannelMinMaxObserver
 
 from nas.data import ImageData
 from nas.deployment import Deployment
@@ -22,6 +20,7 @@ from nas.export.checkpoint import NetworkDescription
 from nas.export.onnx import INPUT_NAME, OUTPUT_NAME, export_onnx
 from nas.finetune.images import Images, images_of
 from nas.finetune.recipe import EarlyStoppingSettings, Recipe, ScheduleSettings
+from nas.finetune.rounding import fixed, ranges, rounded
 from nas.finetune.setup import Setup
 from nas.finetune.state import load_tensors
 from nas.finetune.trainer import BEST, Trainer
@@ -30,68 +29,22 @@ from nas.runtimes import load_runtime
 from nas.training.evaluate import accuracy_in_runtime
 from search_spaces.modules import folded
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
 QAT_FILE, PLAIN_FILE = "model.onnx", "plain.onnx"
 RUNTIMES = ("onnxruntime", "openvino")
 _BATCH = 64
 
 
-class Rounded(nn.Module):
-    """A convolution or linear layer that computes with rounded inputs and weights."""
-
-    def __init__(self, layer: nn.Conv2d | nn.Linear) -> None:
-        super().__init__()
-        self.layer = layer
-        self.inputs = FakeQuantize(  # type: ignore[no-untyped-call]
-            observer=MovingAverageMinMaxObserver,
-            quant_min=0,
-            quant_max=255,
-            dtype=torch.quint8,
-            averaging_constant=0.05,
-        )
-        self.weights = FakeQuantize(  # type: ignore[no-untyped-call]
-            observer=MovingAveragePerChannelMinMaxObserver,
-            quant_min=-128,
-            quant_max=127,
-            dtype=torch.qint8,
-            qscheme=torch.per_channel_symmetric,
-            ch_axis=0,
-            averaging_constant=1.0,
-        )
-        self.weights(layer.weight)  # so that the ranges have their shapes
-
-    def forward(self, x: "Tensor") -> "Tensor":
-        x, weight = self.inputs(x), self.weights(self.layer.weight)
-        if isinstance(self.layer, nn.Linear):
-            return nn.functional.linear(x, weight, self.layer.bias)
-        out: Tensor = self.layer._conv_forward(x, weight, self.layer.bias)
-        return out
-
-
-def rounded(network: nn.Module) -> nn.Module:
-    """Replace every convolution and linear layer of a folded network, in place, by its rounded form."""
-    for name, child in list(network.named_children()):
-        if isinstance(child, nn.Conv2d | nn.Linear):
-            setattr(network, name, Rounded(child))
-        else:
-            rounded(child)
-    return network
-
-
 def calibrate(network: nn.Module, images: Images, count: int, seed: int) -> None:
     """Take the first ranges from training images, without rounding yet; afterwards rounding is on."""
-    layers = [m for m in network.modules() if isinstance(m, Rounded)]
     some = images.train.some(count, seed)
     network.eval()
-    for layer in layers:
-        layer.inputs.disable_fake_quant()
+    for found in ranges(network):
+        found.disable_fake_quant()
     with torch.no_grad():
         for start in range(0, len(some), _BATCH):
             network(images.preprocess.tensor(torch.from_numpy(some.images[start : start + _BATCH])))
-    for layer in layers:
-        layer.inputs.enable_fake_quant()
+    for found in ranges(network):
+        found.enable_fake_quant()
 
 
 def freeze_ranges(network: nn.Module) -> nn.Module:
@@ -150,9 +103,9 @@ def export_rounded(network: nn.Module, resolution: int, path: Path) -> Path:
     """Write ONNX with the ranges inside: float32 input `(1, 3, resolution, resolution)`."""
     partial = path.with_name(path.name + ".partial")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the tracer warns of the switches inside FakeQuantize, which are constants
+        warnings.simplefilter("ignore", DeprecationWarning)  # of the exporter, as in nas.export.onnx
         torch.onnx.export(
-            freeze_ranges(network).eval(),
+            fixed(network),
             (torch.zeros(1, 3, resolution, resolution),),
             str(partial),
             input_names=[INPUT_NAME],

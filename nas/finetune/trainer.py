@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
@@ -32,9 +33,14 @@ from nas.finetune.state import (
     save_tensors,
 )
 from nas.finetune.world import World
+from nas.training.optim import clip_gradients
 from nas.training.precision import autocast
 
 STATE, BEST, AVERAGE, LOG = "state.safetensors", "best.safetensors", "average.safetensors", "log.csv"
+
+
+class DivergedError(UserError):
+    """The loss is no number any more."""
 
 
 class Trainer:
@@ -53,7 +59,9 @@ class Trainer:
     ) -> None:
         self.images, self.recipe, self.setup, self.folder, self.world = images, recipe, setup, folder, world
         self.teacher = teacher
-        self.learner = Learner(network, teacher, recipe.distillation)
+        with torch.random.fork_rng():
+            seed_step(recipe.seed)  # the learner may have a random part of its own
+            self.learner = Learner(network, teacher, recipe.distillation)
         self.learner.to(world.device).to(memory_format=setup.memory_format)
         self.batches = Batches(len(images.train), setup.batch_size, recipe.seed, world.rank, world.size)
         self.lesson = lesson_of(images, recipe, network, teacher, world.device)
@@ -82,7 +90,8 @@ class Trainer:
         Afterwards `network` has the last weights, `BEST` the best ones, and `AVERAGE` the average where wanted.
 
         Raises:
-            UserError: the training diverges, the folder's state is damaged or of another training, or the disk is full.
+            DivergedError: the training diverges.
+            UserError: the folder's state is damaged or of another training, or the disk is full.
         """
         with torch.random.fork_rng():
             seed_step(self.recipe.seed)
@@ -129,22 +138,29 @@ class Trainer:
         step = (epoch - 1) * self.steps_per_epoch
         rate = 0.0
         prepared = self._prepared(epoch)
-        for index in range(self.batches.per_epoch):
-            before = time.perf_counter()
-            images, targets = next(prepared)
-            waited += time.perf_counter() - before
-            in_group = min(group, self.batches.per_epoch - index // group * group)
-            loss = self._loss(images, targets)
-            (loss / in_group).backward()  # type: ignore[no-untyped-call]
-            losses.append(loss.detach())
-            seen += len(images) * self.world.size
-            if (index + 1) % group == 0 or index + 1 == self.batches.per_epoch:
-                rate = learning_rate(self.recipe, self.peak_lr, step, self.steps_per_epoch)
-                step += 1
-                self._update(rate, step)
+        # One thread of its own for each of its operations: the cores are busy with the network.
+        with ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(1,)) as beside:
+            coming = beside.submit(next, prepared)
+            for index in range(self.batches.per_epoch):
+                before = time.perf_counter()
+                images, targets = coming.result()
+                waited += time.perf_counter() - before
+                in_group = min(group, self.batches.per_epoch - index // group * group)
+                loss = self._loss(images, targets)
+                # Not before: dropout in the forward pass draws from the same global random state as augmentation, and
+                # nothing behind it does. So all is drawn in the order in which it would be without a thread.
+                if index + 1 < self.batches.per_epoch:
+                    coming = beside.submit(next, prepared)
+                (loss / in_group).backward()  # type: ignore[no-untyped-call]
+                losses.append(loss.detach())
+                seen += len(images) * self.world.size
+                if (index + 1) % group == 0 or index + 1 == self.batches.per_epoch:
+                    rate = learning_rate(self.recipe, self.peak_lr, step, self.steps_per_epoch)
+                    step += 1
+                    self._update(rate, step)
         mean = float(torch.stack(losses).mean())
         if not math.isfinite(mean):
-            raise UserError(
+            raise DivergedError(
                 f"the training diverged in epoch {epoch} (its loss is {mean})", "lower it: --set optimizer.lr=..."
             )
         seconds = time.perf_counter() - started
@@ -181,7 +197,7 @@ class Trainer:
         for settings in self.optimizer.param_groups:
             settings["lr"] = rate
         if self.recipe.clip_norm is not None:
-            nn.utils.clip_grad_norm_(self.learner.parameters(), self.recipe.clip_norm)
+            clip_gradients(self.learner.parameters(), self.recipe.clip_norm)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         if self.average is not None:
@@ -276,4 +292,5 @@ def _make_optimizer(learner: Learner, recipe: Recipe) -> torch.optim.Optimizer:
         lr=settings.lr,
         weight_decay=settings.weight_decay,
         momentum=settings.momentum,
+        fused=True,  # one pass over the weights instead of one per operation
     )

@@ -3,7 +3,7 @@
 import math
 
 import torch
-from torch.nn.functional import affine_grid, grid_sample
+from torch.nn.functional import affine_grid, grid_sample, interpolate
 
 _ZOOM_FROM_RESOLUTION = 64  # from here on `light` zooms; smaller images are only shifted
 _AREA = (0.35, 1.0)  # share of the area that a crop keeps
@@ -44,21 +44,49 @@ def random_shift(images: torch.Tensor, generator: torch.Generator, *, flip: bool
 def random_resized_crop(images: torch.Tensor, generator: torch.Generator, *, flip: bool) -> torch.Tensor:
     """Crop 35-100 % of the area at an aspect ratio of 3/4..4/3, bilinearly resized back (after Szegedy et al. 2015).
 
-    (n, h, h, 3) uint8 -> (n, h, h, 3) float32 in 0..255.
+    (n, h, h, 3) uint8 -> the same shape; on a CPU uint8, from crops of whole pixels, elsewhere float32 in 0..255.
     """
-    n, size = images.shape[:2]
+    n = len(images)
     draws = torch.rand(5, n, generator=generator)
     area = _AREA[0] + draws[0] * (_AREA[1] - _AREA[0])
     ratio = torch.exp((2 * draws[1] - 1) * _LOG_RATIO)
-    # Half extents in grid_sample's coordinates (the image spans -1..1), never beyond the image.
-    half_width, half_height = (area * ratio).sqrt().clamp(max=1), (area / ratio).sqrt().clamp(max=1)
-    centre_x, centre_y = (2 * draws[2] - 1) * (1 - half_width), (2 * draws[3] - 1) * (1 - half_height)
-    sign = torch.where(draws[4] < 0.5, -1.0, 1.0) if flip else torch.ones(n)
+    # Shares of the image's sides, never beyond the image.
+    width, height = (area * ratio).sqrt().clamp(max=1), (area / ratio).sqrt().clamp(max=1)
+    mirrored = draws[4] < 0.5 if flip else torch.zeros(n, dtype=torch.bool)
+    resized = _resized_one_by_one if images.device.type == "cpu" else _resized_together
+    return resized(images, width, height, draws[2], draws[3], mirrored)
+
+
+def _resized_one_by_one(
+    images: torch.Tensor, width: torch.Tensor, height: torch.Tensor, across: torch.Tensor, down: torch.Tensor,
+    mirrored: torch.Tensor,
+) -> torch.Tensor:  # fmt: skip
+    """torch's kernel for a single image of bytes costs a fraction of `grid_sample` on a batch of floats."""
+    size = images.shape[1]
+    widths, heights = ((side * size).round().long() for side in (width, height))
+    lefts, tops = (across * (size - widths + 1)).long(), (down * (size - heights + 1)).long()
+    out = torch.empty_like(images)
+    mirrors = mirrored.tolist()
+    for index, (left, top, w, h) in enumerate(torch.stack([lefts, tops, widths, heights], 1).tolist()):
+        crop = images[index, top : top + h, left : left + w].permute(2, 0, 1)[None]
+        # Without `antialias` another, slower kernel is used; crops are only enlarged, so that it changes nothing.
+        resized = interpolate(crop, size=(size, size), mode="bilinear", antialias=True)
+        out[index] = (resized.flip(3) if mirrors[index] else resized)[0].permute(1, 2, 0)
+    return out
+
+
+def _resized_together(
+    images: torch.Tensor, width: torch.Tensor, height: torch.Tensor, across: torch.Tensor, down: torch.Tensor,
+    mirrored: torch.Tensor,
+) -> torch.Tensor:  # fmt: skip
+    """A few kernels for the whole batch, as a GPU likes it."""
+    n, size = images.shape[:2]
+    # In grid_sample's coordinates the image spans -1..1.
+    centre_x, centre_y = (2 * across - 1) * (1 - width), (2 * down - 1) * (1 - height)
+    sign = torch.where(mirrored, -1.0, 1.0)
     zero = torch.zeros(n)
-    theta = torch.stack(
-        [torch.stack([sign * half_width, zero, centre_x], 1), torch.stack([zero, half_height, centre_y], 1)], 1
-    ).to(images.device)
-    grid = affine_grid(theta, [n, 3, size, size], align_corners=False)
+    theta = torch.stack([torch.stack([sign * width, zero, centre_x], 1), torch.stack([zero, height, centre_y], 1)], 1)
+    grid = affine_grid(theta.to(images.device), [n, 3, size, size], align_corners=False)
     pixels = images.permute(0, 3, 1, 2).to(torch.float32)
     cropped = grid_sample(pixels, grid, mode="bilinear", padding_mode="reflection", align_corners=False)
     return cropped.permute(0, 2, 3, 1)

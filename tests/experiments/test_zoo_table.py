@@ -8,10 +8,12 @@ import pytest
 from click.testing import CliRunner
 
 from experiments.zoo_table import curves_chart, main
-from experiments.zoo_trainings import Trainings, contestants
+from experiments.zoo_trainings import Trainings, accuracies_of, contestants, shortened
 from experiments.zoo_verdicts import Row, last_gain, results_table, verdicts
 from nas.data import load_dataset
 from nas.errors import UnknownNameError, UserError
+from nas.finetune.logs import EpochRecord
+from nas.finetune.recipe_files import load_recipe
 
 
 def row(name: str, accuracies: tuple[float, ...], p50_ms: float, *, winner: bool = False, gain: float = 0.0) -> Row:
@@ -95,8 +97,47 @@ def test_trainings_are_done_once_and_settings_are_kept(photos: Path, tmp_path: P
     assert "resnet10_w50" in curves_chart(finished)
     with pytest.raises(UserError, match="trainings with another recipe"):
         runner.invoke(
-            main, [*arguments, "--lr", "0.1", "--threads", "1", "--out", str(tmp_path)], catch_exceptions=False
+            main,
+            [*arguments, "--set", "optimizer.lr=0.1", "--threads", "1", "--out", str(tmp_path)],
+            catch_exceptions=False,
         )
+
+
+def test_a_killed_training_goes_on_after_its_last_epoch(photos: Path, tmp_path: Path) -> None:
+    data = shortened(load_dataset(str(photos)), 18, 12)
+    contestant = contestants(["resnet10_w50"], [], data, None)[0]
+    recipe = load_recipe("base", ["epochs=3", "precision=fp32", "channels_last=true", "batch_size=9"])
+    Trainings(tmp_path / "whole").train(contestant, 1, data, recipe)
+
+    def killed(record: EpochRecord) -> None:
+        if record.epoch == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Trainings(tmp_path / "parts").train(contestant, 1, data, recipe, killed)
+    assert not Trainings(tmp_path / "parts").finished()
+    seen: list[int] = []
+    Trainings(tmp_path / "parts").train(contestant, 1, data, recipe, lambda record: seen.append(record.epoch))
+    assert seen == [3]
+    (whole,), (parts,) = (Trainings(tmp_path / name).finished() for name in ("whole", "parts"))
+    assert [e["train_loss"] for e in parts["curve"]] == [e["train_loss"] for e in whole["curve"]]
+    assert accuracies_of(parts) == accuracies_of(whole)
+
+
+def test_a_training_that_diverges_has_a_line_and_no_result(photos: Path, tmp_path: Path) -> None:
+    data = load_dataset(str(photos))
+    contestant = contestants(["resnet10_w50"], [], data, None)[0]
+    settings = ["epochs=1", "batch_size=6", "precision=fp32", "channels_last=true", "clip_norm=null"]
+    recipe = load_recipe("base", [*settings, "optimizer.lr=1e30"])
+    Trainings(tmp_path).train(contestant, 0, data, recipe)
+    assert "diverged in epoch 1" in Trainings(tmp_path).finished()[0]["stopped"]
+
+
+def test_what_training_costs_is_told(photos: Path) -> None:
+    arguments = ["estimate", "--data", str(photos), "--network", "resnet10_w50", "--epochs", "7", "--threads", "1"]
+    told = CliRunner().invoke(main, [*arguments, "--images", "32", "--set", "precision=fp32"], catch_exceptions=False)
+    assert "| resnet10_w50 | " in told.output
+    assert "for 7 epochs of 24 images, 3 seeds" in told.output
 
 
 def test_a_line_cut_by_a_kill_does_not_spoil_the_next(tmp_path: Path) -> None:

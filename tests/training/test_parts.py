@@ -8,10 +8,16 @@ from torch import nn
 from nas.data import ImageData, ImageSplit
 from nas.errors import UserError
 from nas.tasks import classification
-from nas.training.augment import augment, random_resized_crop, random_shift
+from nas.training.augment import (
+    _resized_one_by_one,
+    _resized_together,
+    augment,
+    random_resized_crop,
+    random_shift,
+)
 from nas.training.config import Optimizer, TrainConfig
 from nas.training.evaluate import accuracy_in_runtime, evaluate_accuracy, recalibrate_batch_norm
-from nas.training.optim import WeightAverage, lr_factor, make_optimizer
+from nas.training.optim import WeightAverage, clip_gradients, lr_factor, make_optimizer
 from nas.training.precision import choose_precision
 from tests.training.conftest import small_network
 
@@ -44,14 +50,26 @@ def test_resized_crops_zoom_and_stay_in_range() -> None:
     ramp = torch.linspace(0, 255, 64).to(torch.uint8)
     images = ramp[None, None, :, None].expand(128, 64, 64, 3).contiguous()  # brighter to the right
     crops = random_resized_crop(images, seeded(), flip=False)
-    assert crops.shape == images.shape
+    assert (crops.shape, crops.dtype) == (images.shape, torch.uint8)
     assert crops.min() >= 0
     assert crops.max() <= 255
-    spread = crops[:, 0, -1, 0] - crops[:, 0, 0, 0]  # share of the width that was kept
+    spread = crops[:, 0, -1, 0].float() - crops[:, 0, 0, 0]  # share of the width that was kept
     assert (spread > 0.4 * 255).all()
     assert spread.std() > 10
     mirrored = random_resized_crop(images, seeded(), flip=True)
     assert 32 < int((mirrored[:, 0, -1, 0] < mirrored[:, 0, 0, 0]).sum()) < 96
+
+
+def test_crops_are_the_same_on_every_device() -> None:
+    pixels = torch.linspace(0, 255, 64).to(torch.uint8)
+    images = (pixels[:, None] // 2 + pixels[None, :] // 2)[None, :, :, None].expand(32, 64, 64, 3).contiguous()
+    draws = torch.rand(4, 32, generator=seeded())
+    sides, places = 0.5 + draws[:2] / 2, draws[2:]
+    mirrored = torch.arange(32) % 2 == 0
+    bytewise = _resized_one_by_one(images, *sides, *places, mirrored)
+    together = _resized_together(images, *sides, *places, mirrored)
+    # Crops of whole pixels lie up to a pixel (4 grey levels) beside those that are not.
+    assert float((bytewise - together).abs().max()) < 6
 
 
 def test_augmentation_follows_the_generator_only() -> None:
@@ -72,6 +90,20 @@ def test_schedule_rises_then_falls_to_zero() -> None:
     assert np.all(np.diff(values[:peak]) > 0)
     assert np.all(np.diff(values[peak:]) < 0)
     assert lr_factor(0, 0) == 1
+
+
+@pytest.mark.parametrize("largest", [0.5, 1e6])
+def test_gradients_are_clipped_as_torch_does(largest: float) -> None:
+    mine, theirs = small_network(), small_network()
+    for network in (mine, theirs):
+        network.eval()(torch.ones(2, 3, 32, 32)).square().sum().mul(100).backward()
+    clip_gradients(mine.parameters(), largest)
+    nn.utils.clip_grad_norm_(theirs.parameters(), largest)
+    for one, other in zip(mine.parameters(), theirs.parameters(), strict=True):
+        assert one.grad is not None
+        assert other.grad is not None
+        assert torch.allclose(one.grad, other.grad, rtol=1e-5, atol=0)
+    clip_gradients([nn.Parameter(torch.ones(1))], largest)  # nothing to clip
 
 
 @pytest.mark.parametrize("name", ["sgd", "adamw"])

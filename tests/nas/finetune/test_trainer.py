@@ -7,9 +7,11 @@ import pytest
 import torch
 
 from nas.errors import UserError
+from nas.finetune.distill import Teacher
 from nas.finetune.images import Images
 from nas.finetune.logs import EpochRecord
 from nas.finetune.recipe_files import load_recipe
+from nas.finetune.schedule import learning_rate
 from nas.finetune.setup import Setup
 from nas.finetune.state import load_tensors, save_tensors
 from nas.finetune.trainer import STATE, Trainer
@@ -78,6 +80,20 @@ def test_it_learns_and_leaves_the_random_state_alone(images: Images, tmp_path: P
     assert list((tmp_path / "tensorboard").iterdir())
 
 
+def test_batches_made_beside_the_gradients_change_nothing(images: Images, tmp_path: Path) -> None:
+    threads = torch.get_num_threads()
+    beside, after = (trainer(images, tmp_path / name, *STRONG) for name in ("beside", "after"))
+    beside._train_epoch(1)
+    assert torch.get_num_threads() == threads
+    after.learner.train()
+    # Dropout in the network and augmentation draw from one random state.
+    for step, batch in enumerate(after._prepared(1)):
+        after._loss(*batch).backward()  # type: ignore[no-untyped-call]
+        after._update(learning_rate(after.recipe, after.peak_lr, step, after.steps_per_epoch), step + 1)
+    expected = after.learner.state_dict()
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in beside.learner.state_dict().items())
+
+
 def test_it_stops_where_nothing_gets_better(images: Images, tmp_path: Path) -> None:
     done = trainer(images, tmp_path, "epochs=50", "early_stopping.patience_epochs=2")
     done.run()
@@ -86,6 +102,23 @@ def test_it_stops_where_nothing_gets_better(images: Images, tmp_path: Path) -> N
     resumed = trainer(images, tmp_path, "epochs=50", "early_stopping.patience_epochs=2")
     resumed.run(kill_after(len(done.curve) + 1))
     assert len(resumed.curve) == len(done.curve)
+
+
+def test_all_that_is_random_at_the_start_hangs_on_the_seed(images: Images, tmp_path: Path) -> None:
+    teacher = Teacher(small_network(seed=1).eval(), 32, "other")
+
+    def adapter(seed: int) -> torch.Tensor:
+        recipe = load_recipe("base", [f"seed={seed}", "distillation.features_weight=1"])
+        made = Trainer(small_network(), images, recipe, SETUP, folder=tmp_path, world=ALONE, teacher=teacher)
+        assert made.learner.adapter is not None
+        return made.learner.adapter.weight.detach()
+
+    first = adapter(3)
+    torch.rand(7)
+    before = torch.get_rng_state()
+    assert torch.equal(adapter(3), first)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert not torch.equal(adapter(4), first)
 
 
 def test_norms_and_biases_have_no_weight_decay(images: Images, tmp_path: Path) -> None:
