@@ -270,7 +270,15 @@ def compare(
         for count in short
     }
     proxies = proxy_scores(space, archs, images, seed, work / f"proxies-{seed}.json")
-    left_out, fit_core_s = predictor_scores(space, records, proxies)
+    untrained = [
+        {key: np.nan if score is None else score for key, (score, _) in scores.items()} for scores in proxies.values()
+    ]
+    given: dict[str, list[dict[str, float]]] = {"structure": [], "structure and proxies": untrained}
+    if paths:
+        longest = adapted[max(adapted)] if adapted else paths
+        path = {key: score["accuracy"] for key, score in longest.items()}
+        given |= {"structure and supernet": [path], "structure, proxies and supernet": [*untrained, path]}
+    left_out, fit_core_s = predictor_scores(space, records, given)
     evidence = Evidence(
         records=records, paths=paths, adapted=adapted, adapt_lr=adapt_lr, short=from_scratch, log=log,
         proxies=proxies, learned=left_out, learned_core_s=fit_core_s, epochs=recipe.epochs, part=asdict(part),
@@ -307,32 +315,26 @@ def proxy_scores(
 
 
 def predictor_scores(
-    space: StagedSpace,
-    records: Sequence[Mapping[str, Any]],
-    proxies: Mapping[str, Mapping[str, Sequence[float | None]]],
+    space: StagedSpace, records: Sequence[Mapping[str, Any]], given: Mapping[str, Sequence[Mapping[str, float]]]
 ) -> tuple[dict[str, list[float | None]], float]:
-    """The learned predictor's opinion of each network (n,), learned from all the others: from the structure alone, and
-    with the proxies as extra columns. Beside them the core-seconds of one fit, a mean."""
+    """The learned predictor's opinion of each network (n,), learned from all the others: from the structure, and with
+    the columns that are `given` beside it, each from network to score. Beside the opinions the core-seconds of one fit,
+    a mean."""
     from nas.evaluation.estimators import PredictorEstimator
 
     labels = [
         (space.from_json({"space": space.name, "decisions": r["decisions"]}), r["test_accuracy"]) for r in records
     ]
-    columns = {
-        r["key"]: np.array(
-            [np.nan if scores[r["key"]][0] is None else scores[r["key"]][0] for scores in proxies.values()]
-        )
-        for r in records
-    }
-    given: dict[str, Any] = {"structure": None, "structure and proxies": lambda arch: columns[arch.key]}
-    start = time.process_time()
-    found = {
-        name: [
+
+    def left_out(columns: Sequence[Mapping[str, float]]) -> list[float | None]:
+        scores = (lambda arch: np.array([column[arch.key] for column in columns])) if columns else None
+        return [
             PredictorEstimator(space, labels[:at] + labels[at + 1 :], scores).estimate([arch])[0].value
             for at, (arch, _) in enumerate(labels)
         ]
-        for name, scores in given.items()
-    }
+
+    start = time.process_time()
+    found = {name: left_out(columns) for name, columns in given.items()}
     return found, (time.process_time() - start) / (len(given) * len(labels))
 
 

@@ -35,7 +35,8 @@ class Evidence:
     proxies: Mapping[str, Mapping[str, Sequence[float | None]]]
     """Proxy -> network -> score and core-seconds."""
     learned: Mapping[str, Sequence[float | None]]
-    """What the learned predictor was given -> its predictions (n,), each learned from all other networks."""
+    """What the learned predictor was given -> its predictions (n,), each learned from all other networks. Of the
+    supernet it gets the accuracies of the paths that were trained alone for longest."""
     learned_core_s: float
     """Of one fit."""
     epochs: int
@@ -79,16 +80,6 @@ def rows(evidence: Evidence) -> list[Row]:
     standard = np.nanmean((default - np.nanmean(default, axis=0)) / np.nanstd(default, axis=0), axis=1)
     names = ", ".join(DEFAULT_PROXIES)
     found.append(Row(f"mean of {names}, standardised", standard, sum(prices[n] for n in DEFAULT_PROXIES)))
-    for given, predictions in evidence.learned.items():
-        price = sum(prices.values()) if "proxies" in given else 0.0
-        found.append(
-            Row(
-                f"learned predictor, {given}",
-                np.array(predictions, dtype=np.float64),
-                price,
-                once_core_s=evidence.learned_core_s,
-            )
-        )
     whole = float(_column(records, "core_seconds").mean())
     curves = np.array([r["curve"] for r in records], dtype=np.float64)
     for epoch in range(1, evidence.epochs):
@@ -102,6 +93,11 @@ def rows(evidence: Evidence) -> list[Row]:
         found += _by_accuracy_and_loss("supernet", evidence.paths, keys, once)
     for steps, scores in sorted(evidence.adapted.items()):
         found += _by_accuracy_and_loss(f"supernet, {steps} steps of each path alone", scores, keys, once)
+    path_price = found[-1].core_s  # where there are paths
+    for given, predictions in evidence.learned.items():
+        price = (sum(prices.values()) if "proxies" in given else 0.0) + (path_price if "supernet" in given else 0.0)
+        paid = evidence.learned_core_s + (once if "supernet" in given else 0.0)
+        found.append(Row(f"learned predictor, {given}", np.array(predictions, dtype=np.float64), price, paid))
     return found
 
 
