@@ -21,7 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.supernet_page import Evidence, page, plot
+from experiments.supernet_paths import Scores, path_scores, short_scores, trained_supernet
 from nas.data import ImageData, load_dataset
+from nas.evaluation.supernet.config import Adaptation, SupernetConfig
+from nas.evaluation.supernet.scoring import PathScorer
 from nas.export.checkpoint import NetworkDescription, write_json
 from nas.training.config import Precision, TrainConfig
 from search_spaces import Architecture, Choices, StagedSpace, load_search_space
@@ -221,15 +224,17 @@ def trained_alone(space: StagedSpace, arch: Architecture, images: ImageData, rec
 @click.option("--anchored-share", default=0.0, show_default=True, help="Part of the steps with anchored paths.")
 @click.option("--small-share", default=0.0, show_default=True, help="Part of the steps with images of half the size.")
 @click.option("--weight-decay", default=1e-4, show_default=True)
+@click.option("--adapt", type=click.IntRange(min=1), multiple=True, help="Train each path alone for so many steps.")
+@click.option("--adapt-lr", default=Adaptation().lr, show_default=True, help="Peak learning rate of --adapt.")
+@click.option("--short", type=click.IntRange(min=1), multiple=True, help="Train from scratch for so many steps.")
 @click.option("--seed", default=0, show_default=True, help="Of the supernet and of the proxies.")
 def compare(
     data: str, networks_file: Path, out: Path, work: Path, again: Path | None, with_supernet: bool, steps: int,
     batch: int, lr: float, distillation: float, random_paths: int, sandwich: bool, fair: bool,
-    optimizer: str, anchored_share: float, small_share: float, weight_decay: float, seed: int,
+    optimizer: str, anchored_share: float, small_share: float, weight_decay: float,
+    adapt: tuple[int, ...], adapt_lr: float, short: tuple[int, ...], seed: int,
 ) -> None:  # fmt: skip
     """Score the trained networks with every estimator and write the page."""
-    from nas.evaluation.supernet.config import SupernetConfig
-
     document = json.loads(networks_file.read_text())
     part, recipe = Part(**document["part"]), Recipe(**document["recipe"])
     if recipe.data != Path(data).name:
@@ -247,50 +252,44 @@ def compare(
     space = part.restricted()
     archs = {r["key"]: space.from_json({"space": space.name, "decisions": r["decisions"]}) for r in records}
     work.mkdir(parents=True, exist_ok=True)
-    tag = hashlib.sha256(json.dumps([config.to_json(), document["part"], document["recipe"]]).encode()).hexdigest()[:12]
-    paths, log = supernet_scores(space, archs, images, config, part, work, tag) if with_supernet else ({}, {})
+    about = [document["part"], document["recipe"]]
+    paths: Scores = {}
+    adapted: dict[int, Scores] = {}
+    log: dict[str, Any] = {}
+    if with_supernet:
+        tag = _tag(config.to_json(), *about)
+        supernet, trained = trained_supernet(
+            space, images, config, work / f"supernet-{tag}.safetensors", part.affordable, part.anchor()
+        )
+        log = trained.to_json()
+        scorer = PathScorer(supernet=supernet, data=images, precision=trained.precision)
+        paths = path_scores(scorer, archs, work / f"paths-{tag}.json")
+        for count in adapt:
+            adaptation = Adaptation(steps=count, lr=adapt_lr)
+            file = work / f"paths-{tag}-{_tag(asdict(adaptation))}.json"
+            adapted[count] = path_scores(replace(scorer, adaptation=adaptation), archs, file)
+    from_scratch = {
+        count: short_scores(space, archs, images, recipe.config(), count, work / f"short-{count}-{_tag(*about)}.json")
+        for count in short
+    }
     proxies = proxy_scores(space, archs, images, seed, work / f"proxies-{seed}.json")
-    left_out, fit_core_s = predictor_scores(space, records, proxies)
+    untrained = [
+        {key: np.nan if score is None else score for key, (score, _) in scores.items()} for scores in proxies.values()
+    ]
+    given: dict[str, list[dict[str, float]]] = {"structure": [], "structure and proxies": untrained}
+    if paths:
+        longest = adapted[max(adapted)] if adapted else paths
+        path = {key: score["accuracy"] for key, score in longest.items()}
+        given |= {"structure and supernet": [path], "structure, proxies and supernet": [*untrained, path]}
+    left_out, fit_core_s = predictor_scores(space, records, given)
     evidence = Evidence(
-        records=records, paths=paths, log=log, proxies=proxies, learned=left_out, learned_core_s=fit_core_s,
-        epochs=recipe.epochs, part=asdict(part),
+        records=records, paths=paths, adapted=adapted, adapt_lr=adapt_lr, short=from_scratch, log=log,
+        proxies=proxies, learned=left_out, learned_core_s=fit_core_s, epochs=recipe.epochs, part=asdict(part),
         recipe=asdict(recipe), config=asdict(config), again=_accuracies(again) if again else {},
     )  # fmt: skip
     out.write_text(page(evidence, out.with_suffix(".svg").name), encoding="utf-8")
     out.with_suffix(".svg").write_text(plot(evidence), encoding="utf-8")
     click.echo(f"wrote {out} on {len(records)} networks", err=True)
-
-
-def supernet_scores(
-    space: StagedSpace,
-    archs: Mapping[str, Architecture],
-    images: ImageData,
-    config: Any,
-    part: Part,
-    work: Path,
-    tag: str,
-) -> tuple[dict[str, dict[str, float]], dict[str, Any]]:
-    """Every network's accuracy as a path of the supernet with its price, and the log of the supernet's training."""
-    from nas.evaluation.supernet.network import Supernet
-    from nas.evaluation.supernet.scoring import PathScorer
-    from nas.evaluation.supernet.training import train_supernet
-
-    supernet = Supernet(space, images.num_classes, seed=config.seed)
-    log = train_supernet(
-        supernet, images, config, checkpoint=work / f"supernet-{tag}.safetensors", admissible=part.affordable,
-        anchor=part.anchor(),
-        callback=lambda entry: click.echo(f"step {entry.step}: {entry.largest:.3f} {entry.smallest:.3f}", err=True),
-    )  # fmt: skip
-    if log.diverged:
-        raise click.ClickException(f"the supernet {log.stopped}")
-    scorer = PathScorer(supernet=supernet, data=images, precision=log.precision)
-    file = work / f"paths-{tag}.json"
-    known: dict[str, dict[str, float]] = json.loads(file.read_text()) if file.exists() else {}
-    for key, arch in archs.items():
-        if key not in known:
-            known[key] = asdict(scorer.score(arch))
-            write_json(file, known)
-    return {key: known[key] for key in archs}, log.to_json()
 
 
 def proxy_scores(
@@ -319,33 +318,32 @@ def proxy_scores(
 
 
 def predictor_scores(
-    space: StagedSpace,
-    records: Sequence[Mapping[str, Any]],
-    proxies: Mapping[str, Mapping[str, Sequence[float | None]]],
+    space: StagedSpace, records: Sequence[Mapping[str, Any]], given: Mapping[str, Sequence[Mapping[str, float]]]
 ) -> tuple[dict[str, list[float | None]], float]:
-    """The learned predictor's opinion of each network (n,), learned from all the others: from the structure alone, and
-    with the proxies as extra columns. Beside them the core-seconds of one fit, a mean."""
+    """The learned predictor's opinion of each network (n,), learned from all the others: from the structure, and with
+    the columns that are `given` beside it, each from network to score. Beside the opinions the core-seconds of one fit,
+    a mean."""
     from nas.evaluation.estimators import PredictorEstimator
 
     labels = [
         (space.from_json({"space": space.name, "decisions": r["decisions"]}), r["test_accuracy"]) for r in records
     ]
-    columns = {
-        r["key"]: np.array(
-            [np.nan if scores[r["key"]][0] is None else scores[r["key"]][0] for scores in proxies.values()]
-        )
-        for r in records
-    }
-    given: dict[str, Any] = {"structure": None, "structure and proxies": lambda arch: columns[arch.key]}
-    start = time.process_time()
-    found = {
-        name: [
+
+    def left_out(columns: Sequence[Mapping[str, float]]) -> list[float | None]:
+        scores = (lambda arch: np.array([column[arch.key] for column in columns])) if columns else None
+        return [
             PredictorEstimator(space, labels[:at] + labels[at + 1 :], scores).estimate([arch])[0].value
             for at, (arch, _) in enumerate(labels)
         ]
-        for name, scores in given.items()
-    }
+
+    start = time.process_time()
+    found = {name: left_out(columns) for name, columns in given.items()}
     return found, (time.process_time() - start) / (len(given) * len(labels))
+
+
+def _tag(*settings: Any) -> str:
+    """A name for scores that depend on these settings."""
+    return hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:12]
 
 
 def _document(file: Path, part: Part, recipe: Recipe, draw: int) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The page and the plot of `experiments.supernet_check`."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,12 +24,19 @@ class Evidence:
     """Networks trained alone."""
     paths: Mapping[str, Mapping[str, float]]
     """Network -> `nas.evaluation.supernet.scoring.PathScore` as a document; empty where no supernet takes part."""
+    adapted: Mapping[int, Mapping[str, Mapping[str, float]]]
+    """Steps that each path was trained alone for -> the same."""
+    adapt_lr: float
+    """Peak learning rate of those steps."""
+    short: Mapping[int, Mapping[str, Mapping[str, float]]]
+    """Steps that each network was trained from scratch for -> its score as a document."""
     log: Mapping[str, Any]
     """Of the supernet's training."""
     proxies: Mapping[str, Mapping[str, Sequence[float | None]]]
     """Proxy -> network -> score and core-seconds."""
     learned: Mapping[str, Sequence[float | None]]
-    """What the learned predictor was given -> its predictions (n,), each learned from all other networks."""
+    """What the learned predictor was given -> its predictions (n,), each learned from all other networks. Of the
+    supernet it gets the accuracies of the paths that were trained alone for longest."""
     learned_core_s: float
     """Of one fit."""
     epochs: int
@@ -73,30 +80,41 @@ def rows(evidence: Evidence) -> list[Row]:
     standard = np.nanmean((default - np.nanmean(default, axis=0)) / np.nanstd(default, axis=0), axis=1)
     names = ", ".join(DEFAULT_PROXIES)
     found.append(Row(f"mean of {names}, standardised", standard, sum(prices[n] for n in DEFAULT_PROXIES)))
-    for given, predictions in evidence.learned.items():
-        price = sum(prices.values()) if "proxies" in given else 0.0
-        found.append(
-            Row(
-                f"learned predictor, {given}",
-                np.array(predictions, dtype=np.float64),
-                price,
-                once_core_s=evidence.learned_core_s,
-            )
-        )
     whole = float(_column(records, "core_seconds").mean())
     curves = np.array([r["curve"] for r in records], dtype=np.float64)
     for epoch in range(1, evidence.epochs):
         price = whole * epoch / evidence.epochs
         found.append(Row(f"first {epoch} of {evidence.epochs} epochs", curves[:, epoch - 1], price))
     found.append(Row("the whole training, its validation accuracy", _column(records, "val_accuracy"), whole))
+    for steps, scores in sorted(evidence.short.items()):
+        found.append(_measured(f"{steps} steps from scratch", scores, keys))
+    once = evidence.log.get("core_seconds", 0.0)
     if evidence.paths:
-        paths = [evidence.paths[key] for key in keys]
-        price = float(np.mean([path["core_seconds"] for path in paths]))
-        accuracy = np.array([path["accuracy"] for path in paths])
-        found.append(Row("supernet", accuracy, price, evidence.log["core_seconds"]))
-        loss = np.array([path["loss"] for path in paths])
-        found.append(Row("supernet, by its loss", -loss, price, evidence.log["core_seconds"]))
+        found += _by_accuracy_and_loss("supernet", evidence.paths, keys, once)
+    for steps, scores in sorted(evidence.adapted.items()):
+        found += _by_accuracy_and_loss(f"supernet, {steps} steps of each path alone", scores, keys, once)
+    path_price = found[-1].core_s  # where there are paths
+    for given, predictions in evidence.learned.items():
+        price = (sum(prices.values()) if "proxies" in given else 0.0) + (path_price if "supernet" in given else 0.0)
+        paid = evidence.learned_core_s + (once if "supernet" in given else 0.0)
+        found.append(Row(f"learned predictor, {given}", np.array(predictions, dtype=np.float64), price, paid))
     return found
+
+
+def _measured(
+    name: str, scores: Mapping[str, Mapping[str, float]], keys: Sequence[str], once_core_s: float = 0.0
+) -> Row:
+    accuracy = np.array([scores[key]["accuracy"] for key in keys])
+    price = float(np.mean([scores[key]["core_seconds"] for key in keys]))
+    return Row(name, accuracy, price, once_core_s)
+
+
+def _by_accuracy_and_loss(
+    name: str, scores: Mapping[str, Mapping[str, float]], keys: Sequence[str], once_core_s: float
+) -> list[Row]:
+    """What paths are judged by in a search, and by their loss beside it."""
+    row = _measured(name, scores, keys, once_core_s)
+    return [row, replace(row, name=f"{name}, by its loss", scores=-np.array([scores[key]["loss"] for key in keys]))]
 
 
 def page(evidence: Evidence, plot_name: str) -> str:
@@ -156,11 +174,17 @@ def _supernet_line(evidence: Evidence) -> str:
     sandwich = (
         f" besides a largest and a smallest, distillation {config['distillation']:g}" if config["sandwich"] else ""
     )
+    adapted = (
+        f" Where paths were trained alone before they were scored, it was with a peak learning rate of "
+        f"{evidence.adapt_lr:g}."
+        if evidence.adapted
+        else ""
+    )
     return (
         f"The supernet: {log['steps']} steps of {config['batch_size']} images, {config['random_paths']} random paths "
         f"each{sandwich}, {config['optimizer']} with a peak learning rate of {config['lr']:g}, {log['precision']}, "
         f"seed {config['seed']}; batch norms measured afresh on 512 training images per network. Its paths' accuracies "
-        f"are {reached.min():.1%} to {reached.max():.1%}."
+        f"are {reached.min():.1%} to {reached.max():.1%}.{adapted}"
     )
 
 

@@ -39,7 +39,7 @@ class Contestant:
 
 
 def contestants(zoo: Sequence[str], winners: Sequence[str], data: TaskData, resolution: int | None) -> list[Contestant]:
-    """Winners (`RUN#k`) at their resolution, then networks of the task's zoo, at `resolution` (by default the data's own).
+    """Winners (`RUN#k`) at their resolution, then networks of the task's zoo, at `resolution` (default: the data's).
 
     Raises:
         UserError: an unknown name, or no such winner.

@@ -47,6 +47,7 @@ def test_from_trainings_to_the_page(data: Path, tmp_path: Path) -> None:
     assert other.exit_code == 1
     assert "holds networks of another part" in other.output
     arguments = ("compare", *common, "--out", out, "--work", tmp_path / "work", "--steps", 2, "--batch", 16)
+    arguments += ("--adapt", 1, "--adapt", 2, "--short", 2)
     run(*arguments)
     page = out.read_text()
     for name in (
@@ -56,7 +57,10 @@ def test_from_trainings_to_the_page(data: Path, tmp_path: Path) -> None:
         "rank aggregate",
         "learned predictor, structure and proxies",
         "first 1 of 2 epochs",
+        "2 steps from scratch",
         "supernet",
+        "supernet, 1 steps of each path alone",
+        "supernet, 2 steps of each path alone, by its loss",
     ):
         assert f"\n| {name}" in page
     assert out.with_suffix(".svg").read_text().count("<circle") >= 10

@@ -78,6 +78,24 @@ class SupernetConfig:
         return asdict(self)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adaptation:
+    """How a path is trained alone before it is scored, from the shared weights on: a warm-up, then cosine decay."""
+
+    steps: int = 125
+    batch_size: int = 32
+    lr: float = 0.02
+    """Peak learning rate of SGD; the rest is as in `TrainConfig`."""
+
+    def __post_init__(self) -> None:
+        rules = {
+            "steps": (self.steps >= 1, "at least 1"),
+            "batch_size": (self.batch_size >= 2, "at least 2 (batch norm)"),
+            "lr": (self.lr > 0, "above 0"),
+        }
+        require(self, "adaptation", rules)
+
+
 @dataclass(frozen=True, slots=True)
 class StepLog:
     """Losses around one step: means over the steps since the last log."""

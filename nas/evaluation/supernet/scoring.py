@@ -7,10 +7,12 @@ import torch
 from torch import nn
 
 from nas.data.images import ImageData, ImageSplit
+from nas.evaluation.supernet.config import Adaptation
 from nas.evaluation.supernet.network import Supernet
 from nas.tasks import classification
-from nas.training.config import Precision
+from nas.training.config import Precision, TrainConfig
 from nas.training.evaluate import recalibrate_batch_norm
+from nas.training.loop import train
 from nas.training.precision import autocast, resolve_device
 from search_spaces import Architecture
 
@@ -26,12 +28,16 @@ class PathScore:
     loss: float
     """Mean cross-entropy on the same images: it changes with every image, where accuracy counts few that flip."""
     seconds: float
+    """By the clock, adaptation included."""
     core_seconds: float
+    """Processor time of this process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PathScorer:
-    """Cuts paths out, measures their batch norms' statistics afresh, and validates them."""
+    """Cuts paths out, trains them a little where asked to, measures their batch norms' statistics afresh, and validates
+    them. The supernet's weights stay as they are, and a path's score depends on them, the data and the seed alone.
+    """
 
     supernet: Supernet
     data: ImageData
@@ -39,14 +45,22 @@ class PathScorer:
     device: str = "auto"
     calibration_images: int = 512
     seed: int = 0
-    """Of the choice of the calibration images, which are training images."""
+    """Of the choice of the calibration images, which are training images, and of the adaptation."""
+    adaptation: Adaptation | None = None
+    """None: the shared weights are scored as they are."""
 
     def calibrated(self, arch: Architecture) -> nn.Module:
-        """The stand-alone network of a path, in evaluation mode, with batch-norm statistics of its own."""
+        """The stand-alone network of a path, in evaluation mode, with batch-norm statistics of its own.
+
+        Raises `RuntimeError` where its adaptation diverges.
+        """
         network = self.supernet.subnet(arch).to(resolve_device(self.device))
+        split = self.data.at("train", self.supernet.space.resolution(arch))
+        if self.adaptation is not None:
+            self._adapt(network, split, self.adaptation)
         recalibrate_batch_norm(
             network,
-            self.data.at("train", self.supernet.space.resolution(arch)),
+            split,
             self.data.preprocess,
             images=self.calibration_images,
             device=self.device,
@@ -59,6 +73,21 @@ class PathScorer:
         split = self.data.at("val", self.supernet.space.resolution(arch))
         accuracy, loss = self._validated(self.calibrated(arch), split)
         return PathScore(accuracy, loss, time.perf_counter() - start, time.process_time() - core_start)
+
+    def _adapt(self, network: nn.Module, split: ImageSplit, adaptation: Adaptation) -> None:
+        """Train in place, on no more images than the steps can see, the same ones for every path."""
+        batch = min(adaptation.batch_size, len(split))
+        per_epoch = len(split) // batch
+        epochs = -(-adaptation.steps // per_epoch)
+        images = split.some(adaptation.steps * batch // epochs, self.seed)
+        config = TrainConfig(
+            epochs=epochs, batch_size=batch, lr=adaptation.lr, flip=self.data.flip_ok, precision=self.precision,
+            seed=self.seed,
+        )  # fmt: skip
+        # one image to validate on: `score` validates
+        result = train(network, images, split.some(1), config, preprocess=self.data.preprocess, device=self.device)
+        if result.stopped is not None:
+            raise RuntimeError(f"the path's adaptation {result.stopped}")
 
     def _validated(self, network: nn.Module, split: ImageSplit) -> tuple[float, float]:
         """Accuracy and mean cross-entropy."""

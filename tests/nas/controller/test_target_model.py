@@ -119,6 +119,21 @@ def test_an_equal_host_needs_no_probes(tmp_path: Path, monkeypatch: pytest.Monke
     assert target.notes == tuple(speed_notes([correction], this_host()))
 
 
+def test_networks_of_another_task_are_added_to_the_own_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A classification search on a machine that only detection searches know, and the other way round."""
+    made = own_profile(tmp_path, monkeypatch, onnxruntime=dict(fingerprint().packages)["onnxruntime"])
+    asked: list[tuple[str, ...]] = []
+
+    def quick(*arguments: Any) -> DeviceProfile:
+        asked.append(arguments[-1])
+        return made
+
+    monkeypatch.setattr(target_model, "make_quick_profile", quick)
+    target = prepare_target(config(task="detection", space="detect", data="folder"), Budget(60), SilentProgress())
+    assert asked == [("detect",)]
+    assert any("quick profile" in note for note in target.notes)
+
+
 def test_bundled_profiles_are_a_prior_for_few_networks_of_another_device() -> None:
     few = fake_profile("few", networks=12, host=False)
     assert [p.name for p in prior_profiles(few)] == list(BUNDLED)

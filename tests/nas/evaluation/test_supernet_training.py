@@ -9,7 +9,7 @@ import torch
 
 from nas.data import ImageSplit
 from nas.errors import UserError
-from nas.evaluation.supernet.config import LOG_STEPS, StepLog, SupernetConfig, SupernetLog
+from nas.evaluation.supernet.config import LOG_STEPS, Adaptation, StepLog, SupernetConfig, SupernetLog
 from nas.evaluation.supernet.network import Supernet
 from nas.evaluation.supernet.scoring import PathScorer
 from nas.evaluation.supernet.training import train_supernet
@@ -67,6 +67,37 @@ def test_scoring_measures_batch_norms_afresh(trained: tuple[Supernet, SupernetLo
     mean = network.state_dict()["stem.bn.running_mean"]
     torch.testing.assert_close(mean, seen.mean((0, 2, 3)), atol=1e-3, rtol=1e-3)
     assert not torch.allclose(mean, supernet.tensors(arch)["stem.bn.running_mean"])
+
+
+def test_paths_are_adapted_before_they_are_scored(trained: tuple[Supernet, SupernetLog]) -> None:
+    supernet, _ = trained
+    before = weights(supernet)
+    arch = supernet.space.architecture(supernet.space.sample(1, np.random.default_rng(0))[0])
+    plain = PathScorer(supernet=supernet, data=DATA, device="cpu", calibration_images=64)
+    scorer = replace(plain, adaptation=Adaptation(steps=20, batch_size=16, lr=0.05))  # more than an epoch
+    found = scorer.score(arch)
+    assert found.loss < 0.9 * plain.score(arch).loss
+    again = scorer.score(arch)
+    assert (again.accuracy, again.loss) == (found.accuracy, found.loss)
+    assert replace(scorer, seed=1).score(arch).loss != found.loss
+    assert found.core_seconds > 0
+    after = weights(supernet)
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert not supernet.training
+
+
+def test_an_adaptation_that_diverges_says_so(trained: tuple[Supernet, SupernetLog]) -> None:
+    supernet, _ = trained
+    arch = supernet.space.architecture(supernet.space.sample(1, np.random.default_rng(0))[0])
+    wild = Adaptation(steps=12, batch_size=8, lr=1e20)
+    with pytest.raises(RuntimeError, match="the path's adaptation diverged"):
+        PathScorer(supernet=supernet, data=DATA, device="cpu", adaptation=wild).score(arch)
+
+
+@pytest.mark.parametrize(("name", "value"), [("steps", 0), ("batch_size", 1), ("lr", 0.0)])
+def test_wrong_adaptations_are_named(name: str, value: float) -> None:
+    with pytest.raises(UserError, match=f"adaptation setting {name} = "):
+        replace(Adaptation(), **{name: value})
 
 
 def test_an_interrupted_training_goes_on_to_the_same_curve(
