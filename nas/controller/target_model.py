@@ -82,10 +82,9 @@ def prepare_target(config: SearchConfig, budget: Budget, progress: Progress, dev
             f"target {config.target!r} has no deployment that fits what was asked for", f"it knows: {names}"
         )
     profile, notes = target.profile, list(target.differences if site else ())
-    if profile is None or _of_other_tasks(profile, config, target.differences):
+    if profile is None:
         assert site is not None  # only a machine at hand has a target without a profile
-        known = "nothing" if profile is None else f"nothing for the blocks of {config.space}"
-        progress.note(f"{known} is known of {site.name} yet: measuring a quick profile first")
+        progress.note(f"nothing is known of {task} on {site.name} yet: measuring a quick profile first")
         profile = _quick_profile(config, site, deployments, budget, progress)
         notes = [
             f"latencies come from a quick profile made in this run; `nas profile {config.target}` makes a finer one"
@@ -111,13 +110,6 @@ def prepare_target(config: SearchConfig, budget: Budget, progress: Progress, dev
         notes.append(f"few networks of this device were measured; {', '.join(p.name for p in prior)} served as prior")
     model = LatencyModel(profile, deployments, corrections, prior)
     return TargetModel(config.target, site, model, tuple(notes))
-
-
-def _of_other_tasks(profile: DeviceProfile, config: SearchConfig, differences: Sequence[str]) -> bool:
-    """Whether this machine's own profile holds no network with the blocks of the space: a search of another task made
-    it. Networks of the space are then added."""
-    own = config.target == LOCAL and not differences
-    return own and not any(arch.space in spaces_like(config.space) for arch in profile.networks)
 
 
 def prior_profiles(profile: DeviceProfile) -> list[DeviceProfile]:
