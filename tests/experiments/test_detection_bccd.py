@@ -106,7 +106,7 @@ def test_from_training_to_table(pictures: Path, tmp_path: Path) -> None:
     text = (out / "results.md").read_text()
     assert "| **tiny** | " in text
     assert f"- tiny against {OPPONENT}: " in text
-    assert re.search(r"\| \*\*tiny\*\* \| [^|]+ \| 64 \| \d", text), "its latency was measured"
+    assert re.search(r"\| \*\*tiny\*\* \| [^|]+ \| \d+ \| \d", text), "its latency was measured"
     with pytest.raises(UserError, match="another recipe"):
         runner.invoke(main, [*train, "--set", "ema_decay=0.9"], catch_exceptions=False)
 
