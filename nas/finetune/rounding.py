@@ -156,9 +156,11 @@ class _Places:
                     self.of(value)
                 self.of_output(node)
         for node, name in self.names.items():
+            users = list(node.users)
             with self.traced.graph.inserting_after(node):
                 behind = self.traced.graph.call_module(name, (node,))
-            node.replace_all_uses_with(behind, delete_user_cb=lambda user, behind=behind: user is not behind)
+            for user in users:
+                user.replace_input_with(node, behind)
 
     def kind(self, node: fx.Node) -> object:
         """The class of a module, the function, or the name of a method."""
