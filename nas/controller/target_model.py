@@ -79,8 +79,8 @@ def prepare_target(config: SearchConfig, budget: Budget, progress: Progress, dev
     profile, notes = target.profile, list(target.differences if site else ())
     if profile is None or _of_other_tasks(profile, config, target.differences):
         assert site is not None  # only a machine at hand has a target without a profile
-        known = "nothing" if profile is None else f"nothing for the blocks of {config.space}"
-        progress.note(f"{known} is known of {site.name} yet: measuring a quick profile first")
+        unknown = "nothing" if profile is None else f"nothing for the blocks of {config.space}"
+        progress.note(f"{unknown} is known of {site.name} yet: measuring a quick profile first")
         profile = _quick_profile(config, site, deployments, budget, progress)
         notes = [
             f"latencies come from a quick profile made in this run; `nas profile {config.target}` makes a finer one"
