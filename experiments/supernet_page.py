@@ -86,13 +86,13 @@ def rows(evidence: Evidence) -> list[Row]:
         price = whole * epoch / evidence.epochs
         found.append(Row(f"first {epoch} of {evidence.epochs} epochs", curves[:, epoch - 1], price))
     found.append(Row("the whole training, its validation accuracy", _column(records, "val_accuracy"), whole))
-    for steps, scores in sorted(evidence.short.items()):
-        found.append(_measured(f"{steps} steps from scratch", scores, keys))
+    for steps, brief in sorted(evidence.short.items()):
+        found.append(_measured(f"{steps} steps from scratch", brief, keys))
     once = evidence.log.get("core_seconds", 0.0)
     if evidence.paths:
         found += _by_accuracy_and_loss("supernet", evidence.paths, keys, once)
-    for steps, scores in sorted(evidence.adapted.items()):
-        found += _by_accuracy_and_loss(f"supernet, {steps} steps of each path alone", scores, keys, once)
+    for steps, paths in sorted(evidence.adapted.items()):
+        found += _by_accuracy_and_loss(f"supernet, {steps} steps of each path alone", paths, keys, once)
     path_price = found[-1].core_s  # where there are paths
     for given, predictions in evidence.learned.items():
         price = (sum(prices.values()) if "proxies" in given else 0.0) + (path_price if "supernet" in given else 0.0)

@@ -11,15 +11,15 @@ from numpy.typing import NDArray
 
 from nas.controller.judges import labels_wanted
 from nas.controller.plan import STRETCH, schedule
-from nas.controller.recipes import OVERHEAD, Recipes
+from nas.controller.recipes import Recipes
 from nas.controller.run_folder import RunFolder
 from nas.evaluation.estimators import SUPERNET_EPOCHS, SUPERNET_SHARE, choose_estimator
-from nas.evaluation.supernet.config import Adaptation, SupernetConfig
+from nas.evaluation.supernet.config import SupernetConfig
 from nas.evaluation.supernet.sandwich import Sandwich
 from nas.export.checkpoint import write_json
 from nas.measure.host import usable_threads
 from nas.tasks import task_of
-from search_spaces import Architecture, Choices
+from search_spaces import Choices
 
 Admissible = Callable[[Choices], NDArray[np.bool_]]
 
@@ -27,10 +27,6 @@ _TYPICAL = 64
 """Random candidates that tell what a short training takes."""
 _STEPS = 16
 """Steps of a supernet that tell what one takes."""
-ADAPTED = 30
-"""Candidates that should be judged after a supernet was trained, where each is adapted first."""
-ADAPTATION_STEPS = (30, 250)
-"""Fewer change little about a path; more have not been tried."""
 _MOST = 0.85
 """Of the time for estimates that a supernet on a slow machine may take at most."""
 
@@ -43,8 +39,6 @@ class EstimatorChoice:
     why: str
     supernet: SupernetConfig | None = None
     """How it is trained, where one is."""
-    adaptation: Adaptation | None = None
-    """How its paths are trained alone before they are scored; None: they are not."""
 
 
 def read_choice(folder: RunFolder) -> EstimatorChoice | None:
@@ -52,13 +46,8 @@ def read_choice(folder: RunFolder) -> EstimatorChoice | None:
     if not folder.estimator.exists():
         return None
     document: dict[str, Any] = json.loads(folder.estimator.read_text())
-    supernet, adaptation = document["supernet"], document.get("adaptation")
-    return EstimatorChoice(
-        document["name"],
-        document["why"],
-        SupernetConfig(**supernet) if supernet else None,
-        Adaptation(**adaptation) if adaptation else None,
-    )
+    supernet = document["supernet"]
+    return EstimatorChoice(document["name"], document["why"], SupernetConfig(**supernet) if supernet else None)
 
 
 def estimator_choice(
@@ -77,7 +66,7 @@ def estimator_choice(
     known = read_choice(folder)
     if known is not None:
         return known
-    name, why, config, adaptation = asked, "asked for", None, None
+    name, why, config = asked, "asked for", None
     if asked in ("auto", "supernet"):
         planned_s = planned_phase_s(recipes)
         possible = "supernet" in task_of(recipes.data).estimators
@@ -93,8 +82,7 @@ def estimator_choice(
             )
         if name == "supernet":
             config = supernet_config(recipes, image_s, planned_s, phase_s)
-            adaptation = affordable_adaptation(recipes, admissible, (1 - SUPERNET_SHARE) * planned_s)
-    choice = EstimatorChoice(name, why, config, adaptation)
+    choice = EstimatorChoice(name, why, config)
     write_json(folder.estimator, asdict(choice))
     return choice
 
@@ -107,19 +95,15 @@ def planned_phase_s(recipes: Recipes) -> float:
 def typical_short_s(recipes: Recipes, admissible: Admissible) -> float:
     """Nominal seconds of a short training: those planned, or fewer where all epochs fit, or more where the fewest do
     not."""
+    rows = recipes.space.sample(_TYPICAL, np.random.default_rng(recipes.config.seed))
+    fitting = rows[admissible(rows)]
     found = []
-    for arch in _typical(recipes, admissible):
+    for row in fitting if len(fitting) else rows:
+        arch = recipes.space.architecture(row)
         short = recipes.short(arch)
         images = short.train_images or len(recipes.data.train)
         found.append(short.config.epochs * images * recipes.image_s(arch))
     return float(np.median(found))
-
-
-def _typical(recipes: Recipes, admissible: Admissible) -> list[Architecture]:
-    """Random candidates, admissible ones where there are any."""
-    rows = recipes.space.sample(_TYPICAL, np.random.default_rng(recipes.config.seed))
-    fitting = rows[admissible(rows)]
-    return [recipes.space.architecture(row) for row in (fitting if len(fitting) else rows)]
 
 
 def supernet_image_s(recipes: Recipes, admissible: Admissible) -> float:
@@ -148,16 +132,6 @@ def supernet_config(recipes: Recipes, image_s: float, planned_s: float, phase_s:
     )
 
 
-def affordable_adaptation(recipes: Recipes, admissible: Admissible, seconds: float) -> Adaptation | None:
-    """As many steps for each path as let `ADAPTED` typical candidates be judged in nominal `seconds`; None where that
-    is too few."""
-    batch = min(Adaptation().batch_size, len(recipes.data.train))
-    image_s = OVERHEAD * float(np.median([recipes.image_s(arch) for arch in _typical(recipes, admissible)]))
-    fewest, most = ADAPTATION_STEPS
-    steps = min(most, int(seconds / (ADAPTED * batch * image_s)))
-    return Adaptation(steps=steps, batch_size=batch) if steps >= fewest else None
-
-
 def remarks(choice: EstimatorChoice, images: int, max_trials: int | None) -> list[str]:
     """What a reader of the result should know before believing the estimates."""
     if choice.name == "zero-cost":
@@ -169,6 +143,4 @@ def remarks(choice: EstimatorChoice, images: int, max_trials: int | None) -> lis
         return []
     passes = choice.supernet.steps * choice.supernet.batch_size / images
     few = f": nothing is known of an order after fewer than {SUPERNET_EPOCHS}" if passes < SUPERNET_EPOCHS else ""
-    given = f"the supernet was given {choice.supernet.steps} steps, {passes:.1f} passes over the training images"
-    alone = "" if choice.adaptation is None else f", and each path {choice.adaptation.steps} steps alone"
-    return [f"{given}{few}{alone}"]
+    return [f"the supernet was given {choice.supernet.steps} steps, {passes:.1f} passes over the training images{few}"]

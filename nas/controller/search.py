@@ -232,8 +232,8 @@ class Search:
     def _setting(self) -> EstimatorSetting:
         return EstimatorSetting(
             space=self.space, data=self.data, short=self.recipes.short,
-            supernet=self.choice.supernet or SupernetConfig(), adaptation=self.choice.adaptation,
-            checkpoint=self.folder.supernet, admissible=self.scorer.feasible, seed=self.config.seed,
+            supernet=self.choice.supernet or SupernetConfig(), checkpoint=self.folder.supernet,
+            admissible=self.scorer.feasible, seed=self.config.seed,
         )  # fmt: skip
 
     def _ready(self) -> None:

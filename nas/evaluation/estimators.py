@@ -13,7 +13,7 @@ from nas.data import ImageData
 from nas.errors import UnknownNameError, UserError
 from nas.evaluation.estimate import Estimate, Estimator, Unit, normal_interval, std_of_interval
 from nas.evaluation.short_training import ShortTraining, trained
-from nas.evaluation.supernet.config import Adaptation, StepLog, SupernetConfig, SupernetLog
+from nas.evaluation.supernet.config import StepLog, SupernetConfig, SupernetLog
 from nas.export.checkpoint import NetworkDescription
 from nas.tasks import TaskData, task_named, task_of
 from nas.training.config import EpochLog
@@ -41,8 +41,6 @@ class EstimatorSetting:
     short: Callable[[Architecture], ShortTraining]
     """The short training that a candidate gets."""
     supernet: SupernetConfig
-    adaptation: Adaptation | None = None
-    """How each of the supernet's paths is trained alone before it is scored; None: not at all."""
     checkpoint: Path | None = None
     """Where the supernet's training is kept and gone on from."""
     admissible: Callable[[Choices], NDArray[np.bool_]] | None = None
@@ -274,10 +272,7 @@ def _supernet(setting: EstimatorSetting) -> Estimator:
         device=setting.device,
         callback=setting.callback,
     )
-    scorer = PathScorer(
-        supernet=supernet, data=data, precision=log.precision, device=setting.device, seed=setting.seed,
-        adaptation=setting.adaptation,
-    )  # fmt: skip
+    scorer = PathScorer(supernet=supernet, data=data, precision=log.precision, device=setting.device, seed=setting.seed)
     return SupernetEstimator(scorer, log)
 
 

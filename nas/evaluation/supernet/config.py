@@ -82,7 +82,7 @@ class SupernetConfig:
 class Adaptation:
     """How a path is trained alone before it is scored, from the shared weights on: a warm-up, then cosine decay."""
 
-    steps: int = 125
+    steps: int = 250
     batch_size: int = 32
     lr: float = 0.02
     """Peak learning rate of SGD; the rest is as in `TrainConfig`."""

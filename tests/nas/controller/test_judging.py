@@ -14,8 +14,6 @@ from nas.controller.arm import Arm, Evaluated
 from nas.controller.budget import Budget
 from nas.controller.config import SearchConfig
 from nas.controller.estimator_choice import (
-    ADAPTATION_STEPS,
-    affordable_adaptation,
     estimator_choice,
     planned_phase_s,
     read_choice,
@@ -228,24 +226,6 @@ def test_a_supernet_is_planned_by_nominal_times(recipes: Recipes, tmp_path: Path
         assert (supernet.seconds is None) == (budget_s is None), "without a time nothing depends on the clock"
         steps.append(supernet.steps)
     assert steps[0] < steps[1]
-
-
-def test_paths_are_adapted_where_the_time_allows_it(recipes: Recipes, tmp_path: Path) -> None:
-    enough_s = 1.0
-    while (found := affordable_adaptation(recipes, all_of, enough_s)) is None:
-        enough_s *= 1.1
-    assert ADAPTATION_STEPS[0] <= found.steps < 1.2 * ADAPTATION_STEPS[0]
-    longer = affordable_adaptation(recipes, all_of, 2 * enough_s)
-    assert longer is not None
-    assert 2 * found.steps <= longer.steps <= 2 * found.steps + 1, "as many candidates, twice the steps"
-    longest = affordable_adaptation(recipes, all_of, 1000 * enough_s)
-    assert longest is not None
-    assert longest.steps == ADAPTATION_STEPS[1]
-    config = SearchConfig(latency_ms=50, max_trials=5, budget_s=86_400.0)
-    choice = estimator_choice("supernet", RunFolder(tmp_path), replace(recipes, config=config), all_of, 40_000.0, 0)
-    assert choice.adaptation is not None
-    assert read_choice(RunFolder(tmp_path)) == choice
-    assert f"each path {choice.adaptation.steps} steps alone" in remarks(choice, 100, None)[0]
 
 
 def test_auto_gives_its_reason(recipes: Recipes, tmp_path: Path) -> None:
