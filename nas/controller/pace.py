@@ -93,6 +93,7 @@ def _host() -> str:
 def _known(path: Path) -> dict[str, Pace]:
     try:
         document: dict[str, Any] = json.loads(path.read_text())
-        return {name: Pace(entry["precision"], float(entry["factor"])) for name, entry in document.items()}
+        found = {name: Pace(entry["precision"], float(entry["factor"])) for name, entry in document.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
+    return {n: p for n, p in found.items() if p.precision in ("fp32", "bf16") and 1 / SLOWEST <= p.factor <= SLOWEST}
