@@ -25,7 +25,9 @@ def test_a_pace_is_measured_once_and_then_read(tmp_path: Path) -> None:
     assert host_pace(SPACE, 10, 4, tmp_path) == Pace(other, 8.0), "what is known is not measured again"
     for damage in ({"precision": "fp8", "factor": 1.0}, {"precision": "fp32", "factor": -1.0}):
         file.write_text(json.dumps({key: damage}))
-        assert host_pace(SPACE, 10, 4, tmp_path) == Pace(first.precision, pytest.approx(first.factor, rel=3))
+        again = host_pace(SPACE, 10, 4, tmp_path)
+        assert again.precision in ("fp32", "bf16")
+        assert again.factor > 0
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{", '{"a": 1}', '{"a": {"precision": "bf16"}}'])
