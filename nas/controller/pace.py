@@ -48,6 +48,7 @@ def host_pace(space: StagedSpace, num_classes: int, batch: int, folder: Path | N
     known, key = _known(path), f"{_host()}; {space.name} at {space.resolution(anchor)} px in batches of {batch}"
     if key not in known:
         known[key] = _measured(space, anchor, num_classes, batch)
+        # Several searches may write it at once, unlike a file of a run: so not under one name, as `write_json` does.
         staged = path.with_name(f".{path.name}.{os.getpid()}")
         staged.write_text(json.dumps({name: asdict(entry) for name, entry in known.items()}, indent=1))
         os.replace(staged, path)

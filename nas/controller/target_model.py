@@ -14,7 +14,7 @@ from nas.controller.plan import planned_s
 from nas.deployment import Deployment
 from nas.errors import UserError
 from nas.executors.ray_cluster import device_resource
-from nas.measure.host import usable_threads
+from nas.measure.host import HostFingerprint, fingerprint, usable_threads
 from nas.measure.measurement import MeasureRequest
 from nas.measure.reference import reference_model
 from nas.measure.site import Site, this_host
@@ -33,7 +33,7 @@ QUICK_SHARE = 0.25
 """Of the budget that may go into profiling a host nothing is known of."""
 QUICK_NETWORKS = 36
 QUICK_LEAST = 4
-"""Networks that a quick profile has whatever the budget, where a bundled profile can serve as prior."""
+"""Networks of a quick profile whatever the budget, where a bundled profile of another device can serve as prior."""
 QUICK_SECONDS_PER_MODEL = 0.1
 SPEED_SESSIONS = 3
 SPEED_TOLERANCE = 0.05
@@ -114,9 +114,12 @@ def prepare_target(config: SearchConfig, budget: Budget, progress: Progress, dev
 
 def prior_profiles(profile: DeviceProfile) -> list[DeviceProfile]:
     """Bundled profiles of other devices, for a profile with so few networks that they help; else none."""
-    if all(table.measured >= ENOUGH_NETWORKS for table in profile.tables):
-        return []
-    return [p for p in bundled_profiles() if material_differences(profile.fingerprint, p.fingerprint)]
+    enough = all(table.measured >= ENOUGH_NETWORKS for table in profile.tables)
+    return [] if enough else _bundled_of_others(profile.fingerprint)
+
+
+def _bundled_of_others(host: HostFingerprint) -> list[DeviceProfile]:
+    return [p for p in bundled_profiles() if material_differences(host, p.fingerprint)]
 
 
 def _quick_profile(
@@ -149,7 +152,7 @@ def make_quick_profile(
     spaces: Sequence[str] = ALL_SPACES,
 ) -> DeviceProfile:  # fmt: skip
     """Of this host: few networks, enough to begin with."""
-    prior = any(arch.space in spaces for known in bundled_profiles() for arch in known.networks)
+    prior = any(arch.space in spaces for other in _bundled_of_others(fingerprint()) for arch in other.networks)
     return make_profile(
         name,
         deployments,

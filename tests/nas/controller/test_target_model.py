@@ -13,7 +13,14 @@ from nas.controller import target_model
 from nas.controller.budget import Budget
 from nas.controller.config import SearchConfig
 from nas.controller.probes import FileModel
-from nas.controller.target_model import PROBES, prepare_target, prior_profiles, recalibrated, speed_notes
+from nas.controller.target_model import (
+    PROBES,
+    QUICK_LEAST,
+    prepare_target,
+    prior_profiles,
+    recalibrated,
+    speed_notes,
+)
 from nas.controller.target_record import check_target, read_target, write_target
 from nas.deployment import Deployment
 from nas.errors import UserError
@@ -27,6 +34,7 @@ from nas.targets.preparing import networks_to_measure
 from nas.targets.profile import DeviceProfile, saved_profile
 from nas.targets.profiling import measure_networks
 from nas.targets.registry import BUNDLED, bundled_path
+from predictors.block_latency import MIN_NETWORKS
 from search_spaces import Architecture, load_search_space
 from tests.nas.fake_device import FP32, INT8, fake_profile, save_fake_profile, true_latency_ms
 
@@ -141,6 +149,23 @@ def test_bundled_profiles_are_a_prior_for_few_networks_of_another_device() -> No
     own, *others = BUNDLED
     same = replace(few, fingerprint=DeviceProfile.load(bundled_path(own)).fingerprint)
     assert [p.name for p in prior_profiles(same)] == others, "its own host is no other device"
+
+
+@pytest.mark.parametrize(("host", "least"), [(True, MIN_NETWORKS), (False, QUICK_LEAST)])
+def test_a_quick_profile_is_that_quick_only_with_a_prior(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: bool, least: int
+) -> None:
+    """A bundled profile of this very host, say with other threads, is no prior and must not count as one."""
+    asked: list[int] = []
+
+    def make(*_: Any, **options: Any) -> DeviceProfile:
+        asked.append(options["least"])
+        return fake_profile()
+
+    monkeypatch.setattr(target_model, "bundled_profiles", lambda: [fake_profile("known", host=host)])
+    monkeypatch.setattr(target_model, "make_profile", make)
+    target_model.make_quick_profile("local", [ORT], tmp_path / "p.json", 1.0, 0, SilentProgress(), ("mixed",))
+    assert asked == [least]
 
 
 @pytest.mark.parametrize(
