@@ -11,6 +11,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
+# Nothing in a new .venv is compiled yet, and images of containers often forbid Python to keep what it compiles. Then each
+# of the many processes that searches and tests start would compile all of torch again, for seconds.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
 .PHONY: help setup search check test test-fast clean
 
