@@ -1,4 +1,4 @@
-"""Real searches that are killed, interrupted and asked again with another limit; each in processes of its own."""
+"""Real searches that are killed, interrupted and asked again with another limit."""
 
 import json
 import os
@@ -10,36 +10,23 @@ from typing import Any
 
 import pytest
 
-from tests.nas.fake_device import fake_profile, save_fake_profile
+from nas.cli.main import run
 from tests.nas.killing import completed, stop_when
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(900)]
-
-
-@pytest.fixture(scope="module")
-def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    cache = tmp_path_factory.mktemp("cache")
-    save_fake_profile(cache, fake_profile())
-    return {**os.environ, "XDG_CACHE_HOME": str(cache)}
-
-
-def line(out: Path) -> list[str]:
-    limits = ["--target", "fake", "--latency-ms", "200", "--budget", "90s", "--max-trials", "2"]
-    return [sys.executable, "-m", "nas", "search", *limits, "--no-baselines", "--json", "--out", str(out)]
-
-
-def run(command: list[str], environment: dict[str, str]) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(900), pytest.mark.usefixtures("cache")]
 
 
 def stamps(run_dir: Path, name: str) -> dict[str, int]:
     return {p.parent.name: p.stat().st_mtime_ns for p in run_dir.glob(f"finalists/*/{name}")}
 
 
-def test_kill_interrupt_and_another_limit(tmp_path: Path, environment: dict[str, str]) -> None:
-    out = tmp_path / "run"
+def test_kill_interrupt_and_another_limit(tmp_path: Path, colours: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, environment = tmp_path / "run", dict(os.environ)
+    line = [sys.executable, "-m", "nas", "search", "--target", "fake", "--latency-ms", "200", "--data", str(colours)]
+    line += ["--budget", "10m", "--max-trials", "2", "--estimator", "short", "--no-baselines", "--json"]
+    line += ["--out", str(out)]
     # Interrupted in the short trainings: the best so far is delivered, and the exit code says so.
-    code, stdout, stderr = stop_when(lambda: completed(out) >= 1, signal.SIGINT, line(out), environment)
+    code, stdout, stderr = stop_when(lambda: completed(out) >= 1, signal.SIGINT, line, environment)
     assert code == 130, stderr
     early: dict[str, Any] = json.loads(stdout)
     assert early["interrupted"]
@@ -53,7 +40,7 @@ def test_kill_interrupt_and_another_limit(tmp_path: Path, environment: dict[str,
     code, _, _ = stop_when(
         lambda: stamps(out, "trained.json") != old and (out / "final.json").exists(),
         signal.SIGKILL,
-        line(out),
+        line,
         environment,
     )
     assert code == -signal.SIGKILL
@@ -62,7 +49,7 @@ def test_kill_interrupt_and_another_limit(tmp_path: Path, environment: dict[str,
     spent = json.loads((out / "account.json").read_text())["total"]
 
     # Continued to the end: nothing that was finished is done again.
-    done = run(line(out), environment)
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert not document["interrupted"]
@@ -74,10 +61,9 @@ def test_kill_interrupt_and_another_limit(tmp_path: Path, environment: dict[str,
 
     # Another limit: the same finalists are judged again, and nothing is trained.
     trained, measured = stamps(out, "trained.json"), stamps(out, "deployed.json")
-    ask = [sys.executable, "-m", "nas", "search", "--run", str(out)]
-    again = run([*ask, "--latency-ms", "100", "--json"], environment)
-    assert again.returncode == 0, again.stderr
-    answer = json.loads(again.stdout)
+    ask = ["search", "--run", str(out)]
+    assert run([*ask, "--latency-ms", "100", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
     assert answer["limit_ms"] == 100
     assert answer["best"][0]["key"] == document["best"][0]["key"]
     assert any("nothing was trained" in note for note in answer["notes"])
@@ -87,22 +73,19 @@ def test_kill_interrupt_and_another_limit(tmp_path: Path, environment: dict[str,
     assert stamps(limits, "deployed.json") == measured
     assert json.loads((out / "result.json").read_text()) == document
 
-    refused = run([*ask, "--latency-ms", "0.0001"], environment)
-    assert refused.returncode == 3
-    other = run([*ask, "--data", "cifar10"], environment)
-    assert other.returncode == 1
-    assert "not data" in other.stderr
+    assert run([*ask, "--latency-ms", "0.0001"]) == 3
+    assert run([*ask, "--data", "cifar10"]) == 1
+    assert "not data" in capsys.readouterr().err
 
 
-def test_a_front_under_size_and_memory(tmp_path: Path, environment: dict[str, str]) -> None:
+def test_a_front_under_size_and_memory(tmp_path: Path, colours: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = [
-        sys.executable, "-m", "nas", "search", "--target", "fake", "--objective", "pareto", "--max-size-mb", "3",
-        "--max-memory-mb", "400", "--percentile", "90", "--latency-ms", "200", "--budget", "40s", "--max-trials", "3",
+        "search", "--target", "fake", "--objective", "pareto", "--max-size-mb", "3", "--data", str(colours),
+        "--max-memory-mb", "400", "--percentile", "90", "--latency-ms", "200", "--budget", "60s", "--max-trials", "3",
         "--no-baselines", "--json", "--price-per-hour", "36", "--out", str(tmp_path / "run"),
     ]  # fmt: skip
-    done = run(command, environment)
-    assert done.returncode == 0, done.stderr
-    document = json.loads(done.stdout)
+    assert run(command) == 0
+    document = json.loads(capsys.readouterr().out)
     assert document["objective"] == "pareto"
     assert document["cost_usd"] > 0
     best = document["best"]

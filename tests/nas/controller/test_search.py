@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 
+from nas.cli.main import run
 from nas.controller.config import SearchConfig
 from nas.controller.opening import default_resolutions
 from nas.controller.search import run_search
@@ -21,29 +22,18 @@ from nas.data import load_dataset
 from nas.delivery.verify import check_sums
 from nas.export.receipt import read_receipt
 from search_spaces import load_search_space
-from tests.nas.fake_device import fake_profile, save_fake_profile
 from tests.nas.killing import completed, stop_when
-
-
-@pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A user's cache with two profiles: `fake` says it was made on this host, `elsewhere` on another."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    save_fake_profile(tmp_path / "cache", fake_profile())
-    save_fake_profile(tmp_path / "cache", fake_profile("elsewhere", host=False))
-    return tmp_path / "cache"
-
-
-def nas(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "nas", *arguments], capture_output=True, text=True, check=False)
 
 
 @pytest.mark.slow
 @pytest.mark.alone
-def test_search_from_data_to_files(cache: Path, tmp_path: Path) -> None:
+def test_search_from_data_to_files(
+    cache: Path, colours: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "run"
-    line = ["search", "--target", "fake", "--latency-ms", "200", "--budget", "100s", "--out", str(out), "--json"]
-    done = nas(*line)
+    line = ["search", "--target", "fake", "--latency-ms", "200", "--budget", "60s", "--out", str(out), "--json"]
+    line += ["--data", str(colours)]
+    done = subprocess.run([sys.executable, "-m", "nas", *line], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     check_document(document, out)
@@ -54,34 +44,35 @@ def test_search_from_data_to_files(cache: Path, tmp_path: Path) -> None:
     assert all(b["accuracy"]["deployed"] is not None for b in random)
     # A budget that short is not enough for a machine several times slower than a usual one.
     if document["best"][0]["epochs"] >= 10:
-        assert document["best"][0]["accuracy"]["test"] > 0.5, "digits are easy"
+        assert document["best"][0]["accuracy"]["test"] > 0.5, "colours are easy"
         assert len(random) == 1
 
-    again = nas(*line)
-    assert json.loads(again.stdout) == document, "a finished run is read, not repeated"
-    other = nas(*[a if a != "200" else "100" for a in line])
-    assert other.returncode == 1
-    assert "another configuration" in other.stderr
+    assert run(line) == 0
+    assert json.loads(capsys.readouterr().out) == document, "a finished run is read, not repeated"
+    assert run([a if a != "200" else "100" for a in line]) == 1
+    assert "another configuration" in capsys.readouterr().err
 
 
 @pytest.mark.slow
 @pytest.mark.alone
-def test_the_same_seed_proposes_the_same_candidates_in_fresh_processes(cache: Path, tmp_path: Path) -> None:
-    # A budget that leaves a machine several times slower than a usual one the time for two candidates.
-    line = ["search", "--target", "fake", "--latency-ms", "200", "--budget", "150s", "--no-baselines", "--seed", "3"]
+def test_the_same_seed_proposes_the_same_candidates_in_fresh_processes(
+    cache: Path, colours: Path, tmp_path: Path
+) -> None:
+    # A budget that leaves a machine many times slower than a usual one the time for two candidates.
+    line = ["search", "--target", "fake", "--latency-ms", "200", "--budget", "10m", "--no-baselines", "--seed", "3"]
+    line += ["--data", str(colours), "--estimator", "short"]
     proposed = []
-    for name in ("first", "second"):
-        run = tmp_path / name
-        command = [sys.executable, "-m", "nas", *line, "--out", str(run)]
-        stop_when(lambda run=run: completed(run) >= 2, signal.SIGKILL, command, dict(os.environ))  # type: ignore[misc]
-        proposed.append(keys(run))
+    for out in (tmp_path / "first", tmp_path / "second"):
+        command = [sys.executable, "-m", "nas", *line, "--out", str(out)]
+        stop_when(lambda out=out: completed(out) >= 2, signal.SIGKILL, command, dict(os.environ))  # type: ignore[misc]
+        proposed.append(keys(out))
     shared = min(map(len, proposed))
     assert shared >= 2
     assert proposed[0][:shared] == proposed[1][:shared]
 
 
-def keys(run: Path) -> list[str]:
-    study = optuna.load_study(study_name="search", storage=f"sqlite:///{run}/study.db")
+def keys(out: Path) -> list[str]:
+    study = optuna.load_study(study_name="search", storage=f"sqlite:///{out}/study.db")
     return [t.user_attrs["key"] for t in study.trials if "key" in t.user_attrs]
 
 
@@ -113,9 +104,8 @@ def check_document(document: dict[str, Any], out: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.alone
 def test_another_device_is_predicted_not_measured(cache: Path, tmp_path: Path) -> None:
-    config = SearchConfig(target="elsewhere", latency_ms=2.0, budget_s=30.0, out=tmp_path / "run", baselines=False)
+    config = SearchConfig(target="elsewhere", latency_ms=2.0, budget_s=20.0, out=tmp_path / "run", baselines=False)
     document = run_search(config).document
     best = document["best"][0]
     assert best["measured_latency_ms"] is None
@@ -125,10 +115,10 @@ def test_another_device_is_predicted_not_measured(cache: Path, tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_a_search_by_zero_cost_scores_calls_no_score_an_accuracy(cache: Path, tmp_path: Path) -> None:
+def test_a_search_by_zero_cost_scores_calls_no_score_an_accuracy(cache: Path, colours: Path, tmp_path: Path) -> None:
     config = SearchConfig(
         target="elsewhere", latency_ms=2.0, budget_s=12.0, max_trials=3, estimator="zero-cost", out=tmp_path / "run",
-        baselines=False,
+        baselines=False, data=str(colours),
     )  # fmt: skip
     document = run_search(config).document
     assert document["estimator"]["name"] == document["estimator"]["asked"] == "zero-cost"
@@ -149,10 +139,12 @@ def test_a_search_by_zero_cost_scores_calls_no_score_an_accuracy(cache: Path, tm
     assert not (tmp_path / "run" / "evaluations").exists(), "nobody was started who trains candidates"
 
 
-def test_an_infeasible_limit_names_the_nearest_and_writes_nothing(cache: Path, tmp_path: Path) -> None:
-    done = nas("search", "--target", "fake", "--latency-ms", "0.0001", "--out", str(tmp_path / "run"))
-    assert done.returncode == 3
-    assert "the nearest feasible limit is" in done.stderr
+@pytest.mark.usefixtures("cache", "impatient")
+def test_an_infeasible_limit_names_the_nearest_and_writes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["search", "--target", "fake", "--latency-ms", "0.0001", "--out", str(tmp_path / "run")]) == 3
+    assert "the nearest feasible limit is" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
 
@@ -183,8 +175,9 @@ def image_folder(root: Path, classes: dict[str, int]) -> Path:
         (["--runtime", "tensorrt"], ["tensorrt"]),
     ],
 )
+@pytest.mark.usefixtures("cache", "impatient")
 def test_bad_input_is_one_sentence_and_a_hint(
-    cache: Path, tmp_path: Path, arguments: list[str], words: list[str]
+    tmp_path: Path, arguments: list[str], words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "empty").mkdir()
     image_folder(tmp_path / "corrupt", {"a": 4, "b": 4})
@@ -196,12 +189,12 @@ def test_bad_input_is_one_sentence_and_a_hint(
     given = [a.format(**places) for a in arguments]
     defaults = {"--target": "fake", "--latency-ms": "50", "--out": str(tmp_path / "run"), "--budget": "20s"}
     line = [x for name, value in defaults.items() if name not in given for x in (name, value)]
-    done = nas("search", *line, *given)
-    assert done.returncode == 1, done.stderr
-    assert "Traceback" not in done.stderr
-    assert "hint: " in done.stderr
+    assert run(["search", *line, *given]) == 1
+    said = capsys.readouterr().err
+    assert "Traceback" not in said
+    assert "hint: " in said
     for word in words:
-        assert word in done.stderr
+        assert word in said
     assert not (tmp_path / "run").exists()
     assert os.listdir(tmp_path / "other") == ["notes.txt"]
 

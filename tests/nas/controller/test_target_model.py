@@ -117,6 +117,7 @@ def test_a_strict_search_refuses_a_profile_that_differs(tmp_path: Path, monkeypa
         prepare_target(config(strict=True), Budget(60), SilentProgress())
 
 
+@pytest.mark.usefixtures("impatient")
 def test_an_equal_host_needs_no_probes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own_profile(tmp_path, monkeypatch, onnxruntime=dict(fingerprint().packages)["onnxruntime"])
     target = prepare_target(config(strict=True), Budget(60), SilentProgress())
@@ -197,7 +198,7 @@ def test_a_profile_that_differs_is_corrected_by_real_probes(tmp_path: Path, monk
 
 
 @pytest.mark.slow
-@pytest.mark.alone
+@pytest.mark.usefixtures("impatient")
 def test_an_unknown_host_is_profiled_within_a_share_of_the_budget(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -54,12 +54,6 @@ def slow_network(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_tiny_network(tmp_path_factory.mktemp("networks") / "slow.onnx", size=1024, width=64)
 
 
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is repeated: a busy machine must not make these tests slow."""
-    monkeypatch.setattr(protocol, "REPEATS", 0)
-
-
 @contextmanager
 def worker_signalled(phase: str, last: signal.Signals) -> Iterator[list[Step]]:
     """Freeze the first worker that is in `phase` with a network, note its step, and send it `last`."""

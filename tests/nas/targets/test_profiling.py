@@ -5,10 +5,12 @@ import math
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from nas.cli.main import run
 from nas.targets.latency import LatencyModel
 from nas.targets.preparing import networks_to_measure
 from nas.targets.profile import DeviceProfile
@@ -23,40 +25,50 @@ def test_planned_networks_are_distinct_and_reproducible() -> None:
     assert planned[:6] == networks_to_measure(("mixed", "mobile", "dense"), 6, 0, [32]), "a longer plan only adds"
 
 
-@pytest.mark.slow
-@pytest.mark.alone
-def test_profile_command_measures_and_continues(tmp_path: Path) -> None:
-    out = tmp_path / "p.json"
-    line = [sys.executable, "-m", "nas", "profile", "tiny", "--budget", "10m", "--networks", "12", "--json"]
-    line += ["--runtime", "onnxruntime", "--precision", "fp32", "--resolution", "32", "--out", str(out)]
+TINY = ["profile", "tiny", "--budget", "10m", "--networks", "12", "--json", "--runtime", "onnxruntime"]
+TINY += ["--precision", "fp32"]
+
+
+@pytest.fixture(scope="module")
+def profiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """A profile of 12 classifiers, and what the command said of it."""
+    out = tmp_path_factory.mktemp("profile") / "p.json"
+    line = [sys.executable, "-m", "nas", *TINY, "--resolution", "32", "--out", str(out)]
     done = subprocess.run(line, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    (row,) = json.loads(done.stdout)["deployments"]
+    return out, json.loads(done.stdout)
+
+
+@pytest.mark.slow
+@pytest.mark.alone
+def test_profile_command_measures_and_continues(profiled: tuple[Path, dict[str, Any]]) -> None:
+    out, document = profiled
+    (row,) = document["deployments"]
     assert row["n_networks"] == 12
     assert row["n_heldout"] == 3
     assert row["n_blocks"] > 12, "the runtime's own profiler told how long blocks took"
     assert row["memory_mb"] > 0
-    energy = json.loads(done.stdout)["energy_not_measured"]
+    energy = document["energy_not_measured"]
     assert (row["energy_mj"] is None) == (energy is not None), "measured, or a reason why not"
     profile = DeviceProfile.load(out)
-    again = subprocess.run(line, capture_output=True, text=True, check=False)
-    assert again.returncode == 0, again.stderr
+    assert run([*TINY, "--resolution", "32", "--out", str(out)]) == 0
     assert DeviceProfile.load(out).tables[0].timings == profile.tables[0].timings, "nothing is measured again"
 
 
 @pytest.mark.slow
 @pytest.mark.alone
-def test_one_profile_holds_classifiers_and_detectors(tmp_path: Path) -> None:
-    out = tmp_path / "p.json"
-    line = [sys.executable, "-m", "nas", "profile", "tiny", "--budget", "10m", "--networks", "12", "--json"]
-    line += ["--runtime", "onnxruntime", "--precision", "fp32", "--out", str(out), "--resolution"]
-    for space, resolution in (("mixed", "32"), ("detect", "128")):
-        done = subprocess.run([*line, resolution, "--space", space], capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        assert json.loads(done.stdout)["deployments"][0]["n_heldout"] >= 3
+def test_one_profile_holds_classifiers_and_detectors(
+    profiled: tuple[Path, dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    classifiers, out = DeviceProfile.load(profiled[0]), tmp_path / "p.json"
+    classifiers.save(out)
+    assert run([*TINY, "--resolution", "128", "--space", "detect", "--out", str(out)]) == 0
+    assert json.loads(capsys.readouterr().out)["deployments"][0]["n_heldout"] >= 3
     profile = DeviceProfile.load(out)
-    assert [a.space for a in profile.networks] == 12 * ["mixed"] + 12 * ["detect"]
+    assert profile.networks[:12] == classifiers.networks
+    assert [a.space for a in profile.networks[12:]] == 12 * ["detect"]
     (table,) = profile.tables
+    assert table.timings[:12] == classifiers.tables[0].timings
     for arch, timing in zip(profile.networks, table.timings, strict=True):
         counts = load_search_space(arch.space).slot_places(arch)
         assert [math.isfinite(ms) for ms in timing.block_ms] == [bool(names) for names in counts]
@@ -67,9 +79,8 @@ def test_one_profile_holds_classifiers_and_detectors(tmp_path: Path) -> None:
         assert all((p.mean > 0).all() for p in predicted.values())
 
 
-def test_unknown_names_are_refused(tmp_path: Path) -> None:
-    line = [sys.executable, "-m", "nas", "profile", "x", "--precision", "int3", "--out", str(tmp_path / "p.json")]
-    done = subprocess.run(line, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert "int3" in done.stderr
-    assert "hint: it has:" in done.stderr
+def test_unknown_names_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["profile", "x", "--precision", "int3", "--out", str(tmp_path / "p.json")]) == 1
+    said = capsys.readouterr().err
+    assert "int3" in said
+    assert "hint: it has:" in said
