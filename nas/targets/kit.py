@@ -6,6 +6,7 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.resources import files
+from math import nan
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -17,6 +18,7 @@ from nas.deployment import Deployment
 from nas.errors import UserError
 from nas.export.onnx import export_onnx
 from nas.measure.host import HostFingerprint, isa_of_interest, parse_cpu_identity, parse_meminfo
+from nas.measure.protocol import REFERENCE_TOLERANCE
 from nas.measure.reference import reference_model
 from nas.measure.statistics import spread_pct
 from nas.progress import Progress
@@ -107,15 +109,8 @@ def import_result(name: str, path: Path) -> DeviceProfile:
         host, threads, batch = _host(result["host"]), int(result["threads"]), int(result["batch"])
         precisions = sorted(networks[0]["files"])
         tables = [_table(result, Deployment(RUNTIME, p, threads, batch), archs) for p in precisions]
-    except (
-        OSError,
-        json.JSONDecodeError,
-        UnicodeDecodeError,
-        KeyError,
-        TypeError,
-        IndexError,
-        AttributeError,
-    ) as error:
+        disturbed = _disturbed(result["sessions"])
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise UserError(
             f"{path} is not the result of a kit: {type(error).__name__}: {error}",
             "run the kit's measure.py on the device and bring its result.json",
@@ -129,6 +124,8 @@ def import_result(name: str, path: Path) -> DeviceProfile:
         num_classes=result["kit"]["num_classes"],
         tables=tuple(tables),
         sessions=len(result["sessions"]),
+        disturbed=disturbed,
+        energy_not_measured="a kit's script reads no energy counters",
     )
     for table in profile.tables:
         profile = profile.with_held_out(table.deployment, held_out_error(profile, table.deployment))
@@ -177,7 +174,7 @@ def _host(document: Mapping[str, Any]) -> HostFingerprint:
         cpu_family=family,
         isa=isa_of_interest(parse_cpu_flags(document["cpuinfo"])),
         cores=int(document["cores"]),
-        quota_cores=None,
+        quota_cores=document.get("quota_cores"),
         governor=document["governor"],
         memory_bytes=parse_meminfo(document["memory"]),
         os=document["os"],
@@ -205,4 +202,18 @@ def _timing(arch: Architecture, answers: Sequence[Mapping[str, Any]]) -> Network
         reference_ms=median(float(answer["reference_p50_ms"]) for answer in answers),
         spread_pct=spread_pct(times),
         block_ms=tuple(float(v) for v in np.mean(slots, axis=0)),
+        memory_bytes=max(
+            (float(m) for answer in answers if (m := answer.get("memory_bytes")) is not None), default=nan
+        ),
     )
+
+
+def _disturbed(sessions: Sequence[Mapping[str, Mapping[str, Any]]]) -> int:
+    """Networks beside which the reference network ever was much slower than at its best: the device was busy then."""
+    references: dict[str, list[float]] = {}
+    for session in sessions:
+        for task, answer in session.items():
+            if "failed" not in answer:
+                references.setdefault(task, []).append(float(answer["reference_p50_ms"]))
+    best = min((min(times) for times in references.values()), default=nan)
+    return sum(max(times) > (1 + REFERENCE_TOLERANCE) * best for times in references.values())

@@ -10,6 +10,8 @@ made: `nas profile NAME --import-kit result.json`.
 from __future__ import annotations
 
 import argparse
+import ctypes
+import gc
 import hashlib
 import json
 import os
@@ -38,7 +40,7 @@ Run = Callable[[], Any]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--threads", type=int, default=cores())
+    parser.add_argument("--threads", type=int, default=usable_threads())
     parser.add_argument("--sessions", type=int, default=2, help="freshly started processes per network")
     parser.add_argument("--seconds", type=float, default=0.15, help="timing per network and session")
     parser.add_argument("--out", type=Path, default=Path("result.json"))
@@ -101,8 +103,11 @@ def work(job: dict[str, Any]) -> None:
     reference, _ = load("reference.onnx", job["threads"])
     for task, file in job["tasks"]:
         try:
+            before = restarted_peak()
             run, _ = load(file, job["threads"])
-            answer = timed(run, reference, job["seconds"])
+            call_for(job["seconds"], run)  # warming up
+            memory = None if before is None else max(0, status_bytes("VmHWM") - before)
+            answer = {**timed(run, reference, job["seconds"]), "memory_bytes": memory}
             answer["nodes"] = node_times(file, job["threads"], job["seconds"] / 2)
         except Exception as error:  # noqa: BLE001 - whatever a runtime raises is this network's result
             answer = {"failed": f"{type(error).__name__}: {error}"}
@@ -132,8 +137,7 @@ def load(file: str, threads: int, profile: str | None = None) -> tuple[Run, Any]
 
 
 def timed(run: Run, reference: Run, seconds: float) -> dict[str, Any]:
-    """Short windows in turns with the reference network, after warming up."""
-    call_for(seconds, run)
+    """Short windows in turns with the reference network."""
     times: list[float] = []
     beside: list[float] = []
     for _ in range(ROUNDS):
@@ -176,7 +180,8 @@ def host() -> dict[str, Any]:
     return {
         "cpuinfo": first_processor(read("/proc/cpuinfo")),
         "processor": platform.processor() or platform.machine(),
-        "cores": cores(),
+        "cores": len(os.sched_getaffinity(0)) if LINUX else os.cpu_count() or 1,
+        "quota_cores": quota_cores(),
         "governor": read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").strip() or None,
         "memory": read("/proc/meminfo").split("\n")[0],
         "os": platform.platform(),
@@ -185,9 +190,39 @@ def host() -> dict[str, Any]:
     }
 
 
-def cores() -> int:
-    """Cores this process may run on."""
-    return len(os.sched_getaffinity(0)) if LINUX else os.cpu_count() or 1
+def usable_threads() -> int:
+    """Threads that can run at once: cores this process may run on, or fewer where its control group allows less."""
+    cores = len(os.sched_getaffinity(0)) if LINUX else os.cpu_count() or 1
+    return max(1, int(min(cores, quota_cores() or cores)))
+
+
+def quota_cores(root: str = "/sys/fs/cgroup") -> float | None:
+    """Processor time per time that the control group of a container allows, in cores; None where it sets no limit."""
+    newer = read(f"{root}/cpu.max").split()  # "QUOTA PERIOD" or "max PERIOD", in microseconds
+    older = [read(f"{root}/cpu/cpu.cfs_{name}_us").strip() for name in ("quota", "period")]  # a quota of -1: no limit
+    for quota in (newer, older):
+        if len(quota) == 2 and quota[0].isdigit() and int(quota[1] or 0):
+            return int(quota[0]) / int(quota[1])
+    return None
+
+
+def restarted_peak() -> int | None:
+    """Resident memory in bytes, from which its peak is counted anew; None where the system cannot do that."""
+    gc.collect()
+    try:
+        ctypes.CDLL(None).malloc_trim(0)  # what the network before has freed must not be there for this one
+        Path("/proc/self/clear_refs").write_text("5")
+        return status_bytes("VmRSS")
+    except (AttributeError, OSError, TypeError, ValueError):
+        return None
+
+
+def status_bytes(key: str) -> int:
+    """A size in the kernel's account of this process."""
+    line = next((row for row in read("/proc/self/status").split("\n") if row.startswith(key + ":")), "")
+    if not line:
+        raise ValueError(f"no {key}")
+    return int(line.split()[1]) * 1024
 
 
 def first_processor(cpuinfo: str) -> str:

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from nas.deployment import Deployment
 from nas.errors import UserError
+from nas.targets.profile import ENOUGH_NETWORKS as ENOUGH_NETWORKS
 from nas.targets.profile import DeploymentTable, DeviceProfile, HeldOutError
 from predictors.base import Prediction
 from predictors.block_latency import MIN_NETWORKS, BlockLatencyPredictor
@@ -16,8 +17,6 @@ from predictors.block_transfer import MIN_WITH_PRIOR, TransferredLatencyPredicto
 from search_spaces import Architecture, Choices, StagedSpace, load_search_space
 from search_spaces.slots import KINDS, BlockSlots, concatenate_slots
 
-ENOUGH_NETWORKS = 60
-"""From here on a device's own networks say more than all other devices."""
 ENOUGH_FOR_PRIOR = 30
 MOST_SOURCES = 4
 Z_90 = 1.645

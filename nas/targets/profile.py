@@ -25,6 +25,8 @@ from search_spaces import Architecture, load_search_space
 SCHEMA = 3
 _NUMBERS = ("latency_ms", "reference_ms", "spread_pct", "memory_bytes", "energy_mj")
 """Fields of `NetworkTiming` that are columns of the file."""
+ENOUGH_NETWORKS = 60
+"""From here on a device's own networks say more than all other devices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +133,6 @@ class DeviceProfile:
         """The largest number of threads it knows."""
         return max(t.deployment.threads for t in self.tables)
 
-    def knows_threads(self, threads: int) -> bool:
-        return any(t.deployment.threads == threads for t in self.tables)
-
     @property
     def noise_floor_pct(self) -> float:
         """Median spread between fresh sessions over all networks and deployments."""
@@ -177,6 +176,10 @@ class DeviceProfile:
             document = json.loads(path.read_text())
         except FileNotFoundError as error:
             raise UserError(f"there is no profile at {path}", "make one with `nas profile NAME --out FILE`") from error
+        except OSError as error:
+            raise UserError(
+                f"cannot read the profile {path}: {error.strerror}", "give the file of a profile"
+            ) from error
         except (json.JSONDecodeError, UnicodeDecodeError) as error:
             raise UserError(
                 f"{path} is not a profile: {error}", "make one with `nas profile NAME --out FILE`"

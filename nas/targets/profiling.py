@@ -1,6 +1,7 @@
 """Measuring a profile: random networks of the spaces, exported, deployed and timed in fresh sessions."""
 
 import math
+import os
 import shutil
 import time
 from collections.abc import Sequence
@@ -34,6 +35,7 @@ from nas.targets.preparing import (
     preparer,
 )
 from nas.targets.profile import FAILED, DeploymentTable, DeviceProfile, NetworkTiming, saved_profile
+from nas.text import duration
 from predictors.block_latency import MIN_NETWORKS
 from predictors.block_transfer import MIN_WITH_PRIOR
 from search_spaces import Architecture, load_search_space
@@ -124,7 +126,8 @@ def make_profile(
             profile = _extended(profile, batch, results, time.monotonic() - began)
             profile.save(path)
             done += len(batch)
-            bar.advance(len(batch))
+            left_s = budget_s - (time.monotonic() - start)
+            bar.advance(len(batch), f"the budget ends in {duration(left_s)}" if 0 < left_s < math.inf else None)
     for deployment in deployments:
         table = profile.table(deployment)
         if table is None or table.measured < (MIN_WITH_PRIOR if least < MIN_NETWORKS else MIN_NETWORKS):
@@ -145,8 +148,12 @@ def _started(
     planned: Sequence[Architecture],
 ) -> DeviceProfile:
     here = fingerprint()
+    _require_writable(path)
     if path.exists():
-        old = DeviceProfile.load(path)
+        try:
+            old = DeviceProfile.load(path)
+        except UserError as error:
+            raise UserError(str(error), "move that file away, or give another --out") from error
         spaces = {arch.space for arch in planned}
         own = [arch for arch in old.networks if arch.space in spaces]
         same = old.name == name and old.fingerprint == here and {t.deployment for t in old.tables} == set(deployments)
@@ -166,6 +173,16 @@ def _started(
         sessions=sessions,
         energy_not_measured=why_no_energy(),
     )
+
+
+def _require_writable(path: Path) -> None:
+    """Raises `UserError` now rather than after minutes of measuring."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot write to {path.parent}: {error.strerror}", "give another --out") from error
+    if path.is_dir() or not os.access(path.parent, os.W_OK):
+        raise UserError(f"cannot write the profile {path}", "give a file in a folder that you may write to as --out")
 
 
 def _extended(

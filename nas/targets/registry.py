@@ -5,10 +5,12 @@ from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 
+import numpy as np
+
 from nas.deployment import Deployment
 from nas.errors import UnknownNameError
 from nas.measure.host import HostFingerprint, differences, fingerprint
-from nas.targets.profile import DeviceProfile, profiles_folder, saved_profile
+from nas.targets.profile import ENOUGH_NETWORKS, DeviceProfile, profiles_folder, saved_profile
 from search_spaces import load_search_space
 
 LOCAL = "local"
@@ -108,18 +110,28 @@ def load_target(
 def _nearest_profile(
     name: str, machine: HostFingerprint, threads: int | None, task: str | None
 ) -> DeviceProfile | None:
-    """Of the profile saved as `name` and the bundled ones, the one of the host most like `machine`."""
+    """Of the profile saved as `name` and the bundled ones, the one of the host most like `machine`.
+
+    Between hosts that are equally alike it is the one of more networks, up to as many as are enough: a profile made in
+    two minutes must not take the place of a bundled one of the same processor. The saved one, which was measured on
+    the very machine, wins ties.
+    """
     candidates = [p for p in (saved_profile(name), *map(bundled_path, BUNDLED)) if p.exists()]
-    profiles = [DeviceProfile.load(p) for p in candidates]
-    fitting = [
-        p for p in profiles if (threads is None or p.knows_threads(threads)) and (task is None or _knows(p, task))
-    ]
-    ranked = sorted(fitting, key=lambda p: len(material_differences(machine, p.fingerprint)))
+    known = [(p, _networks_by_deployment(p, threads, task)) for p in map(DeviceProfile.load, candidates)]
+
+    def rank(found: tuple[DeviceProfile, list[int]]) -> tuple[int, int]:
+        return len(material_differences(machine, found[0].fingerprint)), -min(*found[1], ENOUGH_NETWORKS)
+
+    ranked = [profile for profile, _ in sorted(((p, counts) for p, counts in known if any(counts)), key=rank)]
     return ranked[0] if ranked and _comparable(machine, ranked[0].fingerprint) else None
 
 
-def _knows(profile: DeviceProfile, task: str) -> bool:
-    return any(load_search_space(space).task == task for space in {arch.space for arch in profile.networks})
+def _networks_by_deployment(profile: DeviceProfile, threads: int | None, task: str | None) -> list[int]:
+    """How many networks of a task were measured in each deployment with so many threads; None: of any."""
+    spaces = {s for s in {arch.space for arch in profile.networks} if task in (None, load_search_space(s).task)}
+    of_task = np.array([arch.space in spaces for arch in profile.networks], dtype=bool)
+    tables = [t for t in profile.tables if threads in (None, t.deployment.threads)]
+    return [int((np.isfinite(t.column("latency_ms")) & of_task).sum()) for t in tables]
 
 
 def _comparable(here: HostFingerprint, there: HostFingerprint) -> bool:

@@ -8,9 +8,11 @@ import numpy as np
 
 from nas.deployment import Deployment
 from nas.measure.host import fingerprint
+from nas.measure.job import SessionTiming
+from nas.measure.measurement import Measurement, MeasureRequest, summarise
 from nas.targets.preparing import ALL_SPACES, networks_to_measure
 from nas.targets.profile import DeploymentTable, DeviceProfile, NetworkTiming
-from search_spaces import load_search_space
+from search_spaces import Architecture, load_search_space
 
 FP32 = Deployment("onnxruntime", "fp32", 2)
 INT8 = Deployment("onnxruntime", "int8", 2)
@@ -19,6 +21,24 @@ INT8 = Deployment("onnxruntime", "int8", 2)
 def true_latency_ms(costs: dict[str, np.ndarray], speed: float) -> np.ndarray:
     """Additive and smooth, like a device without surprises."""
     return (0.05 + 8e-9 * costs["macs"] + 2e-8 * costs["activations"] + 0.004 * costs["layers"]) / speed
+
+
+def fake_measurements(archs: Sequence[Architecture], deployments: Sequence[Deployment]) -> list[list[Measurement]]:
+    """What `nas.targets.profiling.measure_networks` would return on the fake device."""
+    rows = []
+    for arch in archs:
+        space = load_search_space(arch.space)
+        costs = space.costs(space.choices([arch]), 10)
+        row = []
+        for deployment in deployments:
+            ms = float(true_latency_ms(costs, 2.0 if deployment.precision == "int8" else 1.0)[0])
+            timing = SessionTiming(
+                p50_ms=ms, p90_ms=ms, p99_ms=ms, calls=9, reference_p50_ms=1.0, load_ms=1.0, memory_bytes=1000,
+                cpu_share=1.0, disturbance=None,
+            )  # fmt: skip
+            row.append(summarise(MeasureRequest(Path("network.onnx"), deployment), [timing], None, 1.0))
+        rows.append(row)
+    return rows
 
 
 def fake_profile(

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnxruntime
@@ -14,7 +15,9 @@ import torch
 from nas.errors import UserError
 from nas.progress import SilentProgress
 from nas.targets.kit import export_random_networks, import_result, repeat_weights
+from nas.targets.kit_measure import host, quota_cores
 from nas.targets.latency import LatencyModel
+from nas.targets.preparing import networks_to_measure
 from search_spaces import load_search_space
 from tests.nas.bare_python import make_bare_python
 
@@ -58,6 +61,8 @@ def test_a_device_without_torch_is_profiled(kit: Path, bare_python: Path, tmp_pa
         assert table.measured == NETWORKS
         assert (table.column("latency_ms") > 0).all()
         assert all(len(timing.block_ms) == 10 for timing in table.timings)
+        memory = table.column("memory_bytes")
+        assert np.isnan(memory).all() or np.nanmax(memory) > 2**16, "measured, or the kernel forbids it"
     space = load_search_space("mobile").restrict("resolution", [32])
     predicted = LatencyModel(profile).predict(space, space.sample(5, np.random.default_rng(0)), 10)
     assert all((p.mean > 0).all() for p in predicted.values())
@@ -92,13 +97,72 @@ def test_a_network_that_ends_its_process_is_noted(kit: Path, bare_python: Path, 
 
 
 @pytest.mark.parametrize(
-    "content", ["", "{}", '{"schema": 1}', '{"kit": {"networks": []}, "schema": 1, "sessions": []}']
+    "content",
+    [
+        "",
+        "{}",
+        '{"schema": 1}',
+        '{"kit": {"networks": []}, "schema": 1, "sessions": []}',
+        '{"kit": {"networks": []}, "schema": 1, "sessions": [{}], "host": {"cpuinfo": "", "cores": "?"}}',
+    ],
 )
 def test_other_files_are_refused(content: str, tmp_path: Path) -> None:
     path = tmp_path / "result.json"
     path.write_text(content)
     with pytest.raises(UserError, match="not the result of a kit"):
         import_result("x", path)
+
+
+def result_of_a_kit(references: list[tuple[float, float]]) -> dict[str, Any]:
+    """What the script writes after two sessions; each network's reference latency in them is given."""
+    archs = networks_to_measure(("mixed",), len(references), 0, [32])
+    networks = [
+        {"architecture": load_search_space(a.space).to_json(a), "files": {"fp32": f"{i}.fp32.onnx"}}
+        for i, a in enumerate(archs)
+    ]
+    sessions = [
+        {
+            f"{i}/fp32": {
+                "p50_ms": 2.0,
+                "reference_p50_ms": times[session],
+                "memory_bytes": 1000 + session,
+                "nodes": [],
+            }
+            for i, times in enumerate(references)
+        }
+        for session in range(2)
+    ]
+    return {
+        "schema": 1, "kit": {"num_classes": 10, "networks": networks}, "host": {**host(), "quota_cores": 1.5},
+        "threads": 1, "batch": 1, "sessions": sessions, "seconds": 1.0,
+    }  # fmt: skip
+
+
+def test_what_a_kit_says_of_its_device_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "result.json"
+    path.write_text(json.dumps(result_of_a_kit([(1.0, 1.1), (1.0, 1.4), (1.0, 1.0)])))
+    profile = import_result("edge", path)
+    assert profile.disturbed == 1, "beside the second network the device was 40 % slower once"
+    assert profile.fingerprint.quota_cores == 1.5
+    assert profile.tables[0].column("memory_bytes").tolist() == [1001, 1001, 1001], "the largest of the sessions"
+    assert profile.energy_not_measured is not None
+
+
+@pytest.mark.parametrize(
+    ("files", "cores"),
+    [
+        ({"cpu.max": "150000 100000"}, 1.5),
+        ({"cpu.max": "max 100000"}, None),
+        ({"cpu/cpu.cfs_quota_us": "50000", "cpu/cpu.cfs_period_us": "100000"}, 0.5),
+        ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, None),
+        ({}, None),
+    ],
+)
+def test_the_script_knows_the_quota_of_a_container(files: dict[str, str], cores: float | None, tmp_path: Path) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text + "\n")
+    assert quota_cores(str(tmp_path)) == cores
 
 
 def test_kits_are_of_onnxruntime(tmp_path: Path) -> None:

@@ -12,7 +12,15 @@ from nas.deployment import Deployment
 from nas.errors import UnknownNameError, UserError
 from nas.targets.latency import Correction, LatencyModel, held_out_error, slots_of
 from nas.targets.profile import FAILED, DeploymentTable, DeviceProfile, NetworkTiming
-from nas.targets.registry import BUNDLED, LOCAL, bundled_path, list_targets, load_target, material_differences
+from nas.targets.registry import (
+    BUNDLED,
+    LOCAL,
+    BundledProfile,
+    bundled_path,
+    list_targets,
+    load_target,
+    material_differences,
+)
 from search_spaces import load_search_space
 from tests.nas.fake_device import FP32, INT8, fake_profile, save_fake_profile, true_latency_ms
 
@@ -205,6 +213,23 @@ def test_targets(profile: DeviceProfile, tmp_path: Path, monkeypatch: pytest.Mon
         load_target("elsewere")
     assert error.value.hint is not None
     assert "elsewhere" in error.value.hint
+
+
+@pytest.mark.parametrize(("own", "known"), [(12, "bundled"), (64, LOCAL)])
+def test_a_profile_of_few_networks_does_not_take_the_place_of_one_of_many(
+    own: int, known: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both are of this host; from enough networks on, what was measured on the very machine counts."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    fake_profile("bundled", networks=80).save(tmp_path / "bundled.json")
+    monkeypatch.setattr("nas.targets.registry.BUNDLED", {"bundled": BundledProfile("bundled.json", "")})
+    monkeypatch.setattr("nas.targets.registry.bundled_path", lambda name: tmp_path / f"{name}.json")
+    save_fake_profile(tmp_path, fake_profile(LOCAL, networks=own))
+    for threads, task in ((None, None), (FP32.threads, "classification")):
+        found = load_target(LOCAL, threads, task=task).profile
+        assert found is not None
+        assert found.name == known
+    assert load_target(LOCAL, FP32.threads + 1).profile is None, "neither knows so many threads"
 
 
 def test_a_profile_of_another_task_does_not_make_this_host_known(

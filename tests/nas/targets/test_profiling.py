@@ -4,6 +4,8 @@ import json
 import math
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +13,18 @@ import numpy as np
 import pytest
 
 from nas.cli.main import run
+from nas.deployment import Deployment
+from nas.errors import UserError
+from nas.measure.measurement import Measurement
+from nas.progress import SilentProgress
+from nas.targets import profiling
 from nas.targets.latency import LatencyModel
 from nas.targets.preparing import networks_to_measure
 from nas.targets.profile import DeviceProfile
-from search_spaces import load_search_space
+from nas.targets.profiling import make_profile, profile_summary
+from predictors.block_latency import MIN_NETWORKS
+from search_spaces import Architecture, load_search_space
+from tests.nas.fake_device import FP32, INT8, fake_measurements, fake_profile
 
 
 def test_planned_networks_are_distinct_and_reproducible() -> None:
@@ -23,6 +33,78 @@ def test_planned_networks_are_distinct_and_reproducible() -> None:
     assert [a.space for a in planned[:3]] == ["mixed", "mobile", "dense"]
     assert planned == networks_to_measure(("mixed", "mobile", "dense"), 12, 0, [32])
     assert planned[:6] == networks_to_measure(("mixed", "mobile", "dense"), 6, 0, [32]), "a longer plan only adds"
+
+
+def on_the_fake_device(
+    monkeypatch: pytest.MonkeyPatch, before: Callable[[int], None] = lambda batch: None
+) -> list[str]:
+    """Measure on the fake device; `before` is called with the number of each batch. Returns the keys of the networks
+    measured from now on."""
+    measured: list[str] = []
+    batches: list[int] = []
+
+    def measure(archs: Sequence[Architecture], deployments: Sequence[Deployment], **_: Any) -> list[list[Measurement]]:
+        batches.append(len(archs))
+        before(len(batches))
+        measured.extend(arch.key for arch in archs)
+        return fake_measurements(archs, deployments)
+
+    monkeypatch.setattr(profiling, "measure_networks", measure)
+    monkeypatch.setattr(profiling, "preparer", lambda: nullcontext(None))
+    return measured
+
+
+def quick(path: Path, networks: int, budget_s: float = math.inf) -> DeviceProfile:
+    return make_profile(
+        "p", [FP32, INT8], path=path, progress=SilentProgress(), budget_s=budget_s, networks=networks, resolutions=[32]
+    )
+
+
+def test_an_interrupted_profile_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(batch: int) -> None:
+        if batch == 3:
+            raise KeyboardInterrupt
+
+    measured = on_the_fake_device(monkeypatch, interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        quick(tmp_path / "p.json", 20)
+    assert len(DeviceProfile.load(tmp_path / "p.json").networks) == len(measured) == 8, "what was measured is kept"
+    done = quick(tmp_path / "p.json", 20)
+    assert len(set(measured)) == len(measured) == 20, "and is not measured again"
+    assert [arch.key for arch in done.networks] == measured
+    assert all(table.held_out is not None for table in done.tables)
+
+
+def test_a_spent_budget_leaves_a_profile_to_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    on_the_fake_device(monkeypatch)
+    profile = quick(tmp_path / "p.json", 40, budget_s=0)
+    assert len(profile.networks) == MIN_NETWORKS
+    space = load_search_space("mixed").restrict("resolution", [32])
+    assert (LatencyModel(profile).predict(space, space.sample(5, np.random.default_rng(0)), 10)[FP32].mean > 0).all()
+
+
+def test_a_place_that_cannot_be_written_is_refused_before_measuring(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured = on_the_fake_device(monkeypatch)
+    (tmp_path / "file").write_text("notes of somebody")
+    for path, words in (
+        (tmp_path, "cannot write"),
+        (tmp_path / "file" / "p.json", "cannot write"),
+        (tmp_path / "file", "not a profile"),
+    ):
+        with pytest.raises(UserError, match=words) as error:
+            quick(path, 12)
+        assert "--out" in str(error.value.hint)
+    assert measured == []
+    assert (tmp_path / "file").read_text() == "notes of somebody"
+
+
+def test_the_summary_has_the_promised_figures_of_each_deployment() -> None:
+    named = "n_blocks n_networks n_heldout mape within_5pct within_10pct kendall_tau constant_within_10pct "
+    named += "macs_within_10pct noise_floor_pct seconds"
+    for row in profile_summary(fake_profile(networks=12))["deployments"]:
+        assert set(named.split()) <= row.keys()
 
 
 TINY = ["profile", "tiny", "--budget", "10m", "--networks", "12", "--json", "--runtime", "onnxruntime"]
