@@ -37,7 +37,11 @@ def is_typed(context: click.Context, name: str) -> bool:
     show_default=True,
     help="Of the calls: the one that keeps --latency-ms, in each fresh session.",
 )
-@click.option("--throughput", type=Positive("images/s", "throughput", "500"), help="Limit: at least images per second.")
+@click.option(
+    "--throughput",
+    type=Positive("images/s", "throughput", "500"),
+    help="Limit: at least images per second, one call after the other (images in a call: see `nas profile --batch`).",
+)
 @click.option(
     "--max-params", type=Positive("count", "number of parameters", "2M"), help="Limit: parameters (500k, 2M)."
 )
@@ -128,6 +132,9 @@ def is_typed(context: click.Context, name: str) -> bool:
 @click.option("--ray", help="Train on a Ray cluster: `auto` for the one this machine belongs to, or HOST:PORT.")
 @click.option("--asha", is_flag=True, help="Stop short trainings early whose curves are hopeless (needs --ray).")
 @click.option("--storage", help="Database server for many machines (postgresql://..., mysql://...).  [default: SQLite]")
+@click.option(
+    "--resume", is_flag=True, expose_value=False, help="Go on with the run in --out: always done, also unasked."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of tables.")
 @click.option("--quiet", is_flag=True, help="No progress on stderr.")
 @click.pass_context

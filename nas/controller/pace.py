@@ -1,9 +1,14 @@
-"""How fast this host trains: measured once and kept in the user's cache, so that repeated searches decide the same."""
+"""How fast this host trains: measured once and kept in the user's cache, so that repeated searches decide the same.
+
+A pace that was measured while the host was busy would make every later search too careful. So a search compares it with
+what its trainings took, and forgets one that is wrong; its own plan stays, and the next search measures again.
+"""
 
 import json
 import math
 import os
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
@@ -26,6 +31,8 @@ QUANTILES = (0.1, 0.2, 0.3, 0.4)
 """Networks to time, by their nominal training time within the space: the cheaper ones, which short budgets train."""
 ENOUGH_S = 4.0
 """No further network is timed after so many seconds."""
+FEWEST = 3
+"""Trainings without which a recorded pace is not doubted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,20 +50,44 @@ def host_pace(space: StagedSpace, num_classes: int, batch: int, folder: Path | N
 
     Measured where no earlier search on this host left it there. A file that cannot be read is written anew.
     """
-    anchor = max(space.anchors, key=space.resolution)
-    path = (folder or cache_folder()) / "training-pace.json"
-    known, key = _known(path), f"{_host()}; {space.name} at {space.resolution(anchor)} px in batches of {batch}"
+    path, key = _path(folder), _key(space, batch)
+    known = _known(path)
     if key not in known:
-        known[key] = _measured(space, anchor, num_classes, batch)
-        # Several searches may write it at once, unlike a file of a run: so not under one name, as `write_json` does.
-        staged = path.with_name(f".{path.name}.{os.getpid()}")
-        staged.write_text(json.dumps({name: asdict(entry) for name, entry in known.items()}, indent=1))
-        os.replace(staged, path)
+        known[key] = _measured(space, num_classes, batch)
+        _write(path, known)
     return known[key]
 
 
-def _measured(space: StagedSpace, anchor: Architecture, num_classes: int, batch: int) -> Pace:
+def forget_wrong_pace(
+    space: StagedSpace, batch: int, pace: Pace, ratios: Sequence[float], folder: Path | None = None
+) -> float | None:
+    """Forget the recorded pace where trainings took more than one step of its scale longer or shorter than it says.
+
+    Args:
+        space: the searched one.
+        batch: images in a batch, as in `host_pace`.
+        pace: what the trainings were planned with; another one in the cache is newer, and stays.
+        ratios: of each finished training its seconds by those expected at that pace.
+        folder: the user's cache.
+
+    Returns the median ratio where the pace was wrong and is no longer recorded, else None.
+    """
+    if len(ratios) < FEWEST:
+        return None
+    ratio, path = median(ratios), _path(folder)
+    if abs(_steps(ratio)) <= 1:
+        return None
+    known = _known(path)
+    if known.pop(_key(space, batch), None) != pace:
+        return None
+    _write(path, known)
+    return ratio
+
+
+def _measured(space: StagedSpace, num_classes: int, batch: int) -> Pace:
     from nas.training.precision import faster, step_seconds, step_times
+
+    anchor = _anchor(space)
 
     def nominal_s(arch: Architecture) -> float:
         costs = space.costs(space.choices([arch]), num_classes)
@@ -82,7 +113,24 @@ def _typical(space: StagedSpace, num_classes: int) -> list[Architecture]:
 
 def rounded_pace(ratio: float) -> float:
     """The nearest power of the square root of two, by ratio, between 1/64 and 64."""
-    return float(2.0 ** (round(2 * math.log2(min(SLOWEST, max(1 / SLOWEST, ratio)))) / 2))
+    return float(2.0 ** (_steps(ratio) / 2))
+
+
+def _steps(ratio: float) -> int:
+    """A ratio in steps of the scale: half octaves."""
+    return round(2 * math.log2(min(SLOWEST, max(1 / SLOWEST, ratio))))
+
+
+def _anchor(space: StagedSpace) -> Architecture:
+    return max(space.anchors, key=space.resolution)
+
+
+def _path(folder: Path | None) -> Path:
+    return (folder or cache_folder()) / "training-pace.json"
+
+
+def _key(space: StagedSpace, batch: int) -> str:
+    return f"{_host()}; {space.name} at {space.resolution(_anchor(space))} px in batches of {batch}"
 
 
 def _host() -> str:
@@ -98,3 +146,10 @@ def _known(path: Path) -> dict[str, Pace]:
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
     return {n: p for n, p in found.items() if p.precision in ("fp32", "bf16") and 1 / SLOWEST <= p.factor <= SLOWEST}
+
+
+def _write(path: Path, known: Mapping[str, Pace]) -> None:
+    # Several searches may write it at once, unlike a file of a run: so not under one name, as `write_json` does.
+    staged = path.with_name(f".{path.name}.{os.getpid()}")
+    staged.write_text(json.dumps({name: asdict(entry) for name, entry in known.items()}, indent=1))
+    os.replace(staged, path)

@@ -154,7 +154,7 @@ def take_over(old: RunFolder, new: RunFolder, studies: StudyStorage | None = Non
         shutil.copy2(old.final_plan, new.final_plan)
     if old.plan.exists():
         known = json.loads(old.plan.read_text())
-        write_json(new.plan, {"budget_s": -1.0, "marks": [], "precision": known["precision"]})
+        write_json(new.plan, {**known, "budget_s": -1.0, "marks": []})  # times of its own, trainings like the run's
     choice = read_choice(old)
     if choice is not None and not trains(choice.name):  # else it may be another one now, with the same trainings
         shutil.copy2(old.estimator, new.estimator)

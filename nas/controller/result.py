@@ -118,6 +118,7 @@ def _winner(o: Outcome, f: Finalist, rank: int, estimates: Estimates) -> dict[st
         "runtime": chosen.deployment.runtime,
         "precision": chosen.deployment.precision,
         "threads": chosen.deployment.threads,
+        "batch": chosen.deployment.batch,
         "resolution": f.deployed.description.resolution,
         "epochs": f.trained.epochs,
         "predicted_latency_ms": predicted.mean_ms,

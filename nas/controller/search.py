@@ -13,7 +13,7 @@ import numpy as np
 import optuna
 from optuna.samplers import BaseSampler
 
-from nas.controller.arm import Arm, Evaluated, Failed, best_first
+from nas.controller.arm import Arm, Evaluated, Failed
 from nas.controller.baselines import Baseline, ZooRound, names_not_reached
 from nas.controller.budget import BookedStage, Budget, Interrupts
 from nas.controller.config import SearchConfig
@@ -27,25 +27,14 @@ from nas.controller.ladder import ladder
 from nas.controller.objective import winners
 from nas.controller.opening import Opening, open_search
 from nas.controller.outcome import Outcome, RandomOpponent
-from nas.controller.plan import (
-    ANYTIME_S,
-    FINALISTS,
-    REPORT_S,
-    STRETCH,
-    FinalPlan,
-    estimate,
-    final_plan,
-    final_time_s,
-    open_end_plan,
-    room_for_baseline,
-    wanted_finalists,
-)
+from nas.controller.plan import ANYTIME_S, REPORT_S, STRETCH, FinalPlan, estimate, room_for_baseline
 from nas.controller.plan_record import read_account, read_final_plan, search_plan, write_final_plan
 from nas.controller.proxies import proxy_scores
 from nas.controller.recipes import make_recipes
 from nas.controller.run_folder import RunFolder, check_folder, open_folder
 from nas.controller.samplers import Feasible, RandomFeasibleSampler, SamplerTask, WithExamples, make_sampler
 from nas.controller.target_record import write_target
+from nas.controller.training_times import doubt_pace, plan_last_round
 from nas.controller.trials import SHORT, trained_briefly
 from nas.evaluation.estimators import SUPERNET_SHARE, EstimatorSetting
 from nas.evaluation.supernet.config import LOG_STEPS, SupernetConfig
@@ -157,6 +146,9 @@ class Search:
             if not best and self.interrupts.asked:
                 finalists += self._anytime(final, evaluated)
                 best = winners(self.config.objective, finalists, self.config.winners)
+        full = [(f.evaluated.arch, f.trained) for f in finalists]
+        remark = doubt_pace(self.recipes, evaluated, full, final.recipe.epochs)
+        self.notes += [remark] if remark else []
         if not best:
             raise limits_missed(finalists, self.config.limits)
         opponent, zoo = self._baselines(arm, final, len(evaluated), best[0])
@@ -262,7 +254,10 @@ class Search:
         evaluated = self.usable(arm.evaluated(study))
         self.failed = arm.failed(study)
         if plan is None and evaluated:
-            plan = self._final_plan(evaluated)
+            plan = plan_last_round(
+                self.recipes, evaluated, self.budget, self.plan.marks.search_until_s,
+                len(self.target.model.deployments), trained=self.choice.name == SHORT,
+            )  # fmt: skip
             if not self.interrupts.asked:  # else the search goes on when it is continued
                 write_final_plan(self.folder, plan)
         return evaluated, self.final_round(plan or FinalPlan(self.recipes.base, 1))
@@ -295,40 +290,13 @@ class Search:
         feasible = WithExamples(self.scorer.feasible, self.examples)
         return RandomFeasibleSampler(self.space, feasible, seed=self.config.seed)
 
-    def _final_plan(self, evaluated: Sequence[Evaluated]) -> FinalPlan:
-        """Fix the full recipe by what training the leaders really took; by nominal times where no clock may decide."""
-        leaders = best_first(evaluated, lambda e: e.value)[:FINALISTS]
-        deployments, images = len(self.target.model.deployments), len(self.data.train)
-        trained, shape = self.choice.name == SHORT, task_of(self.data).shape
-        wanted = wanted_finalists(self.config.objective, self.config.winners, trained=trained)
-        if not math.isfinite(self.budget.seconds):
-            epoch_s = float(np.mean([self.recipes.image_s(e.arch) for e in leaders])) * images
-            return open_end_plan(
-                self.recipes.base, epoch_s, deployments, wanted, shape=shape, baselines=self.config.baselines
-            )
-        image_s = [e.seconds_per_image or self.recipes.measured_image_s(e.arch) for e in leaders]
-        epoch_s = float(np.mean(image_s)) * images
-        available_s = self.plan.marks.search_until_s - self.budget.elapsed_s
-        if trained:
-            left_s = self.budget.seconds - self.budget.elapsed_s - REPORT_S
-            available_s = final_time_s(available_s, max(e.seconds for e in leaders), left_s, deployments)
-        return final_plan(self.recipes.base, epoch_s, available_s, deployments, wanted, shape=shape)
-
     def final_round(self, plan: FinalPlan) -> FinalRound:
         return FinalRound(
-            space=self.space,
-            data=self.data,
-            scorer=self.scorer,
-            deployments=self.target.model.deployments,
-            recipe=plan.recipe,
-            size=plan.size,
-            objective=self.config.objective,
-            limits=self.config.limits,
-            max_drop=self.config.max_drop,
-            site=self.site,
-            folder=self.folder.finalists,
+            space=self.space, data=self.data, scorer=self.scorer, deployments=self.target.model.deployments,
+            recipe=plan.recipe, size=plan.size, objective=self.config.objective, limits=self.config.limits,
+            max_drop=self.config.max_drop, site=self.site, folder=self.folder.finalists,
             skip_missed=self.folder.reused.exists(),
-        )
+        )  # fmt: skip
 
     def _finals(self, final: FinalRound, candidates: Sequence[Evaluated], name: str, until_s: float) -> list[Finalist]:
         """As many finalists as the time and an interrupt allow."""
@@ -404,15 +372,10 @@ class Search:
             self.notes.append("well-known networks were not measured: the target is not at hand")
             return []
         round_ = ZooRound(
-            data=self.data,
-            resolution=winner.deployed.description.resolution,
-            deployments=final.deployments,
-            quick=chosen.deployment,
-            recipe=final.recipe,
-            max_drop=self.config.max_drop,
-            folder=self.folder.baseline("zoo"),
-            site=self.site,
-        )
+            data=self.data, resolution=winner.deployed.description.resolution, deployments=final.deployments,
+            quick=chosen.deployment, recipe=final.recipe, max_drop=self.config.max_drop,
+            folder=self.folder.baseline("zoo"), site=self.site,
+        )  # fmt: skip
         with self.budget.stage("baselines"), self._stage("well-known networks") as bar:
             found = round_.run(self.budget, self.plan.zoo_until_s(self.budget), bar)
         missing = names_not_reached(task_of(self.data).zoo, found)

@@ -5,6 +5,7 @@ import importlib.util
 import os
 import re
 import socket
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,8 +28,12 @@ ABOUT_ATTR = "about"
 """Attribute of a study that says what it is a search of."""
 SQLITE_WAIT_S = 60.0
 """For whoever else reads the file (a dashboard) before a write is given up."""
-ATTEMPTS = 3
-"""To create the tables, where several machines may try so at the same time."""
+ATTEMPTS = 30
+"""To create the tables, where several machines may try so at the same time: each may be in the way of any table."""
+ATTEMPT_S = 0.05
+"""Between two of them."""
+MYSQL_RACES = (1050, 1061, 1213)
+"""Codes of MySQL for a table or an index that is there already, and for two transactions in each other's way."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,19 +202,24 @@ def _parsed(url: str) -> "URL":
 def _connect(url: str, where: str, engine: dict[str, Any]) -> optuna.storages.BaseStorage:
     from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError
 
-    for attempt in range(1, ATTEMPTS + 1):
+    for _ in range(ATTEMPTS - 1):
         try:
-            return optuna.storages.get_storage(optuna.storages.RDBStorage(url, engine_kwargs=dict(engine)))
-        except OperationalError as error:
-            reason = str(error.orig).strip().splitlines() or ["no reason given"]
-            raise UserError(
-                f"the database {where} cannot be used: {reason[-1].strip()}",
-                "is the server running, and are host, port, database, user and password right?",
-            ) from error
+            return _opened(url, engine)
         except (IntegrityError, ProgrammingError):  # another machine has just created the same table
-            if attempt == ATTEMPTS:
-                raise
-    raise AssertionError("unreachable")
+            pass
+        except OperationalError as error:
+            if error.orig is None or not error.orig.args or error.orig.args[0] not in MYSQL_RACES:
+                reason = str(error.orig).strip().splitlines() or ["no reason given"]
+                raise UserError(
+                    f"the database {where} cannot be used: {reason[-1].strip()}",
+                    "is the server running, and are host, port, database, user and password right?",
+                ) from error
+        time.sleep(ATTEMPT_S)
+    return _opened(url, engine)
+
+
+def _opened(url: str, engine: dict[str, Any]) -> optuna.storages.BaseStorage:
+    return optuna.storages.get_storage(optuna.storages.RDBStorage(url, engine_kwargs=dict(engine)))
 
 
 def _without_secrets(url: "URL") -> str:

@@ -79,6 +79,8 @@ def answer(document: Document) -> str:
         latency = f"predicted latency {milliseconds(latency_ms)} ms (not measured)"
     else:
         latency = f"measured p50 {milliseconds(latency_ms)} ms"
+    speed = throughput(document, best)
+    latency += f", {' '.join(speed)}" if speed else ""
     accuracy, images = final_accuracy(best)
     found = (
         f"Found: a network for {best['runtime']} {best['precision']} at {best['resolution']} px with an "
@@ -114,6 +116,17 @@ def p50_ms(result: Document) -> float | None:
     """Median latency: measured where it was, else predicted (baselines have no prediction)."""
     measured = result["measured_latency_ms"]
     return float(measured["p50"]) if measured else result.get("predicted_latency_ms")
+
+
+def throughput(document: Document, result: Document) -> tuple[str, str] | None:
+    """Images per second of a winner, and in calls of how many; None where nobody asked for it."""
+    asked = objective(document) == "throughput" or "throughput" in document.get("limits", ())
+    if not asked or not result.get("images_per_s"):
+        return None
+    batch, rate = result.get("batch", 1), result["images_per_s"]
+    number = f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
+    least = "" if result["measured"] else "at least "
+    return f"{least}{number} images/s", f"in calls of {batch} image{'' if batch == 1 else 's'}"
 
 
 def final_accuracy(result: Document) -> tuple[str, str]:

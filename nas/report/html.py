@@ -22,6 +22,7 @@ from nas.report.document import (
     postprocess_text,
     question,
     test_figures,
+    throughput,
 )
 from nas.report.markup import sentence, table
 from nas.report.plot import MAX_POINTS, PLOT_HEIGHT, accuracy_latency_figure, scale_of, visible_candidates
@@ -97,9 +98,11 @@ def _headline(document: Document) -> str:
         spread = (
             f"p90 {milliseconds(measured['p90'])}, p99 {milliseconds(measured['p99'])}" if measured else "predicted"
         )
+        speed = throughput(document, best)
         figures = (
             (metric(document), *final_accuracy(best)),
             ("latency (median)", f"{milliseconds(p50_ms(best))} ms", spread),
+            *((("throughput", *speed),) if speed else ()),
             ("limits", limits_text(document) or "none", _margin(best, kept)),
             ("deployment", f"{best['runtime']} {best['precision']}", f"{best['threads']} threads"),
             ("size", f"{count(best['params'])} params", f"{count(best['macs'])} MACs at {best['resolution']} px"),

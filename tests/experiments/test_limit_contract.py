@@ -52,9 +52,13 @@ def test_the_figures_of_the_bar() -> None:
     assert counts == {"searches": 4, "delivered": 2, "over_limit": 1, "a_session_over_limit": 2, "refused": 1}
     assert (summary["failed"], summary["over_budget"], summary["another_limit_in_time"]) == (1, 1, True)
     assert summary["overshoot_s"] == {"median": -15.5, "max": 25.0}
-    text = page(answers, summary, "--searches 4")
+    text = page(answers, summary, "--searches 4", "a processor, 2 threads")
+    assert "on one machine (a processor, 2 threads), one after the other" in text
     assert "| of these over a limit when measured again | 1 |" in text
     assert "OVER: latency_ms" in text
+    assert "| searches over their budget by more than 5 % or 20 s, whichever is larger | 1 |" in text
+    hours = [replace(good, asked=replace(ASKED, budget_s=1000.0), wall_s=wall_s) for wall_s in (1049.0, 1051.0)]
+    assert summarise(hours, None)["over_budget"] == 1
     assert [Answered.from_json(json.loads(json.dumps(a.to_json()))) for a in answers] == answers
     assert summarise([], None)["overshoot_s"] is None
 

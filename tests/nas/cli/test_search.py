@@ -63,6 +63,11 @@ def test_every_option_arrives(fake: FakeSearch) -> None:
     assert isinstance(fake.progress, SilentProgress)
 
 
+def test_to_resume_may_be_said_though_it_is_always_done(fake: FakeSearch) -> None:
+    assert run(["search", "--latency-ms", "10", "--resume"]) == 0
+    assert fake.config == SearchConfig(latency_ms=10.0, command="nas search --latency-ms 10 --resume")
+
+
 def test_command_is_recorded_so_that_it_can_be_pasted(fake: FakeSearch) -> None:
     run(["search", "--latency-ms", "4", "--data", "my photos; rm"])
     assert fake.config is not None

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import optuna
@@ -213,6 +214,12 @@ def postgresql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     finally:
         subprocess.run([*control, "-m", "immediate", "stop"], check=False, stdout=subprocess.DEVNULL, cwd=folder)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_several_machines_may_create_the_tables_at_once(tmp_path: Path, postgresql: str) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        opened = list(pool.map(lambda i: open_storage(tmp_path / str(i), postgresql), range(4)))
+    assert len({storage.where for storage in opened}) == 1
 
 
 def test_a_search_on_a_server(space: StagedSpace, tmp_path: Path, postgresql: str) -> None:

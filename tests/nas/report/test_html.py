@@ -52,6 +52,18 @@ def test_says_what_was_asked_found_and_kept(page: str) -> None:
     assert "nas search --target test-device --latency-ms 4 --data &#x27;test photos&#x27;" in page
 
 
+def test_says_how_many_images_per_second_where_that_was_asked() -> None:
+    fast = documents.winner(images_per_s=3603.6, batch=4)
+    for asked in ({"objective": "throughput"}, {"limits": {"throughput": 3000.0}, "limits_text": "many"}):
+        page = plain(report_html(documents.document(best=[fast], **asked), documents.candidates(8)))
+        assert "a measured p50 1.11 ms, 3,604 images/s in calls of 4 images." in page
+        assert "<dt>throughput</dt><dd>3,604 images/s<small>in calls of 4 images</small>" in page
+    elsewhere = documents.winner(images_per_s=81.24, measured=False, measured_latency_ms=None)
+    page = plain(report_html(documents.document(best=[elsewhere], objective="throughput"), documents.candidates(8)))
+    assert "predicted latency 1.20 ms (not measured), at least 81.2 images/s in calls of 1 image." in page
+    assert "images/s" not in report_html(documents.document(best=[fast]), documents.candidates(8))
+
+
 def test_holds_every_row(page: str) -> None:
     document = documents.document()
     named = [row["deployment"] for row in document["feasibility"]]

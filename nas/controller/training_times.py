@@ -1,0 +1,83 @@
+"""What trainings really took: the last round is planned by it, and a recorded pace that it contradicts is forgotten."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from nas.controller.arm import Evaluated, best_first
+from nas.controller.budget import Budget
+from nas.controller.pace import forget_wrong_pace
+from nas.controller.plan import (
+    FINALISTS,
+    REPORT_S,
+    FinalPlan,
+    final_plan,
+    final_time_s,
+    open_end_plan,
+    wanted_finalists,
+)
+from nas.controller.recipes import OVERHEAD, Recipes
+from nas.controller.records import Trained
+from nas.tasks import task_of
+from search_spaces import Architecture
+
+
+def plan_last_round(
+    recipes: Recipes, evaluated: Sequence[Evaluated], budget: Budget, until_s: float, deployments: int, *, trained: bool
+) -> FinalPlan:
+    """Fix the full recipe by what training the leaders really took; by nominal times where no clock may decide.
+
+    Args:
+        recipes: the search's.
+        evaluated: all candidates; at least one.
+        budget: the search's.
+        until_s: when the last round has to be over, in seconds since the budget started.
+        deployments: how many of them each finalist is tried in.
+        trained: whether candidates were compared by short trainings.
+    """
+    config, images, shape = recipes.config, len(recipes.data.train), task_of(recipes.data).shape
+    leaders = best_first(evaluated, lambda e: e.value)[:FINALISTS]
+    wanted = wanted_finalists(config.objective, config.winners, trained=trained)
+    if not math.isfinite(budget.seconds):
+        epoch_s = float(np.mean([recipes.image_s(e.arch) for e in leaders])) * images
+        return open_end_plan(recipes.base, epoch_s, deployments, wanted, shape=shape, baselines=config.baselines)
+    image_s = [e.seconds_per_image or recipes.measured_image_s(e.arch) for e in leaders]
+    epoch_s = float(np.mean(image_s)) * images
+    available_s = until_s - budget.elapsed_s
+    if trained:
+        left_s = budget.seconds - budget.elapsed_s - REPORT_S
+        available_s = final_time_s(available_s, max(e.seconds for e in leaders), left_s, deployments)
+    return final_plan(recipes.base, epoch_s, available_s, deployments, wanted, shape=shape)
+
+
+def doubt_pace(
+    recipes: Recipes,
+    evaluated: Sequence[Evaluated],
+    full: Sequence[tuple[Architecture, Trained]] = (),
+    epochs: int = 0,
+    folder: Path | None = None,
+) -> str | None:
+    """Have the next search on this host measure its pace again where trainings took another time than it says.
+
+    Args:
+        recipes: what this search's trainings were planned with; they stay as they are.
+        evaluated: candidates. Those that were trained on other machines, or on a share of the cores, say nothing.
+        full: finalists and their trainings. Those that had other than `epochs` epochs were ended by the clock.
+        epochs: of a full training.
+        folder: the user's cache.
+
+    Returns a remark where the pace was forgotten.
+    """
+    alone = recipes.config.ray is None and recipes.config.workers in (None, 1)
+    took = [(e.arch, e.seconds_per_image) for e in evaluated if alone and e.seconds_per_image is not None]
+    images = epochs * len(recipes.data.train)
+    took += [(arch, outcome.seconds / images) for arch, outcome in full if outcome.epochs == epochs]
+    ratios = [seconds / (OVERHEAD * recipes.image_s(arch)) for arch, seconds in took]
+    ratio = forget_wrong_pace(recipes.space, recipes.base.batch_size, recipes.pace, ratios, folder)
+    if ratio is None:
+        return None
+    return (
+        f"trainings took {ratio:.2g} times as long as this host's recorded pace said: the next search measures it again"
+    )
