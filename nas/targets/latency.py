@@ -11,9 +11,11 @@ from nas.errors import UserError
 from nas.targets.profile import ENOUGH_NETWORKS as ENOUGH_NETWORKS
 from nas.targets.profile import DeploymentTable, DeviceProfile, HeldOutError
 from predictors.base import Prediction
+from predictors.block_features import block_columns
 from predictors.block_latency import MIN_NETWORKS, BlockLatencyPredictor
 from predictors.block_table import NetworkBlocks, SpaceBlocks
 from predictors.block_transfer import MIN_WITH_PRIOR, TransferredLatencyPredictor
+from predictors.drift import drift_exponent
 from search_spaces import Architecture, Choices, StagedSpace, load_search_space
 from search_spaces.slots import KINDS, BlockSlots, concatenate_slots
 
@@ -152,6 +154,7 @@ def training_data(
     times of their blocks."""
     table = profile.table(deployment)
     assert table is not None
+    latency_ms = usual_latency_ms(profile, table)[networks]
     slots = slots_of([profile.networks[i] for i in networks], profile.num_classes)
     block_ms = None
     times = [table.timings[i].block_ms for i in networks]
@@ -159,7 +162,21 @@ def training_data(
         block_ms = np.full(slots.kind.shape, np.nan)
         for row, blocks in zip(block_ms, times, strict=True):
             row[: len(blocks)] = blocks
-    return NetworkBlocks.of(slots), table.steady_latency_ms()[networks], block_ms
+    return NetworkBlocks.of(slots), latency_ms, block_ms
+
+
+def usual_latency_ms(profile: DeviceProfile, table: DeploymentTable) -> NDArray[np.float64]:
+    """Latencies (n,) of a table of the profile had the device always been as fast as it usually was; NaN where
+    measuring failed. Unlike `DeploymentTable.steady_latency_ms`, as strongly as this deployment follows the device."""
+    latency_ms, reference_ms = table.column("latency_ms"), table.column("reference_ms")
+    known = np.flatnonzero(np.isfinite(latency_ms) & np.isfinite(reference_ms))
+    if not len(known):
+        return latency_ms
+    slowness = reference_ms[known] / np.median(reference_ms[np.isfinite(reference_ms)])
+    slots = slots_of([profile.networks[i] for i in known], profile.num_classes)
+    columns = (block_columns(slots) * slots.count[..., None]).sum(axis=1)
+    latency_ms[known] /= slowness ** drift_exponent(columns, latency_ms[known], slowness)
+    return latency_ms
 
 
 def slots_of(archs: Sequence[Architecture], num_classes: int) -> BlockSlots:
@@ -174,7 +191,7 @@ def slots_of(archs: Sequence[Architecture], num_classes: int) -> BlockSlots:
 def held_out_error(profile: DeviceProfile, deployment: Deployment, every: int = 4) -> HeldOutError | None:
     """Fit on all but every `every`-th network of the profile and judge on those; None with too few of either."""
     table = profile.table(deployment)
-    latency = table.steady_latency_ms() if table else np.array([])
+    latency = usual_latency_ms(profile, table) if table else np.array([])
     measured = np.flatnonzero(np.isfinite(latency))
     test, train = measured[measured % every == every - 1], measured[measured % every != every - 1]
     if len(train) < MIN_NETWORKS or len(test) < 3:

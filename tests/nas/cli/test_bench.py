@@ -8,6 +8,7 @@ import pytest
 from nas.bench import bench
 from nas.cli.main import run
 from nas.measure import protocol
+from tests.nas.detectors import RESOLUTION, smallest, write_detector
 from tests.nas.tiny import write_tiny_network
 
 
@@ -30,6 +31,23 @@ def test_two_networks_side_by_side(
     assert (operators["model"], len(operators["slowest"])) == (str(good), 2)
     assert document["fingerprint"]["cpu_model"] == document["device"]
     assert (tmp_path / "plot.html").stat().st_size > 10_000
+
+
+@pytest.mark.slow
+def test_a_detector_is_measured_like_any_other_network(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(protocol, "REPEATS", 0)
+    bundle = write_detector(tmp_path / "bundle", smallest())
+    options = ["--batch", "1", "--batch", "2", "--threads", "1", "--sessions", "1", "--operators", "0"]
+    deployments = ["--runtime", "onnxruntime", "--runtime", "openvino", "--precision", "fp32", "--precision", "int8"]
+    assert run(["bench", str(bundle), *options, *deployments, "--json", "--quiet"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    (model,) = document["models"]
+    assert (model["weights"], model["height_px"], model["width_px"]) == ("as given", RESOLUTION, RESOLUTION)
+    assert {c["not_measured"] for c in document["cells"]} == {None}
+    found = {(c["runtime"], c["precision"], c["batch"]) for c in document["cells"]}
+    assert found == {(r, p, b) for r in ("onnxruntime", "openvino") for p in ("fp32", "int8") for b in (1, 2)}
 
 
 def test_where_nothing_is_measured_the_exit_code_says_so(

@@ -1,15 +1,24 @@
 """A whole search of a detector, small enough for a test."""
 
 import json
+import math
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from PIL import Image
 
 from nas.cli.main import run
+from nas.controller.baselines import ZooRound
+from nas.controller.budget import Budget
 from nas.delivery.verify import check_sums
 from nas.export.receipt import read_receipt
+from nas.measure import protocol
+from nas.measure.site import this_host
+from nas.progress import SilentProgress
+from nas.tasks import TASKS
 from search_spaces import load_search_space
+from tests.nas.detectors import ORT, RESOLUTION, rectangle_data
 from tests.nas.tasks.coco import write_coco
 
 
@@ -30,9 +39,33 @@ def test_detector_from_a_coco_folder_to_files(tmp_path: Path, capsys: pytest.Cap
     assert best["parity"]["agreement"] == 1.0
     assert list(best["test_figures"])[:2] == ["mAP@50", "mAP@50:95"]
     assert best["test_figures"]["mAP@50"] == best["accuracy"]["test"] > 0
+    assert best["postprocess_ms"] > 0
+    (picture,) = document["pictures"]
+    with Image.open(out / picture["file"]) as sheet:
+        assert min(sheet.size) > 200
     winner = out / "winners" / "1"
     assert check_sums(winner, read_receipt(winner)).status == "passed", "a winner is a bundle"
     assert (pd.read_parquet(out / "candidates.parquet").state == "evaluated").any()
     assert "mAP@50" in (out / "report.html").read_text(encoding="utf-8")
     assert run(line.split()) == 0
     assert json.loads(capsys.readouterr().out) == document, "a finished run is read, not repeated"
+
+
+@pytest.mark.slow
+def test_well_known_detectors_are_opponents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocol, "REPEATS", 0)
+    monkeypatch.setattr(ZooRound, "_training_s", lambda self, name: 0.0 if name.startswith("ssd") else math.inf)
+    task = TASKS["detection"]
+    zoo = ZooRound(
+        data=rectangle_data(), resolution=RESOLUTION, deployments=(ORT,), quick=ORT, max_drop=0.01,
+        recipe=task.recipe(epochs=1, batch_size=8, precision="fp32"), folder=tmp_path, site=this_host(),
+    )  # fmt: skip
+    with SilentProgress().stage("zoo") as bar:
+        trained, *others = zoo.run(Budget(1e9), 1e9, bar)
+    assert [trained.name, *(b.name for b in others)] == list(task.zoo)
+    assert all(b.deployed.chosen is not None and b.deployed.chosen.p50_ms > 0 for b in (trained, *others))
+    assert trained.note == "1 epochs"
+    assert trained.test is not None
+    assert list(trained.test)[:2] == ["mAP@50", "mAP@50:95"]
+    assert {b.note for b in others} == {"latency only: the budget does not allow its training"}
+    assert {b.test for b in others} == {None}

@@ -1,4 +1,4 @@
-"""Evaluations of a small network on a few random images."""
+"""Evaluations of a small network on a few images."""
 
 import numpy as np
 
@@ -6,8 +6,10 @@ from nas.data import ImageData, ImageSplit, Preprocess
 from nas.evaluation.short_training import ShortTraining
 from nas.executors.base import Evaluation
 from nas.export.checkpoint import NetworkDescription
+from nas.tasks import TASKS
 from nas.training.config import TrainConfig
 from search_spaces import load_search_space
+from tests.nas.detectors import smallest
 
 RESOLUTION = 32
 
@@ -37,3 +39,11 @@ def task(trial: int = 0, *, seed: int = 0, lr: float = 0.05, epochs: int = 1) ->
     recipe = TrainConfig(epochs=epochs, batch_size=8, precision="fp32", seed=seed, lr=lr)
     description = NetworkDescription(arch, 3, RESOLUTION)
     return Evaluation(study="s", trial=trial, description=description, data="noise", short=ShortTraining(recipe))
+
+
+def box_task(trial: int = 0, *, epochs: int = 1) -> Evaluation:
+    """A training of the smallest detector on `tests.nas.detectors.rectangle_data`."""
+    recipe = TASKS["detection"].recipe(epochs=epochs, batch_size=8, precision="fp32", seed=trial, augment="none")
+    return Evaluation(
+        study="s", trial=trial, description=smallest(), data="rectangles", short=ShortTraining(recipe)
+    )  # fmt: skip

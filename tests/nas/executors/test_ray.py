@@ -18,9 +18,11 @@ from nas.executors.ray_asha import AshaExecutor
 from nas.executors.ray_cluster import Node, Slots, connected, nodes_of, slots_of
 from nas.executors.ray_devices import RayDevice, connected_device
 from nas.executors.ray_tasks import RayExecutor
+from nas.executors.training import train_briefly
 from nas.measure.measurement import MeasureRequest
+from tests.nas.detectors import rectangle_data
 from tests.nas.executors import evaluations
-from tests.nas.executors.tasks import task, tiny_data
+from tests.nas.executors.tasks import box_task, task, tiny_data
 from tests.nas.tiny import write_tiny_network
 
 if TYPE_CHECKING:
@@ -227,3 +229,28 @@ def test_hopeless_trainings_are_stopped_early(cluster: "Cluster", tmp_path: Path
     assert all(len(r.curve) < 9 for r in outcomes.values() if r.stopped_early)
     best = max(outcomes.values(), key=lambda r: r.accuracy)
     assert not best.stopped_early
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+@pytest.mark.parametrize("kind", [RayExecutor, AshaExecutor])
+def test_detectors_are_trained_as_they_are_here(
+    kind: type[RayExecutor] | type[AshaExecutor], cluster: "Cluster", tmp_path: Path
+) -> None:
+    import torch
+
+    data, tasks = rectangle_data(), [box_task(i, epochs=2) for i in range(2)]
+    with kind(data, tmp_path, address=cluster.address) as executor:
+        found = run(executor, tasks)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # as many as a machine of the cluster has
+    try:
+        here = {task.trial: train_briefly(task, data) for task in tasks}
+    finally:
+        torch.set_num_threads(threads)
+    for trial, outcome in found.items():
+        expected = here[trial]
+        assert isinstance(outcome, Outcome), outcome
+        assert isinstance(expected, Outcome)
+        assert outcome.curve == pytest.approx(expected.curve[: len(outcome.curve)], abs=1e-6)
+        assert outcome.stopped_early or len(outcome.curve) == 2

@@ -10,7 +10,7 @@ import pytest
 
 from nas.deployment import Deployment
 from nas.errors import UnknownNameError, UserError
-from nas.targets.latency import Correction, LatencyModel, held_out_error, slots_of
+from nas.targets.latency import Correction, LatencyModel, held_out_error, slots_of, usual_latency_ms
 from nas.targets.profile import FAILED, DeploymentTable, DeviceProfile, NetworkTiming
 from nas.targets.registry import (
     BUNDLED,
@@ -154,6 +154,26 @@ def test_drift_of_the_device_is_taken_out(profile: DeviceProfile) -> None:
     assert ratio == pytest.approx(np.full(len(ratio), ratio[0])), "only a common factor is left"
     assert ratio[0] == pytest.approx(1, abs=0.05)
     assert steady[-1] == drifted.timings[-1].latency_ms, "without a reference there is nothing to correct with"
+
+
+def test_a_deployment_follows_the_device_in_its_own_way() -> None:
+    profile = fake_profile(networks=60)
+    table = profile.tables[0]
+    latency = table.column("latency_ms")
+    slowness = np.exp(np.abs(np.random.default_rng(0).normal(0, 0.05, len(latency))))
+    timings = [
+        NetworkTiming(ms, ref, 1.0) for ms, ref in zip(latency * slowness**2.5, 0.7 * slowness, strict=True)
+    ]  # fmt: skip
+    timings[-1] = replace(timings[-1], reference_ms=math.nan)
+    drifted = replace(table, timings=tuple(timings))
+    wrong = {
+        name: np.std(np.log(found[:-1] / latency[:-1]))
+        for name, found in (
+            ("by the reference alone", drifted.steady_latency_ms()),
+            ("as strongly as it suffers", usual_latency_ms(replace(profile, tables=(drifted,)), drifted)),
+        )
+    }
+    assert wrong["as strongly as it suffers"] < 0.2 * wrong["by the reference alone"]
 
 
 def test_few_networks_are_helped_by_known_devices(profile: DeviceProfile) -> None:

@@ -13,13 +13,16 @@ from nas.controller.opening import check_estimator, space_for
 from nas.data import ImageData, ImageSplit, Preprocess
 from nas.data.detection import DetectionData, DetectionSplit
 from nas.errors import UnknownNameError, UserError
-from nas.evaluation.estimators import ESTIMATORS, choose_estimator
+from nas.evaluation.estimators import ESTIMATORS, EstimatorSetting, choose_estimator, make_estimator
+from nas.evaluation.short_training import ShortTraining
+from nas.evaluation.supernet.config import SupernetConfig
 from nas.evaluation.zero_cost import PROXIES, candidate_scores
 from nas.executors.base import without_cache
 from nas.executors.shared_data import share
 from nas.tasks import TASKS, TaskData, task_named, task_of, zoo_model
 from nas.training.config import TrainConfig
 from search_spaces import SEARCH_SPACES, Architecture, load_search_space
+from tests.nas.evaluation.small import small_space
 from tests.nas.tasks.coco import write_coco
 from tests.nas.tasks.detection.rectangles import rectangles
 
@@ -197,6 +200,23 @@ def test_a_search_follows_its_task() -> None:
         space_for(SearchConfig(task="detection", data="here", space="mixed", latency_ms=25))
     with pytest.raises(UserError, match="networks of space 'detect' are for detection"):
         space_for(SearchConfig(space="detect", latency_ms=25))
+
+
+@pytest.mark.parametrize("estimator", TASKS["detection"].estimators)
+def test_estimators_judge_detectors(estimator: str) -> None:
+    data, space = box_data(), small_space("detect", (SIZE,))
+    task, rng = task_of(data), np.random.default_rng(1)
+    candidate, *others = (space.architecture(row) for row in space.sample(13, rng))
+    recipe = task.recipe(epochs=1, batch_size=4, precision="fp32")
+    setting = EstimatorSetting(
+        space=space, data=data, short=lambda arch: ShortTraining(recipe), supernet=SupernetConfig(),
+        labels=[(arch, 0.01 * at) for at, arch in enumerate(others)], device="cpu",
+    )  # fmt: skip
+    (found,) = make_estimator(estimator, setting).estimate([candidate])
+    assert found.failure is None
+    assert found.value is not None
+    assert np.isfinite(found.value)
+    assert (found.std is not None) == (estimator == "predictor"), "nothing is known of a mean average precision's error"
 
 
 def test_estimators_that_a_task_has_no_use_for() -> None:
