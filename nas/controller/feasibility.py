@@ -1,7 +1,7 @@
 """Whether the limits can be kept at all: asked before anything is trained."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -100,7 +100,7 @@ def require_feasible(
     # No single limit is to blame: name a whole combination that exists.
     ratios = scorer.ratios(best)[:, :, 0]
     ratios = ratios[:, int(ratios.max(axis=0).argmin())]
-    together = {name: _value(limits, name, float(r)) for name, r in zip(names, ratios, strict=True) if r > 1}
+    together = _rounded({name: _value(limits, name, float(r)) for name, r in zip(names, ratios, strict=True) if r > 1})
     raise InfeasibleError(
         f"no network of space {space.name!r} keeps {limits.text} together on {target!r}: the nearest one that exists "
         f"needs {' and '.join(limits.quantity(n, v) for n, v in together.items())}",
@@ -148,8 +148,7 @@ def _value(limits: Limits, name: str, ratio: float) -> float:
 
 
 def _infeasible(limits: Limits, space: str, target: str, nearest: dict[str, float], detail: str) -> InfeasibleError:
-    # Rounded to two digits towards the safe side, so that the limit named can really be asked for.
-    rounded = {name: two_digits(value, up=LIMIT_KINDS[name].at_most) for name, value in nearest.items()}
+    rounded = _rounded(nearest)
     names = " or ".join(limits.quantity(name, value) for name, value in rounded.items())
     options = ", or ".join(
         f"{LIMIT_KINDS[n].option} {v:g} or {'more' if LIMIT_KINDS[n].at_most else 'less'}" for n, v in rounded.items()
@@ -159,6 +158,11 @@ def _infeasible(limits: Limits, space: str, target: str, nearest: dict[str, floa
         f"no network of space {space!r} keeps {asked} on {target!r}: the nearest feasible limit is {names}{detail}",
         f"ask for {options}, or a lower --resolution",
     )
+
+
+def _rounded(nearest: Mapping[str, float]) -> dict[str, float]:
+    """To two digits towards the safe side, so that the limits named can really be asked for."""
+    return {name: two_digits(value, up=LIMIT_KINDS[name].at_most) for name, value in nearest.items()}
 
 
 def two_digits(value: float, *, up: bool) -> float:

@@ -185,7 +185,10 @@ class Search:
     @contextmanager
     def _stage(self, name: str, total: float | None = None) -> Iterator[Stage]:
         with self.progress.stage(name, total) as bar:
-            yield BookedStage(bar, self.budget, self.folder.account)
+            try:
+                yield BookedStage(bar, self.budget, self.folder.account)
+            finally:  # what came after its last step, also where no network was delivered
+                write_json(self.folder.account, self.budget.account())
 
     @property
     def phase(self) -> str:

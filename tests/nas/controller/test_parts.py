@@ -172,8 +172,12 @@ def test_limits_in_combination(space: StagedSpace, model: LatencyModel) -> None:
     assert "--max-params" in (e.value.hint or "")
     named = float(str(e.value.hint).split("--max-params ")[1].split()[0])
     check(latency_ms=LIMIT_MS, max_params=named)
-    with pytest.raises(InfeasibleError, match="together"):
+    with pytest.raises(InfeasibleError, match="together") as e:
         check(latency_ms=1e-3, max_params=100)
+    words = str(e.value.hint).removeprefix("ask for ").split()
+    named_together = {o[2:].replace("-", "_"): float(v) for o, v in zip(words[::2], words[1::2], strict=True)}
+    assert set(named_together) == {"latency_ms", "max_params"}
+    check(**named_together)
     with pytest.raises(InfeasibleError, match="images/s"):
         check(throughput=1e7)
 
