@@ -24,7 +24,7 @@ from tests.nas.tasks.coco import write_coco
 
 @pytest.mark.slow
 @pytest.mark.alone
-@pytest.mark.usefixtures("cache")
+@pytest.mark.usefixtures("cache", "impatient")
 def test_detector_from_a_coco_folder_to_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = write_coco(tmp_path / "shapes", {"train": 48, "val": 16, "test": 16})
     out = tmp_path / "run"

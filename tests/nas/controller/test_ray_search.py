@@ -34,12 +34,12 @@ def cluster() -> "Iterator[Cluster]":
 @pytest.mark.slow
 @pytest.mark.ray
 def test_a_search_measures_on_the_device_of_the_cluster(
-    cluster: "Cluster", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: "Cluster", colours: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     save_fake_profile(tmp_path / "cache", fake_profile("toy", networks=12))
     config = SearchConfig(
-        target="toy", latency_ms=200.0, budget_s=10.0, max_trials=1, space="mobile",
+        target="toy", latency_ms=200.0, budget_s=10.0, max_trials=1, space="mobile", data=str(colours),
         precisions=("fp32",), runtimes=("onnxruntime",), baselines=False, ray=cluster.address, out=tmp_path / "run",
     )  # fmt: skip
     document = run_search(config).document

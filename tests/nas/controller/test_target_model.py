@@ -179,6 +179,7 @@ def test_a_speed_that_differs_is_told(factors: tuple[float, ...], words: str | N
 
 @pytest.mark.slow
 @pytest.mark.alone
+@pytest.mark.usefixtures("impatient")
 def test_a_profile_that_differs_is_corrected_by_real_probes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # So slow a device that no noise of this host's measurements can hide what the probes are for.
     slow = own_profile(tmp_path, monkeypatch, onnxruntime="0.1.0", slowness=20.0)

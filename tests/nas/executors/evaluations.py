@@ -34,7 +34,8 @@ def badly_if_odd(task: Evaluation, data: ImageData, callback: EpochCallback | No
         case 7:
             hoard = []
             while True:
-                hoard.append(bytearray(os.urandom(2**20)) * 16)
+                hoard.append(b"x" * 2**24)
+                time.sleep(0.01)  # whoever watches has to have the time to see it
         case 9:
             raise KeyError("a mistake in the code")
         case 11:

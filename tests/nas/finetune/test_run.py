@@ -171,7 +171,7 @@ def _command(run_folder: Path, out: Path, epochs: int) -> list[str]:
 def test_a_killed_process_goes_on_to_the_same_figures(run_folder: Path, tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     out, module = tmp_path / "out", [sys.executable, "-m"]
-    epochs = 40
+    epochs = 16
     command = [*module, *_command(run_folder, out, epochs)]
 
     def in_epoch_3() -> bool:

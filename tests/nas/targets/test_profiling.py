@@ -2,10 +2,9 @@
 
 import json
 import math
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import pytest
 from nas.cli.main import run
 from nas.deployment import Deployment
 from nas.errors import UserError
+from nas.measure import protocol
 from nas.measure.measurement import Measurement
 from nas.progress import SilentProgress
 from nas.targets import profiling
@@ -115,10 +115,10 @@ TINY += ["--precision", "fp32"]
 def profiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     """A profile of 12 classifiers, and what the command said of it."""
     out = tmp_path_factory.mktemp("profile") / "p.json"
-    line = [sys.executable, "-m", "nas", *TINY, "--resolution", "32", "--out", str(out)]
-    done = subprocess.run(line, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return out, json.loads(done.stdout)
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(StringIO()) as said:
+        patch.setattr(protocol, "REPEATS", 0)  # as `impatient`
+        assert run([*TINY, "--resolution", "32", "--out", str(out)]) == 0
+    return out, json.loads(said.getvalue())
 
 
 @pytest.mark.slow
@@ -139,6 +139,7 @@ def test_profile_command_measures_and_continues(profiled: tuple[Path, dict[str, 
 
 @pytest.mark.slow
 @pytest.mark.alone
+@pytest.mark.usefixtures("impatient")
 def test_one_profile_holds_classifiers_and_detectors(
     profiled: tuple[Path, dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
