@@ -20,9 +20,9 @@ from nas.measure.reference import reference_model
 from nas.measure.site import Site, this_host
 from nas.progress import Progress, SilentProgress
 from nas.runtimes import deployments_here, load_runtime
-from nas.targets.latency import ENOUGH_NETWORKS, Correction, LatencyModel
+from nas.targets.latency import Correction, LatencyModel
 from nas.targets.preparing import ALL_SPACES, networks_to_measure, preparer, spaces_like
-from nas.targets.profile import DeploymentTable, DeviceProfile, saved_profile
+from nas.targets.profile import ENOUGH_NETWORKS, DeploymentTable, DeviceProfile, saved_profile
 from nas.targets.profiling import make_profile, measure_networks, median_or_none, timing_of
 from nas.targets.registry import LOCAL, bundled_profiles, load_target, material_differences, usable_deployments
 from predictors.block_latency import MIN_NETWORKS

@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 
 from nas.deployment import Deployment
 from nas.errors import UserError
-from nas.targets.profile import ENOUGH_NETWORKS as ENOUGH_NETWORKS
-from nas.targets.profile import DeploymentTable, DeviceProfile, HeldOutError
+from nas.targets.profile import ENOUGH_NETWORKS, DeploymentTable, DeviceProfile, HeldOutError
 from predictors.base import Prediction
 from predictors.block_features import block_columns
 from predictors.block_latency import MIN_NETWORKS, BlockLatencyPredictor
