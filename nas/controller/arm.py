@@ -12,8 +12,10 @@ from optuna.trial import Trial, TrialState
 
 from nas.controller.budget import Budget
 from nas.controller.judges import Judge, everyone_is_trained
+from nas.controller.run_folder import network_name
 from nas.controller.samplers import INTERRUPTED_ATTR, PROXIES_ATTR, ProxyScores, architecture_of
 from nas.controller.scoring import CandidateScorer
+from nas.controller.short_weights import KEPT, ShortWeights
 from nas.controller.storage import StudyStorage
 from nas.controller.trials import (
     REASON_ATTR,
@@ -94,6 +96,8 @@ class Arm:
     executor: Executor | None
     """Who trains; None where `judge` never asks for that."""
     judge: Judge = everyone_is_trained
+    weights: ShortWeights | None = None
+    """Where the weights of the best are kept; None: nowhere."""
 
     def study(self, name: str, sampler: BaseSampler) -> optuna.Study:
         """The study `name` in the run's storage; one that exists is continued."""
@@ -197,7 +201,7 @@ class _Round:
             assert self.arm.executor is not None
             for done in self.arm.executor.wait():
                 proposal, began = self.under_way.pop(done.task.trial)
-                self._end(proposal, self._judged(done.result), began)
+                self._end_training(proposal, done.result, began)
                 self.arm.executor.journal.forget(done.task)
 
     @property
@@ -234,14 +238,23 @@ class _Round:
         task = self.arm.task(self.study, proposal.trial, proposal.arch)
         known = executor.journal.find(task)
         if known is not None:
-            self._end(proposal, self._judged(known), began)
+            self._end_training(proposal, known, began)
             executor.journal.forget(task)
             return
         self.under_way[proposal.trial.number] = (proposal, began)
         executor.submit(task)
 
-    def _judged(self, result: Outcome | Failure) -> Judgement | Failure:
-        return result if isinstance(result, Failure) else judged_by_training(result, self.arm.data)
+    def _end_training(self, proposal: Proposal, result: Outcome | Failure, began: float) -> None:
+        if isinstance(result, Failure):
+            self._end(proposal, result, began)
+            return
+        kept, study = self.arm.weights, self.study.study_name
+        if kept is not None and result.weights is not None:
+            kept.keep(study, network_name(proposal.arch.key), result.weights)
+        self._end(proposal, judged_by_training(result, self.arm.data), began)
+        if kept is not None:
+            best = best_first(self.arm.evaluated(self.study), lambda e: e.value)[:KEPT]
+            kept.forget_others(study, [network_name(e.arch.key) for e in best])
 
     def _end(self, proposal: Proposal, result: Judgement | Failure, began: float) -> None:
         tell(self.study, proposal, result)

@@ -8,8 +8,10 @@ from tempfile import TemporaryDirectory
 from nas.controller.arm import Evaluated
 from nas.controller.limits import LIMIT_KINDS, Broken, Limits, Seen, broken, seen_in
 from nas.controller.objective import Objective, finalist_pool, next_finalist
-from nas.controller.records import Trained, deployed_network, figures_on_test, read_trained, trained_network
+from nas.controller.records import Before, Trained, deployed_network, figures_on_test, read_trained, trained_network
+from nas.controller.run_folder import network_name
 from nas.controller.scoring import CandidateScorer
+from nas.controller.short_weights import ShortWeights
 from nas.deployment import Deployment
 from nas.errors import LimitMissedError
 from nas.export.bundle import deliver_files
@@ -24,6 +26,8 @@ from search_spaces import StagedSpace
 
 SURE_STDS = 3.0
 """Predicted this many standard deviations below the limit, a candidate is not measured before it is trained."""
+SURE_SIZE = 0.9
+"""Files predicted to take up to this part of their limit keep it: sizes follow the parameters closely."""
 HOPELESS = 1.3
 """Predicted this many times over a limit, a deployment is not even measured."""
 
@@ -74,6 +78,8 @@ class FinalRound:
     """The machine that finalists are measured on; None: their latency is only predicted."""
     folder: Path
     """Holds a folder for each finalist, by its key."""
+    weights: ShortWeights | None = None
+    """Of short trainings, for finalists whose full training comes to less."""
     skip_missed: bool = False
     """Finalists that were trained before and miss the present limits do not count as tried."""
 
@@ -120,7 +126,7 @@ class FinalRound:
         What the finalist's folder holds already is not done again.
         """
         description, folder = self._description(candidate), self.folder_of(candidate)
-        network, outcome = trained_network(folder, description, self.data, self.recipe)
+        network, outcome = trained_network(folder, description, self.data, self.recipe, self._before(candidate))
         bar.advance(1, note=f"trained {outcome.accuracy:.1%}")
         deployed = deployed_network(
             folder, network, description, self.data, self.deployments,
@@ -148,7 +154,13 @@ class FinalRound:
         )
 
     def folder_of(self, candidate: Evaluated) -> Path:
-        return self.folder / folder_name(candidate.arch.key)
+        return self.folder / network_name(candidate.arch.key)
+
+    def _before(self, candidate: Evaluated) -> Before | None:
+        """What the candidate's short training came to, where its weights were kept."""
+        accuracy = candidate.short_accuracy
+        weights = None if self.weights is None else self.weights.find(network_name(candidate.arch.key))
+        return None if accuracy is None or weights is None else Before(weights, accuracy)
 
     def _description(self, candidate: Evaluated) -> NetworkDescription:
         return NetworkDescription(candidate.arch, self.data.num_classes, self.space.resolution(candidate.arch))
@@ -174,9 +186,13 @@ class FinalRound:
         return seen_in(known, t.measurement, self.limits)
 
     def _surely_within(self, candidate: Evaluated) -> bool:
-        if self.limits.needs_probes:
+        if self.limits.needs_measured_probes:
             return False
         latency = self.scorer.describe(candidate.arch)
+        if self.limits.max_size_mb is not None:
+            costs = self.space.costs(self.space.choices([candidate.arch]), self.data.num_classes)
+            if self.scorer.files.size_mb(latency.deployment, costs)[0] > SURE_SIZE * self.limits.max_size_mb:
+                return False
         limit_ms = self.limits.call_limit_ms(latency.deployment.batch)
         return latency.mean_ms + SURE_STDS * latency.std_ms <= limit_ms
 
@@ -198,13 +214,6 @@ def usual(latencies_ms: Sequence[float]) -> float:
     """The median of the sessions; inf without any."""
     ordered = sorted(latencies_ms)
     return ordered[len(ordered) // 2] if ordered else float("inf")
-
-
-def folder_name(key: str) -> str:
-    """A key as a name of a folder: keys are long, so the end is its checksum."""
-    import hashlib
-
-    return f"{key.split(':')[0]}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
 
 
 def deliver(finalist: Finalist, folder: Path) -> Finalist:

@@ -82,9 +82,18 @@ class Limits:
 
     @property
     def needs_probes(self) -> bool:
-        """Whether networks have to be measured before these limits can be predicted."""
-        tail = self.latency_ms is not None and self.percentile != 50
-        return tail or self.max_size_mb is not None or self.max_memory_mb is not None
+        """Whether networks have to be prepared, if not measured, before these limits can be predicted."""
+        return self.max_size_mb is not None or self.needs_measured_probes
+
+    @property
+    def needs_measured_probes(self) -> bool:
+        """Whether networks have to be measured before these limits can be predicted: files need only be made."""
+        return self.limits_tail or self.max_memory_mb is not None
+
+    @property
+    def limits_tail(self) -> bool:
+        """Whether the latency of slow calls is limited, not that of the median one."""
+        return self.latency_ms is not None and self.percentile != 50
 
     def call_limit_ms(self, batch: int) -> float:
         """What the median call may take at most, by the latency and the throughput; inf without either."""

@@ -111,10 +111,11 @@ def file_model(
     if target.site is None:
         require_predictable(limits, config.target)
         return FileModel()
-    progress.note("measuring a few networks for the limits on files, memory or slow calls")
+    what = "measuring" if limits.needs_measured_probes else "preparing"
+    progress.note(f"{what} a few networks for the limits on files, memory or slow calls")
     sampled = space.sample(PROBED_FROM, np.random.default_rng(config.seed))
     archs = probe_networks(space, sampled, num_classes, planned_s(config.seconds))
-    return probe(space, archs, target.model.deployments, limits.percentile, config.seed, target.site)
+    return probe(space, archs, target.model.deployments, limits, config.seed, target.site)
 
 
 def require_predictable(limits: Limits, target: str) -> None:

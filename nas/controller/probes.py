@@ -5,7 +5,7 @@ Asked only where a limit needs it. Neither weights nor data matter, so random ne
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from numpy.typing import NDArray
 
-from nas.controller.limits import MB, session_latencies_ms
+from nas.controller.limits import MB, Limits, session_latencies_ms
 from nas.deployment import Deployment
 from nas.errors import UserError
 from nas.export.deploy import files_bytes
@@ -25,6 +25,8 @@ from search_spaces import Architecture, Choices, StagedSpace
 PROBES, FEW_PROBES = 6, 3
 FEW_UNTIL_S = 120.0
 """Budgets below this have no time for more than a few: each costs about 3 s."""
+TAIL_SECONDS, MEMORY_SECONDS = 0.3, 0.05
+"""Per network and deployment: a tail shows in many calls, memory in one."""
 BYTES_PER_PARAMETER = {"fp32": 4.0, "bf16": 4.0, "int8": 1.0}
 """Of the files: bf16 is computed from fp32 files."""
 
@@ -89,24 +91,32 @@ def probe(
     space: StagedSpace,
     archs: Sequence[Architecture],
     deployments: Sequence[Deployment],
-    percentile: int,
+    limits: Limits,
     seed: int,
     site: Site,
 ) -> FileModel:
-    """Prepare `archs` here and measure them on `site` in every deployment, once each.
+    """Prepare `archs` here and, where `limits` are on more than files, measure them on `site`, once each.
+
+    A disturbed measurement is not repeated: nothing is delivered on a probe's word, and time is short.
 
     Raises `UserError` where a deployment cannot be measured.
     """
     with TemporaryDirectory(prefix="nas-probe-") as folder, preparer() as workers:
         rows = workers.prepare(archs, deployments, Path(folder), seed)
         sizes = [[files_bytes(request.path) / MB for request in row] for row in rows]
-        found = site.measure([request for row in rows for request in row], sessions=1)
+        found: list[Measurement] = []
+        if limits.needs_measured_probes:
+            seconds = TAIL_SECONDS if limits.limits_tail else MEMORY_SECONDS
+            requests = [request for row in rows for request in row]
+            found = site.measure(requests, sessions=1, seconds_per_model=seconds, repeats=0)
     width = len(deployments)
     measured = [found[i * width : (i + 1) * width] for i in range(len(archs))]
     costs = space.costs(space.choices(list(archs)), NUM_CLASSES)
     return FileModel(
         {
-            d: fitted_files(d, costs, [row[i] for row in sizes], [row[i] for row in measured], percentile)
+            d: fitted_files(
+                d, costs, [row[i] for row in sizes], [row[i] for row in measured if row], limits.percentile
+            )
             for i, d in enumerate(deployments)
         }
     )
@@ -115,21 +125,24 @@ def probe(
 def fitted_files(
     deployment: Deployment, costs: Costs, sizes_mb: Sequence[float], measured: Sequence[Measurement], percentile: int
 ) -> DeploymentFiles:
-    """The linear models of one deployment, from networks with these costs (n,)."""
+    """The linear models of one deployment, from networks with these costs (n,). `measured`: empty where only the
+    files are of interest."""
     from scipy.optimize import nnls
 
+    params, activations = (costs[name] for name in ("params", "activations"))
+    size, _ = nnls(np.column_stack([np.ones(len(params)), params / MB]), np.asarray(sizes_mb))
+    files = DeploymentFiles(bytes_per_param=float(size[1]), overhead_mb=float(size[0]))
+    if not measured:
+        return files
     usable = [i for i, m in enumerate(measured) if m.failed is None and math.isfinite(m.p50_ms)]
     if len(usable) < 3:
         raise UserError(f"{deployment.name} could not be measured", "leave it out with --runtime or --precision")
-    params, activations = (costs[name] for name in ("params", "activations"))
-    size, _ = nnls(np.column_stack([np.ones(len(params)), params / MB]), np.asarray(sizes_mb))
     design = np.column_stack([np.ones(len(usable)), params[usable] / MB, activations[usable] / MB])
     memory = np.array([measured[i].memory_bytes / MB for i in usable])
     weights, _ = nnls(design, memory)
     tails = [max(session_latencies_ms(measured[i], percentile)) / measured[i].p50_ms for i in usable]
-    return DeploymentFiles(
-        bytes_per_param=float(size[1]),
-        overhead_mb=float(size[0]),
+    return replace(
+        files,
         memory=(float(weights[0]), float(weights[1]) / MB, float(weights[2]) / MB),
         memory_std_mb=float(np.std(memory - design @ weights)),
         tail=median(tails),

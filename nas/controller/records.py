@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from nas.deployment import Deployment
 from nas.evaluation.short_training import ShortTraining, trained
-from nas.export.checkpoint import NetworkDescription, load_network, save_network, sha256_of, write_json
+from nas.export.checkpoint import NetworkDescription, load_network, load_weights, save_network, sha256_of, write_json
 from nas.export.deploy import (
     Deployed,
     Objection,
@@ -49,18 +49,38 @@ class Trained:
     seconds: float
     reused: bool = False
     """It was read, not trained."""
+    by_short_training: bool = False
+    """Its weights are those of the short training, which had reached more than the full one; the accuracy is theirs,
+    epochs and seconds are of the full training all the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """What a network was before its full training."""
+
+    weights: Path
+    """A safetensors file."""
+    accuracy: float
+    """Fraction of the validation split, in torch."""
 
 
 def trained_network(
-    folder: Path, description: NetworkDescription, data: TaskData, recipe: TrainConfig
+    folder: Path, description: NetworkDescription, data: TaskData, recipe: TrainConfig, before: Before | None = None
 ) -> "tuple[nn.Module, Trained]":
-    """The network trained with `recipe`; read from `folder` where it was trained with just this before."""
+    """The network trained with `recipe`; read from `folder` where it was trained with just this before.
+
+    Where that reached less than it had `before`, it has those weights.
+    """
     found = read_trained(folder, description, recipe)
     if found is not None:
-        outcome = Trained(accuracy=found["accuracy"], epochs=found["epochs"], seconds=found["seconds"], reused=True)
+        known = {name: found[name] for name in ("accuracy", "epochs", "seconds")}
+        outcome = Trained(**known, reused=True, by_short_training=found.get("by_short_training", False))
         return load_network(folder / NETWORK, fold=False), outcome
     network, result = trained(description, data, ShortTraining(recipe))
     outcome = Trained(accuracy=result.accuracy, epochs=len(result.curve), seconds=result.seconds)
+    if before is not None and before.accuracy > outcome.accuracy:
+        load_weights(network, before.weights)
+        outcome = replace(outcome, accuracy=before.accuracy, by_short_training=True)
     folder.mkdir(parents=True, exist_ok=True)
     save_network(network, description, folder / NETWORK)
     document = {
@@ -69,6 +89,7 @@ def trained_network(
         "accuracy": outcome.accuracy,
         "epochs": outcome.epochs,
         "seconds": outcome.seconds,
+        "by_short_training": outcome.by_short_training,
     }
     write_record(folder, TRAINED, document, files_of(folder / NETWORK))
     return network, outcome

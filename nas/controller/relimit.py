@@ -150,6 +150,8 @@ def take_over(old: RunFolder, new: RunFolder, studies: StudyStorage | None = Non
         os.replace(partial, new.study)
     if old.finalists.exists():
         shutil.copytree(old.finalists, new.finalists, copy_function=_link, dirs_exist_ok=True)
+    if old.short_weights.exists():
+        shutil.copytree(old.short_weights, new.short_weights, copy_function=_link, dirs_exist_ok=True)
     if old.final_plan.exists():
         shutil.copy2(old.final_plan, new.final_plan)
     if old.plan.exists():

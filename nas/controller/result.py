@@ -121,6 +121,7 @@ def _winner(o: Outcome, f: Finalist, rank: int, estimates: Estimates) -> dict[st
         "batch": chosen.deployment.batch,
         "resolution": f.deployed.description.resolution,
         "epochs": f.trained.epochs,
+        "weights": "short training" if f.trained.by_short_training else "full training",
         "predicted_latency_ms": predicted.mean_ms,
         "predicted_std_ms": predicted.std_ms,
         "measured_latency_ms": latencies(measured),
@@ -234,7 +235,9 @@ def _agreement(o: Outcome) -> dict[str, Any]:
     both = [*o.finalists, *(o.opponent.finalists if o.opponent else ())]
     finalists = list({f.evaluated.arch.key: f for f in both}.values())
     params = o.space.costs(o.space.choices([f.evaluated.arch for f in finalists]), o.data.num_classes)["params"]
-    estimates, trained = [f.evaluated.value for f in finalists], [f.trained.accuracy for f in finalists]
+    estimates = [f.evaluated.value for f in finalists]
+    # the accuracy of a short training is the estimate itself
+    trained = [None if f.trained.by_short_training else f.trained.accuracy for f in finalists]
     found = agreement(estimates, trained, params.tolist())
     enough = found.n >= FEWEST_COMPARED
     return {

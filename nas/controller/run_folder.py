@@ -1,5 +1,6 @@
 """A run's folder: who owns it, and its files, each written whole or not at all."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -88,6 +89,11 @@ class RunFolder:
         """The workers' files, and outcomes that no study has recorded yet, see `nas.executors.journal`."""
         return self.path / "evaluations"
 
+    @property
+    def short_weights(self) -> Path:
+        """Of the best short trainings, see `nas.controller.short_weights`."""
+        return self.path / "short-weights"
+
     def winner(self, rank: int) -> Path:
         return self.path / "winners" / str(rank)
 
@@ -99,6 +105,11 @@ class RunFolder:
         for folder in (self.path / "winners").glob("*"):
             if not folder.name.isdigit() or int(folder.name) > after:
                 shutil.rmtree(folder)
+
+
+def network_name(key: str) -> str:
+    """What files about the network with this key are called: keys are long, so the end is a checksum."""
+    return f"{key.split(':')[0]}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
 
 
 def check_folder(config: SearchConfig) -> RunFolder:

@@ -33,6 +33,7 @@ from nas.controller.proxies import proxy_scores
 from nas.controller.recipes import make_recipes
 from nas.controller.run_folder import RunFolder, check_folder, open_folder
 from nas.controller.samplers import Feasible, RandomFeasibleSampler, SamplerTask, WithExamples, make_sampler
+from nas.controller.short_weights import ShortWeights
 from nas.controller.target_record import write_target
 from nas.controller.training_times import doubt_pace, plan_last_round
 from nas.controller.trials import SHORT, trained_briefly
@@ -111,6 +112,7 @@ class Search:
         self.config, self.space, self.data = opening.config, opening.space, opening.data
         self.target, self.scorer = opening.target, opening.scorer
         self.site = undisturbed(self.target.site, engine.quiet) if self.target.site else None
+        self.weights = ShortWeights(folder.short_weights)
         self.notes: list[str] = []
         self.failed: list[Failed] = []
         with budget.stage("prepare"):
@@ -131,7 +133,7 @@ class Search:
     def arm(self, executor: Executor | None = None) -> Arm:
         return Arm(
             space=self.space, data=self.data, scorer=self.scorer, short=self.recipes.short, proxies=self.proxies,
-            storage=self.engine.storage, executor=executor, judge=self.judge,
+            storage=self.engine.storage, executor=executor, judge=self.judge, weights=self.weights,
         )  # fmt: skip
 
     def run(self) -> SearchResult:
@@ -167,6 +169,10 @@ class Search:
         """Deliver the `best` and write the evidence."""
         best = [deliver(w, self.folder.winner(rank)) for rank, w in enumerate(best, start=1)]
         self.folder.forget_winners(after=len(best))
+        self.notes += [
+            f"#{rank} keeps the weights of its short training: in the time that was left the full one reached less"
+            for rank, w in enumerate(best, start=1) if w.trained.by_short_training
+        ]  # fmt: skip
         if opponent is not None:
             opponent = replace(opponent, finalist=deliver(opponent.finalist, self.folder.baseline("random")))
         outcome = Outcome(
@@ -298,7 +304,7 @@ class Search:
             space=self.space, data=self.data, scorer=self.scorer, deployments=self.target.model.deployments,
             recipe=plan.recipe, size=plan.size, objective=self.config.objective, limits=self.config.limits,
             max_drop=self.config.max_drop, site=self.site, folder=self.folder.finalists,
-            skip_missed=self.folder.reused.exists(),
+            weights=self.weights, skip_missed=self.folder.reused.exists(),
         )  # fmt: skip
 
     def _finals(self, final: FinalRound, candidates: Sequence[Evaluated], name: str, until_s: float) -> list[Finalist]:

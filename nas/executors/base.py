@@ -1,7 +1,7 @@
 """What is evaluated and what comes back: plain values, so that they travel to any process on any machine."""
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from nas.evaluation.short_training import ShortTraining
@@ -45,6 +45,17 @@ class Outcome:
     seconds: float
     stopped_early: bool = False
     """Whether its curve was judged hopeless before all epochs were done."""
+    weights: bytes | None = field(default=None, repr=False)
+    """Of the trained network, as a safetensors file; None where whoever trained it does not hand them out."""
+
+    def to_json(self) -> dict[str, Any]:
+        """All but the weights."""
+        return asdict(replace(self, weights=None))
+
+    @classmethod
+    def from_json(cls, document: dict[str, Any]) -> "Outcome":
+        """Inverse of `to_json`."""
+        return cls(**{**document, "curve": tuple(document["curve"])})
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ at all; the search removes it when its study holds it. A search that was killed 
 import json
 import os
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nas.executors.base import Evaluation, Outcome
@@ -22,10 +22,10 @@ class Journal:
     def write(self, task: Evaluation, outcome: Outcome) -> None:
         """Keep an outcome until `forget`."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        path = self._path(task)
-        partial = path.with_name(path.name + ".partial")
-        partial.write_text(json.dumps({"task": task.to_json(), "outcome": asdict(outcome)}), encoding="utf-8")
-        os.replace(partial, path)
+        if outcome.weights is not None:  # first: whoever finds the outcome finds its weights
+            _write(self._weights(task), outcome.weights)
+        document = {"task": task.to_json(), "outcome": outcome.to_json()}
+        _write(self._path(task), json.dumps(document).encode())
 
     def find(self, task: Evaluation) -> Outcome | None:
         """The outcome of exactly this evaluation; None where there is none, or only one of another recipe or data."""
@@ -35,13 +35,24 @@ class Journal:
             return None
         if document["task"] != task.to_json():
             return None
-        outcome = document["outcome"]
-        return Outcome(**{**outcome, "curve": tuple(outcome["curve"])})
+        outcome = Outcome.from_json(document["outcome"])
+        weights = self._weights(task)
+        return replace(outcome, weights=weights.read_bytes()) if weights.exists() else outcome
 
     def forget(self, task: Evaluation) -> None:
         """The study holds this outcome now."""
-        with suppress(FileNotFoundError):
-            self._path(task).unlink()
+        for path in (self._path(task), self._weights(task)):
+            with suppress(FileNotFoundError):
+                path.unlink()
 
     def _path(self, task: Evaluation) -> Path:
         return self.folder / f"{task.study}-{task.trial}.json"
+
+    def _weights(self, task: Evaluation) -> Path:
+        return self._path(task).with_suffix(".safetensors")
+
+
+def _write(path: Path, content: bytes) -> None:
+    partial = path.with_name(path.name + ".partial")
+    partial.write_bytes(content)
+    os.replace(partial, path)

@@ -165,7 +165,7 @@ def result_of(tuned: Any) -> Outcome | Failure:
 
 def encode(result: Outcome | Failure) -> str:
     """As text: Tune treats nested metrics in ways of its own."""
-    return json.dumps(asdict(result))
+    return json.dumps(result.to_json() if isinstance(result, Outcome) else asdict(result))
 
 
 def decode(text: str) -> Outcome | Failure:
@@ -173,4 +173,4 @@ def decode(text: str) -> Outcome | Failure:
     document = json.loads(text)
     if "reason" in document:
         return Failure(document["reason"])
-    return Outcome(**{**document, "curve": tuple(document["curve"])})
+    return Outcome.from_json(document)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from nas.errors import UserError
 from nas.evaluation.short_training import trained
 from nas.executors.base import Evaluation, Failure, Outcome
+from nas.export.checkpoint import weights_of
 from nas.tasks import TaskData
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 def train_briefly(task: Evaluation, data: TaskData, callback: "EpochCallback | None" = None) -> Outcome | Failure:
     """Train the network of `task`; what a network alone can do wrong is a `Failure`, not an exception."""
     try:
-        _, result = trained(task.description, data, task.short, callback)
+        network, result = trained(task.description, data, task.short, callback)
     except (RuntimeError, MemoryError, UserError) as error:  # out of memory, or an operator that torch refuses
         return Failure(f"{type(error).__name__}: {error}")
     if result.stopped == "diverged":
@@ -27,4 +28,5 @@ def train_briefly(task: Evaluation, data: TaskData, callback: "EpochCallback | N
         curve=tuple(log.val_accuracy for log in result.curve),
         seconds=result.seconds,
         stopped_early=result.stopped == "pruned by callback",
+        weights=weights_of(network),
     )

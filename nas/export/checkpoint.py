@@ -83,13 +83,18 @@ def weights_path(network_json: Path) -> Path:
 
 def save_network(network: "nn.Module", description: NetworkDescription, path: Path) -> None:
     """Write `NAME.network.json` (at `path`) and `NAME.safetensors`; each appears whole or not at all."""
-    from safetensors.torch import save_file
-
     weights = weights_path(path)
     partial = weights.with_name(weights.name + ".partial")
-    save_file({k: v.detach().cpu().contiguous() for k, v in network.state_dict().items()}, str(partial))
+    partial.write_bytes(weights_of(network))
     os.replace(partial, weights)
     write_json(path, description.to_json())
+
+
+def weights_of(network: "nn.Module") -> bytes:
+    """All parameters and buffers, as the content of a safetensors file."""
+    from safetensors.torch import save
+
+    return save({k: v.detach().cpu().contiguous() for k, v in network.state_dict().items()})
 
 
 def load_network(path: Path, *, fold: bool = True) -> "nn.Module":

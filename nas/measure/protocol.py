@@ -35,6 +35,7 @@ def measure(
     sessions: int = 3,
     seconds_per_model: float = 0.3,
     node_seconds: float = 0.0,
+    repeats: int = REPEATS,
     timeout_s: float = 60.0,
     memory_limit_bytes: int | None = None,
     progress: Progress | None = None,
@@ -43,13 +44,14 @@ def measure(
 
     Each session is one fresh worker process over all networks of a thread count, pinned to as many cores. A network
     that crashes its worker, returns something that is not a number, hangs or takes too much memory is a recorded
-    failure; the others are measured all the same. A session that was disturbed is repeated twice at most.
+    failure; the others are measured all the same. A session that was disturbed is repeated.
 
     Args:
         requests: files as `Runtime.prepare` returned them.
         sessions: fresh sessions (>= 1); the spread between them is the noise floor.
         seconds_per_model: timing per network and session, besides loading and warming up.
         node_seconds: time per network and session for its operators one by one (`SessionTiming.nodes`); 0: not at all.
+        repeats: times a disturbed session is measured again at most.
         timeout_s: longest time for one step of one network (loading it with warming up, or one window of calls).
         memory_limit_bytes: resident memory of a worker, beyond which it is killed; by default 80 % of what is free.
         progress: called with (done, total) after each session of a network.
@@ -62,6 +64,7 @@ def measure(
         requests,
         seconds_per_model,
         node_seconds,
+        repeats,
         Limits(timeout_s, limit),
         _Account(len(requests) * sessions, progress),
     )
@@ -93,12 +96,14 @@ class _Batch:
         requests: Sequence[MeasureRequest],
         seconds_per_model: float,
         node_seconds: float,
+        repeats: int,
         limits: Limits,
         account: _Account,
     ) -> None:
         self._requests = requests
         self._seconds_per_model = seconds_per_model
         self._node_seconds = node_seconds
+        self._repeats = repeats
         self._limits = limits
         self._account = account
         self._reference = reference_model()
@@ -111,7 +116,7 @@ class _Batch:
         remaining = [i for i in alive if i not in self._failed]
         self._account.add(len(alive) - len(remaining))
         timings = self._time(remaining, threads, session, account=True)
-        for attempt in range(1, REPEATS + 1):
+        for attempt in range(1, self._repeats + 1):
             timings = self._judge(timings, threads)
             noisy = [i for i, timing in timings.items() if timing.disturbance is not None]
             if not noisy:

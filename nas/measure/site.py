@@ -8,7 +8,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 from nas.measure.energy import why_no_energy
 from nas.measure.host import HostFingerprint, fingerprint
 from nas.measure.measurement import Measurement, MeasureRequest
-from nas.measure.protocol import measure
+from nas.measure.protocol import REPEATS, measure
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -24,6 +24,7 @@ class Measure(Protocol):
         sessions: int = 3,
         seconds_per_model: float = 0.3,
         node_seconds: float = 0.0,
+        repeats: int = REPEATS,
     ) -> list[Measurement]: ...
 
 

@@ -15,8 +15,10 @@ from optuna.trial import TrialState
 from nas.controller.arm import Arm
 from nas.controller.budget import Budget
 from nas.controller.limits import Limits
+from nas.controller.run_folder import network_name
 from nas.controller.samplers import RandomFeasibleSampler
 from nas.controller.scoring import CandidateScorer
+from nas.controller.short_weights import KEPT, ShortWeights
 from nas.controller.storage import open_storage
 from nas.data import ImageData
 from nas.errors import UserError
@@ -107,7 +109,7 @@ class Runner:
         executor = Inline(folder, answer, capacity)
         arm = Arm(
             space=self.space, data=self.data, scorer=self.scorer, short=lambda arch: recipe, proxies=None,
-            storage=open_storage(folder), executor=executor,
+            storage=open_storage(folder), executor=executor, weights=ShortWeights(folder / "weights"),
         )  # fmt: skip
         study = arm.study("search", RandomFeasibleSampler(self.space, everything, seed=0))
         with SilentProgress().stage("") as bar:
@@ -208,3 +210,11 @@ def test_an_exhausted_space_ends_the_arm_and_trains_nothing_twice(
     keys = [t.user_attrs["key"] for t in study.trials]
     assert len(executor.asked) == len(set(keys)) == tiny.size > 1
     assert len(keys) <= tiny.size + 10
+
+
+def test_the_weights_of_the_best_are_kept(run: Runner, tmp_path: Path) -> None:
+    study, _ = run(tmp_path, lambda task: replace(capacity_of(task), weights=b"w"), trials=KEPT + 4)
+    done = sorted(study.get_trials(states=(TrialState.COMPLETE,)), key=lambda t: (-t.values[0], t.number))
+    assert len(done) == KEPT + 4
+    kept = {path.stem for path in (tmp_path / "weights" / "search").iterdir()}
+    assert kept == {network_name(t.user_attrs["key"]) for t in done[:KEPT]}
