@@ -114,9 +114,7 @@ def probe(
     costs = space.costs(space.choices(list(archs)), NUM_CLASSES)
     return FileModel(
         {
-            d: fitted_files(
-                d, costs, [row[i] for row in sizes], [row[i] for row in measured if row], limits.percentile
-            )
+            d: fitted_files(d, costs, [row[i] for row in sizes], [row[i] for row in measured if row], limits.percentile)
             for i, d in enumerate(deployments)
         }
     )

@@ -44,7 +44,9 @@ def test_files_are_only_made_not_measured(space: StagedSpace, tmp_path: Path) ->
         assert model.tail(request.deployment) == 1.0
 
 
-@pytest.mark.parametrize(("limits", "seconds"), [(Limits(max_memory_mb=50.0), 0.05), (Limits(latency_ms=5.0, percentile=99), 0.3)])
+@pytest.mark.parametrize(
+    ("limits", "seconds"), [(Limits(max_memory_mb=50.0), 0.05), (Limits(latency_ms=5.0, percentile=99), 0.3)]
+)
 def test_a_probe_is_measured_once_and_not_again(space: StagedSpace, limits: Limits, seconds: float) -> None:
     asked: list[dict[str, Any]] = []
     here = this_host()
