@@ -41,8 +41,8 @@ Mean Spearman over the devices, on splits with other seeds (from 100 on, 2 to 8 
   out: OFA 0.8730 instead of 0.8693 with 20 rows and 0.8864 instead of 0.8865 with 50; FBNet 0.9258 instead of 0.9220
   and 0.9336 instead of 0.9335. Kept.
 - **A mix of sources that keeps its sign**, for the transfer. The Gaussian process had the mix's left-out answers as one
-  more feature. With ten rows those can fall where the latency rises, and then the whole order was turned round (worst
-  device and seed: -0.77). Now the mix is a factor, averaged with one over resampled rows: OFA 0.8746 instead of 0.8380,
+  more feature. With ten rows those can fall where the latency rises, and then the order was lost or turned round (OFA,
+  worst device and seed: 0.00, and -0.77 with the structure shrunk ten times more; now 0.6). Now the mix is a factor, averaged with one over resampled rows: OFA 0.8746 instead of 0.8380,
   FBNet 0.9382 instead of 0.9359. Kept.
 - **All sources as features of a Gaussian process** (its covariance is then that of the devices), beside or instead of
   the mix: OFA 0.8114 and 0.8189 instead of 0.8380, FBNet 0.9297 and 0.9206 instead of 0.9359. The average with the
