@@ -42,8 +42,8 @@ Mean Spearman over the devices, on splits with other seeds (from 100 on, 2 to 8 
   and 0.9336 instead of 0.9335. Kept.
 - **A mix of sources that keeps its sign**, for the transfer. The Gaussian process had the mix's left-out answers as one
   more feature. With ten rows those can fall where the latency rises, and then the order was lost or turned round (OFA,
-  worst device and seed: 0.00, and -0.77 with the structure shrunk ten times more; now 0.6). Now the mix is a factor, averaged with one over resampled rows: OFA 0.8746 instead of 0.8380,
-  FBNet 0.9382 instead of 0.9359. Kept.
+  worst device and seed: 0.00, and -0.77 with the structure shrunk ten times more; now 0.6). Now the mix is a factor,
+  averaged with one over resampled rows: OFA 0.8746 instead of 0.8380, FBNet 0.9382 instead of 0.9359. Kept.
 - **All sources as features of a Gaussian process** (its covariance is then that of the devices), beside or instead of
   the mix: OFA 0.8114 and 0.8189 instead of 0.8380, FBNet 0.9297 and 0.9206 instead of 0.9359. The average with the
   predictor without sources: OFA 0.8473, FBNet 0.9175. Neither is kept.
