@@ -80,7 +80,7 @@ def fbnet_groups() -> tuple[FeatureGroup, ...]:
         return np.concatenate([per_layer[:, s == _FBNET_STAGE_OF].sum(1) for s in range(len(FBNET_STAGES))], axis=1)
 
     return (
-        FeatureGroup("costs", totals, 0.03, standardise=True),
+        FeatureGroup("costs", totals, 0.03, standardise=True, costs=True),
         FeatureGroup("attributes", attributes, 0.003, standardise=True),
         FeatureGroup("attributes by stage", stage_attributes, 3e-4, standardise=True),
         FeatureGroup("ops by layer", lambda x: one_hot(_ops(x), FBNET_SKIP + 1), 3e-4),
@@ -151,8 +151,8 @@ def ofa_groups() -> tuple[FeatureGroup, ...]:
         return np.column_stack([ofa_layer_costs(x)[:, :, 6:].sum(1), late])
 
     return (
-        FeatureGroup("work", work, 0.05, standardise=True),
-        FeatureGroup("launches", launches, 0.03, standardise=True),
+        FeatureGroup("work", work, 0.05, standardise=True, costs=True),
+        FeatureGroup("launches", launches, 0.03, standardise=True, costs=True),
         FeatureGroup("resolution", lambda x: np.log(x[:, -1:]), 3e-4, "rbf", standardise=True),
         FeatureGroup("choices by slot", _live_choices, 3e-4),
     )

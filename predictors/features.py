@@ -33,6 +33,7 @@ class FeatureGroup:
         variance: prior variance of the group's part of the latency, relative to the squared mean latency.
         kernel: "linear" (a cost per column), "columns" (linear, a variance for each column: sparse), or "rbf" (smooth).
         standardise: divide each column by its standard deviation, for columns of unlike units.
+        costs: its columns are amounts of work, so that more of one never takes less time.
     """
 
     name: str
@@ -40,6 +41,7 @@ class FeatureGroup:
     variance: float
     kernel: Literal["linear", "columns", "rbf"] = "linear"
     standardise: bool = False
+    costs: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,7 @@ class TableEncoding:
         center, scale: (columns,), from the reference rows.
         widths: columns of each group.
         levels: per decision its sorted legal values, or None for a number.
+        cost_scale: means of the columns of `costs`.
     """
 
     name: str
@@ -71,6 +74,7 @@ class TableEncoding:
     scale: Vector
     widths: tuple[int, ...]
     levels: tuple[Vector | None, ...]
+    cost_scale: Vector
 
     def encode(self, choices: Matrix) -> Matrix:
         """(n, decisions) to (n, columns).
@@ -81,6 +85,11 @@ class TableEncoding:
         check_levels(choices, self.levels)
         raw = np.concatenate([group.encode(choices) for group in self.groups], axis=1)
         return (raw - self.center) / self.scale
+
+    def costs(self, choices: Matrix) -> Matrix | None:
+        """(n, decisions) to the amounts of work (n, columns), not negative; None where the layout tells none."""
+        parts = [group.encode(choices) for group in self.groups if group.costs]
+        return np.concatenate(parts, axis=1) / self.cost_scale if parts else None
 
     @property
     def blocks(self) -> tuple[KernelBlock, ...]:
@@ -117,6 +126,9 @@ def make_encoding(name: str, groups: Sequence[FeatureGroup], reference: Matrix) 
         scale=np.concatenate(scales),
         widths=tuple(part.shape[1] for part in parts),
         levels=column_levels(reference),
+        cost_scale=np.concatenate(
+            [np.zeros(0), *(np.maximum(p.mean(0), 1e-12) for g, p in zip(groups, parts, strict=True) if g.costs)]
+        ),
     )
 
 

@@ -107,6 +107,9 @@ class GroupGP:
             fit_variance = np.maximum(noise - noise**2 * np.diag(inverse), 0)
             level = np.maximum(1 + target - residual, 0.15) ** 2
             precision_loss = (self.nu + (residual**2 + fit_variance) / (np.exp(theta[-1]) * level)) / (self.nu + 1)
+        left_out = 1 + target - weights / np.diag(inverse)
+        self.left_out_ = self.unit_ * np.maximum(left_out, SMALLEST)
+        """What the model says of each training row without that row (hyperparameters aside), (n,), in the unit of y."""
         self.posterior_ = Posterior(
             weights=weights,
             inverse=inverse,

@@ -3,31 +3,31 @@
 Other devices' tables are noisy too, and their noise does not transfer. So each source device is first turned into a
 model of its own (robust ridge on the structure of the space), which answers for every network and not only for those
 in its table. The new device is a non-negative mix of these models (a device is a bit like this one and a bit like that
-one, never the opposite of one; this needs very few samples), plus a Gaussian process over the structure of the space,
-tightly shrunk, for what no other device shows.
+one, never the opposite of one; this needs very few samples), times a Gaussian process over the structure of the space,
+tightly shrunk around one, for what no other device shows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from predictors.base import LatencyPredictor, Matrix, NotFittedError, Prediction, Vector, check_choices, check_training
-from predictors.features import KernelBlock, TableEncoding
+from predictors.features import TableEncoding
 from predictors.group_gp import GroupGP
+from predictors.nonnegative import SMALLEST, NonNegativeLatency
 from predictors.transfer_baselines import NonNegativeMix, PrincipalComponentRidge
 from search_spaces.errors import UserError
 
-_MIX_VARIANCE = 0.1
 _STRUCTURE_SHRINKAGE = 0.03
 """Prior variance of the structure beside the sources, as a part of its variance without them."""
 
 _MAX_SOURCE_ROWS = 5000
 _MAX_PAIR_COLUMNS = 40
-_MAX_FOLDS = 20
 
 
 class SourceModels:
@@ -61,7 +61,7 @@ class SourceModels:
 
     def relative_latency(self, encoded: Matrix) -> Matrix:
         """(n, columns) encoded rows to (n, devices) latencies relative to each device's mean."""
-        return np.maximum(self._design_of(encoded) @ self._weights, 0.02)
+        return np.maximum(self._design_of(encoded) @ self._weights, SMALLEST)
 
     def _design_of(self, encoded: Matrix) -> Matrix:
         z = (encoded - self._center) / self._scale
@@ -73,7 +73,7 @@ class SourceModels:
 
 
 class TransferLatencyPredictor:
-    """Non-negative mix of models of other devices, and a Gaussian process on it and on the structure of the space.
+    """Non-negative mix of models of other devices, corrected by a Gaussian process over the structure of the space.
 
     Args:
         encoding: of the space that source and target rows share.
@@ -91,16 +91,11 @@ class TransferLatencyPredictor:
         matrix, y = check_training(choices, latency_ms)
         encoded = self.encoding.encode(matrix)
         sources = self.sources.relative_latency(encoded)
-        relative = y / y.mean()
-        self.mix_ = _robust_mix(sources, relative)
-        blocks = [KernelBlock("mix", 0, 1, _MIX_VARIANCE, False)]
-        blocks += [
-            KernelBlock(b.name, b.start + 1, b.stop + 1, b.variance * _STRUCTURE_SHRINKAGE, b.rbf)
-            for b in self.encoding.blocks
-        ]
-        # The mix has seen these rows; what it says of each without having seen it tells how far it can be trusted.
-        unseen = _left_out_mix(sources, relative)
-        self.gp_ = GroupGP(blocks).fit(np.column_stack([unseen, encoded]), y)
+        self.unit_ = float(y.mean())
+        self.mix_ = NonNegativeLatency().fit(sources, y / self.unit_)
+        blocks = [replace(b, variance=b.variance * _STRUCTURE_SHRINKAGE) for b in self.encoding.blocks]
+        # The mix has seen these rows; what it says of each without having seen it is as wrong as it will be of others.
+        self.gp_ = GroupGP(blocks).fit(encoded, y / self.unit_ / self.mix_.left_out_)
         return self
 
     def predict(self, choices: NDArray[Any]) -> Prediction:
@@ -108,8 +103,9 @@ class TransferLatencyPredictor:
         if self.gp_ is None:
             raise NotFittedError("call fit(choices, latency_ms) first")
         encoded = self.encoding.encode(check_choices(choices))
-        mix = _mix_of(self.sources.relative_latency(encoded), self.mix_)
-        return Prediction(*self.gp_.predict(np.column_stack([mix, encoded])))
+        mix = self.unit_ * self.mix_.predict(self.sources.relative_latency(encoded))
+        ratio, ratio_std = self.gp_.predict(encoded)
+        return Prediction(mix * ratio, mix * ratio_std)
 
 
 TransferFactory = Callable[[TableEncoding, NDArray[Any], NDArray[np.float64]], LatencyPredictor]
@@ -140,36 +136,3 @@ def _robust_ridge(design: Matrix, latency_ms: Vector) -> Vector:
         spread = max(1.4826 * float(np.median(np.abs(error))), 1e-6)
         row_weight = np.sqrt(5 / (4 + (error / spread) ** 2)) / fitted
     return weights
-
-
-def _mix_of(sources: Matrix, weights: Vector) -> Vector:
-    return np.asarray(np.maximum(np.column_stack([sources, np.ones(len(sources))]) @ weights, 0.02))
-
-
-def _robust_mix(sources: Matrix, relative: Vector) -> Vector:
-    """Non-negative weights (devices + 1,), the last for a constant, by re-weighted least squares on relative errors."""
-    from scipy.optimize import nnls
-
-    design = np.column_stack([sources, np.ones(len(sources))])
-    row_weight = 1 / relative
-    weights = np.zeros(design.shape[1])
-    for _ in range(6):
-        weights, _ = nnls(design * row_weight[:, None], relative * row_weight)
-        fitted = np.maximum(design @ weights, 0.1)
-        error = relative / fitted - 1
-        spread = max(1.4826 * float(np.median(np.abs(error))), 0.01)
-        row_weight = np.sqrt(4 / (3 + (error / spread) ** 2)) / fitted
-    return weights
-
-
-def _left_out_mix(sources: Matrix, relative: Vector) -> Vector:
-    """(n,) what a mix of all the other training rows says of each."""
-    rows = np.arange(len(relative))
-    if len(rows) < 3:
-        return _mix_of(sources, _robust_mix(sources, relative))
-    folds = rows % min(len(rows), _MAX_FOLDS)
-    out = np.zeros(len(rows))
-    for fold in range(folds.max() + 1):
-        held = folds == fold
-        out[held] = _mix_of(sources[held], _robust_mix(sources[~held], relative[~held]))
-    return out

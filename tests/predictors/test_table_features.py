@@ -120,6 +120,22 @@ def test_blocks_tile_the_encoded_columns() -> None:
     assert edges[-1][1] == encoding.encode(cells).shape[1]
 
 
+def test_amounts_of_work_are_told_where_layers_are_known() -> None:
+    rng = np.random.default_rng(0)
+    reference = rng.integers(0, 9, (200, 22)).astype(np.float64)
+    encoding = table_encoding(reference)
+    amounts = encoding.costs(reference)
+    assert amounts is not None
+    np.testing.assert_allclose(amounts.mean(0), 1)
+    assert amounts.min() >= 0
+    smallest, largest = encoding.costs(np.full((1, 22), 8.0)), encoding.costs(np.full((1, 22), 7.0))
+    assert smallest is not None
+    assert largest is not None
+    assert (smallest[0, :4] < largest[0, :4]).all(), "only skips, and only the widest blocks"
+    cells = table_encoding(rng.integers(0, 5, (200, 6)))
+    assert cells.costs(np.zeros((3, 6))) is None
+
+
 def test_a_wrong_layout_is_a_sentence() -> None:
     cells = np.random.default_rng(0).integers(0, 5, (50, 6))
     with pytest.raises(UserError, match="do not have the layout of 'fbnet'"):
