@@ -1,4 +1,7 @@
-"""How fast this host trains: measured once and kept in the user's cache, so that repeated searches decide the same.
+"""How fast this host trains: measured and kept in the user's cache, so that repeated searches decide the same.
+
+Where the clock ends a search nothing repeats exactly, and a shared host has slow and quick hours: there it is measured
+again after an hour.
 
 A pace that was measured while the host was busy would make every later search too careful. So a search compares it with
 what its trainings took, and forgets one that is wrong; its own plan stays, and the next search measures again.
@@ -9,7 +12,7 @@ import math
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -31,6 +34,8 @@ QUANTILES = (0.1, 0.2, 0.3, 0.4)
 """Networks to time, by their nominal training time within the space: the cheaper ones, which short budgets train."""
 ENOUGH_S = 4.0
 """No further network is timed after so many seconds."""
+FRESH_S = 3600.0
+"""Age up to which a recorded pace is believed where the clock ends the search."""
 FEWEST = 3
 """Trainings without which a recorded pace is not doubted."""
 
@@ -43,16 +48,21 @@ class Pace:
     factor: float
     """Measured by nominal seconds of a training step, in half octaves: what a search plans with must not follow noise,
     and the rules for short trainings need no more."""
+    measured_at: float = field(default=0.0, compare=False)
+    """Seconds since 1970; 0: not known."""
 
 
-def host_pace(space: StagedSpace, num_classes: int, batch: int, folder: Path | None = None) -> Pace:
+def host_pace(
+    space: StagedSpace, num_classes: int, batch: int, folder: Path | None = None, *, fresh_s: float = math.inf
+) -> Pace:
     """The pace on networks of `space` in batches of `batch` images; `folder` is the user's cache.
 
-    Measured where no earlier search on this host left it there. A file that cannot be read is written anew.
+    Measured where no search on this host left it there in the last `fresh_s` seconds. A file that cannot be read is
+    written anew.
     """
     path, key = _path(folder), _key(space, batch)
     known = _known(path)
-    if key not in known:
+    if key not in known or time.time() - known[key].measured_at > fresh_s:
         known[key] = _measured(space, num_classes, batch)
         _write(path, known)
     return known[key]
@@ -102,7 +112,7 @@ def _measured(space: StagedSpace, num_classes: int, batch: int) -> Pace:
     for arch in _typical(space, num_classes):
         if time.monotonic() - start < ENOUGH_S:
             ratios.append(step_seconds(network(arch), space.resolution(arch), batch, precision) / nominal_s(arch))
-    return Pace(precision, rounded_pace(median(ratios)))
+    return Pace(precision, rounded_pace(median(ratios)), time.time())
 
 
 def _typical(space: StagedSpace, num_classes: int) -> list[Architecture]:
@@ -142,7 +152,10 @@ def _host() -> str:
 def _known(path: Path) -> dict[str, Pace]:
     try:
         document: dict[str, Any] = json.loads(path.read_text())
-        found = {name: Pace(entry["precision"], float(entry["factor"])) for name, entry in document.items()}
+        found = {
+            name: Pace(entry["precision"], float(entry["factor"]), float(entry.get("measured_at", 0.0)))
+            for name, entry in document.items()
+        }
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
     return {n: p for n, p in found.items() if p.precision in ("fp32", "bf16") and 1 / SLOWEST <= p.factor <= SLOWEST}

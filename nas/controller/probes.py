@@ -108,7 +108,7 @@ def probe(
         if limits.needs_measured_probes:
             seconds = TAIL_SECONDS if limits.limits_tail else MEMORY_SECONDS
             requests = [request for row in rows for request in row]
-            found = site.measure(requests, sessions=1, seconds_per_model=seconds, repeats=0)
+            found = site.measure(requests, sessions=1, seconds_per_model=seconds, repeat_s=0.0)
     width = len(deployments)
     measured = [found[i * width : (i + 1) * width] for i in range(len(archs))]
     costs = space.costs(space.choices(list(archs)), NUM_CLASSES)

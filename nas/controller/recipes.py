@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nas.controller.config import SearchConfig
-from nas.controller.pace import Pace, host_pace
+from nas.controller.pace import FRESH_S, Pace, host_pace
 from nas.controller.plan import (
     SHORT_TRAININGS,
     affordable_image_s,
@@ -93,5 +93,6 @@ class Recipes:
 def make_recipes(config: SearchConfig, space: StagedSpace, data: TaskData, pace: Pace | None) -> Recipes:
     """With `pace` where it was recorded before, else this host's."""
     base = task_of(data).recipe(seed=config.seed)
-    pace = pace or host_pace(space, data.num_classes, base.batch_size)
+    fresh_s = FRESH_S if math.isfinite(config.seconds) else math.inf
+    pace = pace or host_pace(space, data.num_classes, base.batch_size, fresh_s=fresh_s)
     return Recipes(config=config, space=space, data=data, base=replace(base, precision=pace.precision), pace=pace)

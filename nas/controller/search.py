@@ -47,6 +47,7 @@ from nas.tasks import task_of
 from nas.text import duration
 from nas.training.config import TrainConfig
 
+REPEAT_SHARE = 0.25
 SEARCH_STUDY, RANDOM_STUDY = "search", "random"
 INTERRUPTED = 130
 PHASES = {"short_training": "short trainings", "estimates": "estimates"}
@@ -111,7 +112,8 @@ class Search:
         self.progress, self.interrupts = progress, interrupts
         self.config, self.space, self.data = opening.config, opening.space, opening.data
         self.target, self.scorer = opening.target, opening.scorer
-        self.site = undisturbed(self.target.site, engine.quiet) if self.target.site else None
+        site = self.target.site
+        self.site = undisturbed(site, engine.quiet, self._repeat_s) if site else None
         self.weights = ShortWeights(folder.short_weights)
         self.notes: list[str] = []
         self.failed: list[Failed] = []
@@ -195,6 +197,10 @@ class Search:
                 yield BookedStage(bar, self.budget, self.folder.account)
             finally:  # what came after its last step, also where no network was delivered
                 write_json(self.folder.account, self.budget.account())
+
+    def _repeat_s(self) -> float:
+        """Time for measuring again what was disturbed: a share of what is left, others have to be measured too."""
+        return REPEAT_SHARE * max(0.0, self.budget.seconds - REPORT_S - self.budget.elapsed_s)
 
     @property
     def phase(self) -> str:

@@ -318,6 +318,9 @@ def require_estimator(name: str, task: str) -> None:
         raise UserError(f"the estimator {name!r} cannot judge networks for {task}", f"give one of {', '.join(known)}")
 
 
+ZERO_COST_FROM_S = 30.0
+"""Below, scoring the networks that scores are compared with takes most of the time (about 10 s), and the rest trains
+nothing; what was trained briefly can at least be delivered."""
 MIN_SHORT_TRAININGS = 3
 """With fewer, hardly anything is compared."""
 MIN_LABELS = 8
@@ -351,8 +354,10 @@ def choose_estimator(
         return "predictor", f"{told} pay for {trainings} {each}, and {labels} networks are known already"
     if labels:
         return "short", f"{told} pay for {trainings} {each}, beside {labels} that are known already"
-    if trainings < MIN_SHORT_TRAININGS:
+    if trainings < MIN_SHORT_TRAININGS and budget_s >= ZERO_COST_FROM_S:
         return "zero-cost", f"{told} pay for only {trainings} {each}"
+    if trainings < MIN_SHORT_TRAININGS:
+        return "short", f"{told} pay for {trainings} {each}, and are too few for zero-cost scores"
     if supernet_s is None:
         return "short", f"{told} pay for {trainings} {each}"
     fits = supernet_s <= SUPERNET_SHARE * budget_s

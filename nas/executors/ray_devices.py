@@ -1,5 +1,6 @@
 """Measuring on the machine of a Ray cluster that is the target: networks travel there, only times come back."""
 
+import math
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -13,7 +14,6 @@ from nas.executors.ray_cluster import Node, device_resource, nodes_of
 from nas.measure.energy import why_no_energy
 from nas.measure.host import HostFingerprint, fingerprint
 from nas.measure.measurement import Measurement, MeasureRequest
-from nas.measure.protocol import REPEATS
 from nas.measure.site import Site
 
 if TYPE_CHECKING:
@@ -91,11 +91,11 @@ class RayDevice:
         sessions: int = 3,
         seconds_per_model: float = 0.3,
         node_seconds: float = 0.0,
-        repeats: int = REPEATS,
+        repeat_s: float = math.inf,
     ) -> list[Measurement]:
         """`nas.measure.protocol.measure` on the device: the files of `requests` lie here, the clock ticks there."""
         shipped = [_ship(request) for request in requests]
-        measured = self.run(measure_shipped, shipped, sessions, seconds_per_model, node_seconds, repeats)
+        measured = self.run(measure_shipped, shipped, sessions, seconds_per_model, node_seconds, repeat_s)
         return [replace(m, request=request) for m, request in zip(measured, requests, strict=True)]
 
 
@@ -112,7 +112,7 @@ def _introduce() -> tuple[HostFingerprint, str | None]:
 
 
 def measure_shipped(
-    networks: Sequence[Shipped], sessions: int, seconds_per_model: float, node_seconds: float, repeats: int
+    networks: Sequence[Shipped], sessions: int, seconds_per_model: float, node_seconds: float, repeat_s: float
 ) -> list[Measurement]:
     """Unpack networks and measure them on this machine; it is named by its host and its id in the cluster."""
     import ray
@@ -128,7 +128,11 @@ def measure_shipped(
                 (folder / name).write_bytes(content)
             requests.append(MeasureRequest(folder / network.first, network.deployment))
         measured = measure(
-            requests, sessions=sessions, seconds_per_model=seconds_per_model, node_seconds=node_seconds, repeats=repeats
+            requests,
+            sessions=sessions,
+            seconds_per_model=seconds_per_model,
+            node_seconds=node_seconds,
+            repeat_s=repeat_s,
         )
     node = ray.get_runtime_context().get_node_id()
     return [replace(m, machine=f"{m.machine} (Ray node {node})") for m in measured]

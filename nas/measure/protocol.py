@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import socket
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -35,7 +36,7 @@ def measure(
     sessions: int = 3,
     seconds_per_model: float = 0.3,
     node_seconds: float = 0.0,
-    repeats: int = REPEATS,
+    repeat_s: float = math.inf,
     timeout_s: float = 60.0,
     memory_limit_bytes: int | None = None,
     progress: Progress | None = None,
@@ -51,7 +52,7 @@ def measure(
         sessions: fresh sessions (>= 1); the spread between them is the noise floor.
         seconds_per_model: timing per network and session, besides loading and warming up.
         node_seconds: time per network and session for its operators one by one (`SessionTiming.nodes`); 0: not at all.
-        repeats: times a disturbed session is measured again at most.
+        repeat_s: time for measuring disturbed sessions again; when it is up they stay as they are, and their verdict.
         timeout_s: longest time for one step of one network (loading it with warming up, or one window of calls).
         memory_limit_bytes: resident memory of a worker, beyond which it is killed; by default 80 % of what is free.
         progress: called with (done, total) after each session of a network.
@@ -64,7 +65,7 @@ def measure(
         requests,
         seconds_per_model,
         node_seconds,
-        repeats,
+        repeat_s,
         Limits(timeout_s, limit),
         _Account(len(requests) * sessions, progress),
     )
@@ -96,14 +97,14 @@ class _Batch:
         requests: Sequence[MeasureRequest],
         seconds_per_model: float,
         node_seconds: float,
-        repeats: int,
+        repeat_s: float,
         limits: Limits,
         account: _Account,
     ) -> None:
         self._requests = requests
         self._seconds_per_model = seconds_per_model
         self._node_seconds = node_seconds
-        self._repeats = repeats
+        self._repeat_s = repeat_s
         self._limits = limits
         self._account = account
         self._reference = reference_model()
@@ -116,14 +117,16 @@ class _Batch:
         remaining = [i for i in alive if i not in self._failed]
         self._account.add(len(alive) - len(remaining))
         timings = self._time(remaining, threads, session, account=True)
-        for attempt in range(1, self._repeats + 1):
+        for attempt in range(1, REPEATS + 1):
             timings = self._judge(timings, threads)
             noisy = [i for i, timing in timings.items() if timing.disturbance is not None]
-            if not noisy:
+            if not noisy or self._repeat_s <= 0:
                 break
+            began = time.monotonic()
             time.sleep(PAUSE_S * attempt)
             for i, again in self._time(noisy, threads, session, account=False).items():
                 timings[i] = quieter(timings[i], again)
+            self._repeat_s -= time.monotonic() - began
         for i, timing in self._judge(timings, threads).items():
             self._sessions[i].append(timing)
 

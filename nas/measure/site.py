@@ -1,14 +1,15 @@
 """The machine that networks are measured on: this one, or a device elsewhere."""
 
+import math
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 from nas.measure.energy import why_no_energy
 from nas.measure.host import HostFingerprint, fingerprint
 from nas.measure.measurement import Measurement, MeasureRequest
-from nas.measure.protocol import REPEATS, measure
+from nas.measure.protocol import measure
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -24,7 +25,7 @@ class Measure(Protocol):
         sessions: int = 3,
         seconds_per_model: float = 0.3,
         node_seconds: float = 0.0,
-        repeats: int = REPEATS,
+        repeat_s: float = math.inf,
     ) -> list[Measurement]: ...
 
 
@@ -58,14 +59,17 @@ def this_host() -> Site:
     )
 
 
-def undisturbed(site: Site, quiet: Callable[[], AbstractContextManager[None]]) -> Site:
-    """The site, measuring only while `quiet` keeps this host free of work, if it is this host."""
-    if not site.here:
-        return site
+def undisturbed(
+    site: Site, quiet: Callable[[], AbstractContextManager[None]], repeat_s: Callable[[], float] = lambda: math.inf
+) -> Site:
+    """The site, measuring only while `quiet` keeps this host free of work, if it is this host.
+
+    `repeat_s`: time that is left now for measuring disturbed sessions again.
+    """
 
     def measure_quietly(requests: Sequence[MeasureRequest], **options: Any) -> list[Measurement]:
-        with quiet():
-            return site.measure(requests, **options)
+        with quiet() if site.here else nullcontext():
+            return site.measure(requests, **{"repeat_s": repeat_s(), **options})
 
     return replace(site, measure=measure_quietly)
 

@@ -36,6 +36,10 @@ def test_a_pace_is_measured_once_and_then_read(tmp_path: Path) -> None:
     other = "bf16" if first.precision == "fp32" else "fp32"
     file.write_text(json.dumps({key: {**entry, "precision": other, "factor": 8.0}}))
     assert host_pace(SPACE, 10, 4, tmp_path) == Pace(other, 8.0), "what is known is not measured again"
+    assert host_pace(SPACE, 10, 4, tmp_path, fresh_s=3600.0) == Pace(other, 8.0), "it is fresh"
+    file.write_text(json.dumps({key: {"precision": other, "factor": 64.0}}))
+    assert host_pace(SPACE, 10, 4, tmp_path) == Pace(other, 64.0), "any age will do"
+    assert host_pace(SPACE, 10, 4, tmp_path, fresh_s=3600.0).factor < 64.0, "nobody knows how old it was"
     for damage in ({"precision": "fp8", "factor": 1.0}, {"precision": "fp32", "factor": -1.0}):
         file.write_text(json.dumps({key: damage}))
         again = host_pace(SPACE, 10, 4, tmp_path)

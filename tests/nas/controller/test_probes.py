@@ -56,7 +56,7 @@ def test_a_probe_is_measured_once_and_not_again(space: StagedSpace, limits: Limi
         return here.measure(requests, **options)
 
     model = probe(space, networks(space, 3), DEPLOYMENTS[:1], limits, 0, replace(here, measure=spy))
-    assert asked == [{"sessions": 1, "seconds_per_model": seconds, "repeats": 0}]
+    assert asked == [{"sessions": 1, "seconds_per_model": seconds, "repeat_s": 0.0}]
     found = model.of(DEPLOYMENTS[0])
     assert found.memory is not None
     assert found.tail >= 1.0

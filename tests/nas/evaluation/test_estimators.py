@@ -132,7 +132,8 @@ def test_counted_accuracies_are_never_certain() -> None:
 @pytest.mark.parametrize(
     ("budget_s", "short_s", "labels", "expected"),
     [
-        (12, 5.0, 0, "zero-cost"),  # two short trainings are no comparison
+        (40, 15.0, 0, "zero-cost"),  # two short trainings are no comparison
+        (12, 5.0, 0, "short"),  # but scores take their time too
         (12, 5.0, 20, "predictor"),  # but there are labels
         (12, 5.0, 3, "short"),  # too few to learn from, and no other values beside those of short trainings
         (60, 5.0, 0, "short"),  # the supernet does not fit
