@@ -20,14 +20,14 @@ class Section(BaseModel):
 class OptimizerSettings(Section):
     """Who moves the weights. Norms and biases get no weight decay."""
 
-    name: Literal["sgd", "adamw"] = "sgd"
-    """`sgd` has Nesterov momentum."""
+    name: Literal["sgd", "adam", "adamw", "nadamw", "rmsprop", "lamb", "lion"] = "sgd"
+    """timm's of that name; `sgd` has Nesterov momentum. All but `sgd` want a lower rate."""
     lr: Positive = 0.05
     """Peak learning rate."""
     lr_batch_size: Annotated[int, Field(ge=1)] | None = None
     """The batch that `lr` is meant for: with another one it is scaled in proportion. None: `lr` as it is."""
     momentum: Fraction = 0.9
-    """Of sgd."""
+    """Of sgd and rmsprop."""
     weight_decay: Amount = 5e-4
 
 

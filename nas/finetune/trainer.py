@@ -10,11 +10,11 @@ from typing import Any, cast
 
 import torch
 from timm.optim._optim_factory import create_optimizer_v2
-from timm.utils.model_ema import ModelEmaV3
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from nas.errors import UserError
+from nas.finetune.average import MovingAverage
 from nas.finetune.batches import Batches, seed_step
 from nas.finetune.distill import Learner, Teacher, distilled
 from nas.finetune.images import Images
@@ -37,6 +37,10 @@ from nas.training.optim import clip_gradients
 from nas.training.precision import autocast
 
 STATE, BEST, AVERAGE, LOG = "state.safetensors", "best.safetensors", "average.safetensors", "log.csv"
+
+
+_FUSED = ("sgd", "momentum", "adam", "adamw")
+"""What torch does in one pass over the weights instead of one per operation."""
 
 
 class DivergedError(UserError):
@@ -69,8 +73,9 @@ class Trainer:
         reference = recipe.optimizer.lr_batch_size
         self.peak_lr = recipe.optimizer.lr * (whole / reference if reference is not None else 1.0)
         self.steps_per_epoch = math.ceil(self.batches.per_epoch / recipe.accumulate_steps)
+        self.parameters = list(self.learner.parameters())
         self.optimizer = _make_optimizer(self.learner, recipe)
-        self.average = ModelEmaV3(network, recipe.ema_decay, use_warmup=True) if recipe.ema_decay else None
+        self.average = MovingAverage(network, recipe.ema_decay) if recipe.ema_decay else None
         self.curve: list[EpochRecord] = []
         self.best_epoch = 0
         self.sums: dict[str, torch.Tensor] = {}
@@ -197,7 +202,7 @@ class Trainer:
         for settings in self.optimizer.param_groups:
             settings["lr"] = rate
         if self.recipe.clip_norm is not None:
-            clip_gradients(self.learner.parameters(), self.recipe.clip_norm)
+            clip_gradients(self.parameters, self.recipe.clip_norm)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         if self.average is not None:
@@ -292,5 +297,5 @@ def _make_optimizer(learner: Learner, recipe: Recipe) -> torch.optim.Optimizer:
         lr=settings.lr,
         weight_decay=settings.weight_decay,
         momentum=settings.momentum,
-        fused=True,  # one pass over the weights instead of one per operation
+        **({"fused": True} if name in _FUSED else {}),
     )

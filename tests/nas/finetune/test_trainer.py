@@ -46,6 +46,10 @@ def kill_after(epoch: int):  # type: ignore[no-untyped-def]
         STRONG,
         ("optimizer.name=adamw", "optimizer.lr=0.01", "schedule.name=one-cycle", "accumulate_steps=2"),
         ("optimizer.momentum=0", "ema_decay=null", "augmentation.crop=none"),
+        *(
+            (f"optimizer.name={name}", "optimizer.lr=1e-3", "schedule.name=step", "schedule.step_epochs=[2]")
+            for name in ("adam", "nadamw", "rmsprop", "lamb", "lion")
+        ),
     ],
 )
 def test_an_interrupted_training_ends_with_the_same_weights(
