@@ -136,8 +136,9 @@ class Recipe(Section):
     """Largest norm of all gradients together; None: not clipped."""
     ema_decay: Annotated[float, Field(gt=0, lt=1)] | None = None
     """Of the moving average of the weights, per step; validation and checkpoints use the average. None: none."""
-    precision: Literal["auto", "fp32", "bf16"] = "auto"
-    """`auto`: by a short measurement."""
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
+    """Of forward and backward passes (automatic mixed precision). `auto`: fp32 or bf16, by a short measurement; fp16,
+    with scaled losses, is for GPUs without bf16."""
     channels_last: bool | Literal["auto"] = "auto"
     """Memory layout; `auto`: by a short measurement."""
     recalibrate_images: Count = 0

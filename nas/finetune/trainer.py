@@ -74,7 +74,9 @@ class Trainer:
         self.peak_lr = recipe.optimizer.lr * (whole / reference if reference is not None else 1.0)
         self.steps_per_epoch = math.ceil(self.batches.per_epoch / recipe.accumulate_steps)
         self.parameters = list(self.learner.parameters())
-        self.optimizer = _make_optimizer(self.learner, recipe)
+        self.optimizer = _make_optimizer(self.learner, recipe, fused=setup.precision != "fp16")
+        # Does nothing unless the gradients are in fp16, where small ones would be lost.
+        self.scaler = torch.amp.GradScaler(world.device.type, enabled=setup.precision == "fp16")
         self.average = MovingAverage(network, recipe.ema_decay) if recipe.ema_decay else None
         self.curve: list[EpochRecord] = []
         self.best_epoch = 0
@@ -156,7 +158,7 @@ class Trainer:
                 # nothing behind it does. So all is drawn in the order in which it would be without a thread.
                 if index + 1 < self.batches.per_epoch:
                     coming = beside.submit(next, prepared)
-                (loss / in_group).backward()  # type: ignore[no-untyped-call]
+                self.scaler.scale(loss / in_group).backward()  # type: ignore[no-untyped-call]
                 losses.append(loss.detach())
                 seen += len(images) * self.world.size
                 if (index + 1) % group == 0 or index + 1 == self.batches.per_epoch:
@@ -202,8 +204,10 @@ class Trainer:
         for settings in self.optimizer.param_groups:
             settings["lr"] = rate
         if self.recipe.clip_norm is not None:
+            self.scaler.unscale_(self.optimizer)
             clip_gradients(self.parameters, self.recipe.clip_norm)
-        self.optimizer.step()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
         self.optimizer.zero_grad(set_to_none=True)
         if self.average is not None:
             self.average.update(self.learner.network, step)
@@ -253,6 +257,7 @@ class Trainer:
             "recipe": self.recipe.model_dump(mode="json"),
             "setup": asdict(self.setup),
             "optimizer": group_numbers(self.optimizer),
+            "scaler": self.scaler.state_dict(),
             "curve": [asdict(record) for record in self.curve],
             "best_epoch": self.best_epoch,
             "summed": self.summed,
@@ -271,6 +276,8 @@ class Trainer:
             if self.average is not None:
                 self.average.module.load_state_dict(below("average", tensors))
             restore_optimizer(self.optimizer, below("optimizer", tensors), story["optimizer"])
+            if self.scaler.is_enabled():
+                self.scaler.load_state_dict(story["scaler"])
         except (RuntimeError, ValueError) as error:
             raise UserError(f"'{path}' is of another network", "give another --out, or remove it") from error
         self.sums = {k: v.to(self.world.device) for k, v in below("sums", tensors).items()}
@@ -286,8 +293,12 @@ def kept_setup(folder: Path) -> Setup | None:
     return Setup(**load_tensors(path)[1]["setup"])
 
 
-def _make_optimizer(learner: Learner, recipe: Recipe) -> torch.optim.Optimizer:
-    """Norms and biases get no weight decay (timm's rule: tensors of one dimension)."""
+def _make_optimizer(learner: Learner, recipe: Recipe, *, fused: bool) -> torch.optim.Optimizer:
+    """Norms and biases get no weight decay (timm's rule: tensors of one dimension).
+
+    `fused`: where there is such a form. Not where a scaler may skip the first step: torch's fused sgd then goes on from
+    a momentum that nobody has set (torch 2.15).
+    """
     settings = recipe.optimizer
     # timm's name for sgd without Nesterov, which needs a momentum.
     name = "momentum" if settings.name == "sgd" and not settings.momentum else settings.name
@@ -297,5 +308,5 @@ def _make_optimizer(learner: Learner, recipe: Recipe) -> torch.optim.Optimizer:
         lr=settings.lr,
         weight_decay=settings.weight_decay,
         momentum=settings.momentum,
-        **({"fused": True} if name in _FUSED else {}),
+        **({"fused": True} if fused and name in _FUSED else {}),
     )
