@@ -7,7 +7,7 @@ from timm.utils.model_ema import ModelEmaV3
 from torch import nn
 
 
-class MovingAverage(ModelEmaV3):  # type: ignore[misc]
+class MovingAverage(ModelEmaV3):
     """timm's average of weights and statistics, over lists of tensors that are made once.
 
     timm asks both networks for their `state_dict` at every step, which takes longer than the arithmetic of a small

@@ -65,7 +65,7 @@ class LearntRange(FakeQuantize):
 
     def train(self, mode: bool = True) -> Self:
         super().train(mode)
-        self.enable_observer(mode)  # type: ignore[no-untyped-call]
+        self.enable_observer(mode)
         return self
 
 

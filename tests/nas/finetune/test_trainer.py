@@ -96,6 +96,7 @@ def test_batches_made_beside_the_gradients_change_nothing(images: Images, tmp_pa
     after.learner.train()
     # Dropout in the network and augmentation draw from one random state.
     for step, batch in enumerate(after._prepared(1)):
+        after.optimizer.zero_grad()
         after._loss(*batch).backward()  # type: ignore[no-untyped-call]
         after._update(learning_rate(after.recipe, after.peak_lr, step, after.steps_per_epoch), step + 1)
     expected = after.learner.state_dict()
