@@ -168,7 +168,7 @@ def _trained(
     description = replace(candidate.description, num_classes=data.num_classes)
     document: dict[str, Any] = {}
     if world.is_first:
-        finished = finish(trainer, description, folder)
+        finished = finish(trainer, description, data.classes, folder)
         deployed = folded(finished.network).to(world.device)
         curve = trainer.curve
         test = accuracy_of(deployed, images.test, images.preprocess, device=world.device)

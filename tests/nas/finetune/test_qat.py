@@ -53,6 +53,8 @@ def test_the_exported_file_computes_what_was_trained(images: Images, tmp_path: P
     path = export_rounded(network, 32, tmp_path / "model.onnx")
     kinds = [node.op_type for node in onnx.load(path).graph.node]
     assert kinds.count("DequantizeLinear") == sum(isinstance(m, FakeQuantize) for m in network.modules())
+    weights = sum(m.layer.weight.numel() for m in network.modules() if isinstance(m, Rounded))
+    assert path.stat().st_size < 2 * weights, "weights are stored in bytes"
     pixels = images.preprocess.array(images.val.images[:8])
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
