@@ -128,7 +128,7 @@ class Trainings:
             stopped = None
             try:
                 trainer.run(on_epoch)
-                finish(trainer, contestant.description, folder)
+                finish(trainer, contestant.description, data.classes, folder)
             except DivergedError as error:
                 stopped = str(error)
         line = {

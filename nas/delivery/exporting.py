@@ -146,6 +146,7 @@ def export_bundle(request: ExportRequest, progress: Progress | None = None) -> E
         deployed = deploy(
             network, description, data, with_reference(asked), folder=staging / "work",
             max_drop=max_drop, objection=judging.objection, upper_bound=judging.upper_bound,
+            in_training=source.in_training.file if source.in_training is not None else None,
         )  # fmt: skip
         deployed, chosen = _choose(deployed, judging, max_drop)
         test = deployed_accuracy(chosen, data, "test", description) if len(data.test) else None
@@ -154,6 +155,7 @@ def export_bundle(request: ExportRequest, progress: Progress | None = None) -> E
             limits=limits.to_json(), limits_text=limits.text, within_limit=not judging.missed(chosen),
             margin_pct=judging.margin_pct(chosen), torch_accuracy=torch_accuracy, test_accuracy=test,
             predicted_ms=judging.upper_bound(chosen.deployment) if judging.upper_bound is not None else None,
+            in_training=source.in_training.story() if source.in_training is not None and chosen.in_training else None,
         )  # fmt: skip
         bundle = staging / "bundle"
         delivered = deliver_files(deployed, bundle)

@@ -14,6 +14,8 @@ from nas.export.bundle import LABELS, NETWORK
 from nas.export.checkpoint import NetworkDescription, load_weights, read_description, read_json, sha256_of, weights_path
 from nas.export.papers import PREPROCESS
 from nas.export.receipt import RECEIPT
+from nas.finetune.quantised import FOLDER as QUANTISED
+from nas.finetune.quantised import QuantisedInTraining, read_quantised
 from search_spaces import Architecture, load_search_space
 
 if TYPE_CHECKING:
@@ -55,6 +57,8 @@ class Source:
     preprocess: Preprocess | None
     """What it was trained with; None where no file tells, then the data's own is used."""
     labels: tuple[str, ...] | None
+    in_training: QuantisedInTraining | None
+    """Where the network was quantised in training too, from just these weights."""
 
     @property
     def task(self) -> str:
@@ -125,6 +129,7 @@ def resolve(model: str, checkpoint: Path | None = None) -> Source:
         run=run,
         preprocess=next((p for p in map(_preprocess, nearby) if p is not None), None),
         labels=next((names for names in map(_labels, nearby) if names is not None), None),
+        in_training=read_quantised(path.parent / QUANTISED, weights),
     )
 
 

@@ -75,6 +75,8 @@ class Claims:
     """The machine that latencies were measured on; None: this one."""
     predicted_ms: float | None = None
     """Where nothing was measured: the upper bound of the prediction."""
+    in_training: Mapping[str, Any] | None = None
+    """What the quantisation in training says of itself, where its file was chosen (docs/export.md)."""
     more: Mapping[str, Any] = field(default_factory=dict)
     """Further entries of the receipt."""
 
@@ -172,6 +174,7 @@ def _receipt(
         "runtime": chosen.deployment.runtime,
         "precision": chosen.deployment.precision,
         "in_float": chosen.in_float or None,
+        "quantised_in_training": claims.in_training,
         "threads": chosen.deployment.threads,
         "batch": chosen.deployment.batch,
         "resolution": deployed.description.resolution,

@@ -1,6 +1,7 @@
 """From a trained network to the deployment that is handed over: every candidate tried, measured and given a reason."""
 
 import math
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -28,6 +29,8 @@ UNTRAINED_IMAGES = 8
 """Calibration images where only the speed is wanted, which does not depend on the ranges."""
 PARITY_IMAGES = 64
 FP32, INT8 = "fp32", "int8"
+IN_TRAINING_FILE = "model.in-training-int8.onnx"
+"""The file of a network that was quantised in training, among those of its deployments."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +48,8 @@ class TriedDeployment:
     """Of all files its runtime loads."""
     in_float: str = ""
     """The part (of `nas.export.float_parts.FLOAT_PARTS`) that int8 leaves in floating point; empty: none."""
+    in_training: bool = False
+    """Int8 whose ranges, and weights, were learnt in training (`nas.finetune.qat`), not calibrated afterwards."""
     accepted: bool = False
     chosen: bool = False
     reason: str = ""
@@ -53,7 +58,8 @@ class TriedDeployment:
     @property
     def name(self) -> str:
         """For people: `onnxruntime-int8`, `onnxruntime-int8 (last layer in float)`."""
-        return f"{self.deployment.name} ({self.in_float} in float)" if self.in_float else self.deployment.name
+        way = f"{self.in_float} in float" if self.in_float else "quantised in training" if self.in_training else ""
+        return f"{self.deployment.name} ({way})" if way else self.deployment.name
 
     @property
     def p50_ms(self) -> float:
@@ -121,13 +127,15 @@ def deploy(
     sessions: int = 3,
     trained: bool = True,
     measurer: Measurer | None = None,
+    in_training: Path | None = None,
 ) -> Deployed:
     """Export `network`, try `deployments`, and choose the fastest that keeps the limits and the accuracy.
 
     Accuracy is measured in each runtime on the validation split; the reference for `max_drop` (a fraction) is fp32.
     Int8 ranges are calibrated on training images. `objection` judges by the limits. Where `upper_bound` is given
     nothing is measured here, and the fastest is the one with the lowest bound. `trained` False skips parity and
-    accuracies (they would say nothing). `measurer` measures elsewhere than here.
+    accuracies (they would say nothing). `measurer` measures elsewhere than here. `in_training` is the same network as
+    an ONNX file that was quantised in training: it is tried too wherever int8 is.
 
     Where int8 loses more than `max_drop` on outputs that have to be decoded, it is tried again with the last layers in
     floating point: boxes and scores of a detector are more delicate than the order of a classifier's outputs.
@@ -150,6 +158,10 @@ def deploy(
     tried = [attempt(d) for d in deployments]
     if trained and description.head_kind is not None:
         tried = with_float_parts(tried, max_drop, attempt)
+    if in_training is not None:
+        file = shutil.copyfile(in_training, folder / IN_TRAINING_FILE)
+        aware = [_known(d, file) for d in deployments if d.precision == INT8]
+        tried += [_with_accuracy(t, data, description) for t in aware]
     if upper_bound is None:
         tried = _with_measurements(tried, sessions, measurer or measure)
     return Deployed(
@@ -195,6 +207,14 @@ def _prepare(
     return TriedDeployment(
         deployment=deployment, path=path, accuracy=None, measurement=None, size_bytes=files_bytes(path),
         in_float=in_float,
+    )  # fmt: skip
+
+
+def _known(deployment: Deployment, file: Path) -> TriedDeployment:
+    """A deployment whose file was quantised in training."""
+    return TriedDeployment(
+        deployment=deployment, path=file, accuracy=None, measurement=None, size_bytes=files_bytes(file),
+        in_training=True,
     )  # fmt: skip
 
 

@@ -22,7 +22,11 @@ _GROUP = 8
 def seed_step(*numbers: int) -> torch.Generator:
     """Seed torch's global random state by `numbers`, and return a generator of its own from the same seed."""
     seed = int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> np.uint64(1))
-    torch.manual_seed(seed)
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.manual_seed(seed)
+    else:
+        # torch.manual_seed would put off the seeds of GPUs, with the caller's stack written out, at every step.
+        torch.default_generator.manual_seed(seed)
     return torch.Generator().manual_seed(seed)
 
 

@@ -1,14 +1,17 @@
 """The end of a training: the best, last and average weights, finished and compared on the validation images."""
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import nn
 
+from nas.data.images import Preprocess
+from nas.export.bundle import LABELS
 from nas.export.checkpoint import NetworkDescription, write_json
+from nas.export.papers import PAPERS
 from nas.finetune.state import load_tensors, save_tensors
 from nas.finetune.trainer import BEST, Trainer
 from nas.training.evaluate import recalibrate_batch_norm
@@ -32,10 +35,12 @@ class Finished:
     """Of each kind there is."""
 
 
-def finish(trainer: Trainer, description: NetworkDescription, folder: Path) -> Finished:
+def finish(trainer: Trainer, description: NetworkDescription, classes: Sequence[str], folder: Path) -> Finished:
     """Measure batch-norm statistics afresh where wanted, save every kind as a pair of files, and choose one.
 
-    Writes `best`, `last` and `average` (`.network.json` and `.safetensors`), and the chosen one as `model`.
+    Writes `best`, `last` and `average` (`.network.json` and `.safetensors`), and the chosen one as `model`; beside them
+    the names of the classes and the pre-processing, which `nas export` keeps to: they are those of the data that the
+    network was trained on, where its run had others.
     """
     wanted = trainer.recipe.checkpoints.deliver
     networks = {kind: _finished(trainer, kind, state) for kind, state in _states(trainer).items()}
@@ -44,6 +49,7 @@ def finish(trainer: Trainer, description: NetworkDescription, folder: Path) -> F
         save_pair(folder, kind, network, description, {"val_accuracy": accuracies[kind]})
     # An early end leaves no average.
     kind = wanted if wanted in networks else max(accuracies, key=lambda k: accuracies[k])
+    write_papers(folder, classes, description, trainer.images.preprocess)
     save_pair(folder, "model", networks[kind], description, {"kind": kind, "val_accuracy": accuracies[kind]})
     return Finished(networks[kind], accuracies[kind], kind, accuracies)
 
@@ -54,6 +60,13 @@ def save_pair(
     """Write `NAME.network.json` and `NAME.safetensors`, the weights first."""
     save_tensors(folder / f"{name}.safetensors", network.state_dict(), story)
     write_json(folder / f"{name}.network.json", description.to_json())
+
+
+def write_papers(folder: Path, classes: Sequence[str], description: NetworkDescription, preprocess: Preprocess) -> None:
+    """`labels.json` and `preprocess.json` (and what else the task has) of a trained network."""
+    write_json(folder / LABELS, list(classes))
+    for name, document in PAPERS[description.task].documents(preprocess, description).items():
+        write_json(folder / name, document)
 
 
 def _states(trainer: Trainer) -> dict[str, dict[str, torch.Tensor]]:

@@ -95,8 +95,9 @@ class ClassificationLesson:
     def batch(
         self, indices: torch.Tensor, generator: torch.Generator, progress: float
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        images = torch.from_numpy(self.train.images)[indices].to(self.device)
-        labels = torch.from_numpy(self.train.labels)[indices].to(self.device)
+        # index_select copies whole images; an index goes through them byte by byte.
+        images = torch.from_numpy(self.train.images).index_select(0, indices).to(self.device)
+        labels = torch.from_numpy(self.train.labels).index_select(0, indices).to(self.device)
         pixels = self.images.preprocess.tensor(self.augmenter.images(images, generator))
         return self.augmenter.mixed(pixels, labels, generator)
 

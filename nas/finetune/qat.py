@@ -17,8 +17,10 @@ from torch.ao.quantization import FakeQuantize
 from nas.data import ImageData
 from nas.deployment import Deployment
 from nas.export.checkpoint import NetworkDescription
-from nas.export.onnx import INPUT_NAME, OUTPUT_NAME, export_onnx
+from nas.export.deploy import PARITY_IMAGES
+from nas.export.onnx import INPUT_NAME, OUTPUT_NAME, check_parity, export_onnx
 from nas.finetune.images import Images, images_of
+from nas.finetune.quantised import FILE, QuantisedInTraining, write_quantised
 from nas.finetune.recipe import EarlyStoppingSettings, Recipe, ScheduleSettings
 from nas.finetune.rounding import fixed, ranges, rounded
 from nas.finetune.setup import Setup
@@ -29,7 +31,7 @@ from nas.runtimes import load_runtime
 from nas.training.evaluate import accuracy_in_runtime
 from search_spaces.modules import folded
 
-QAT_FILE, PLAIN_FILE = "model.onnx", "plain.onnx"
+PLAIN_FILE = "plain.onnx"
 RUNTIMES = ("onnxruntime", "openvino")
 _BATCH = 64
 
@@ -40,11 +42,13 @@ def calibrate(network: nn.Module, images: Images, count: int, seed: int) -> None
     network.eval()
     for found in ranges(network):
         found.disable_fake_quant()
+        found.enable_observer()
     with torch.no_grad():
         for start in range(0, len(some), _BATCH):
             network(images.preprocess.tensor(torch.from_numpy(some.images[start : start + _BATCH])))
     for found in ranges(network):
         found.enable_fake_quant()
+        found.disable_observer()
 
 
 def freeze_ranges(network: nn.Module) -> nn.Module:
@@ -56,14 +60,17 @@ def freeze_ranges(network: nn.Module) -> nn.Module:
 
 
 def train_quantized(
-    network: nn.Module, description: NetworkDescription, data: ImageData, recipe: Recipe, setup: Setup, folder: Path
-) -> dict[str, Any]:
+    network: nn.Module, description: NetworkDescription, data: ImageData, recipe: Recipe, setup: Setup, folder: Path,
+    weights: Path,
+) -> dict[str, Any]:  # fmt: skip
     """Train the folded network with rounding, export it, and measure it beside plain quantisation after training.
 
-    `network` is not changed. Runs on the CPU. Writes `model.onnx` (with its int8 ranges) into `folder`.
+    `network` is not changed; its weights lie at `weights`. Runs on the CPU. Writes `model.onnx` (with its int8 ranges)
+    into `folder`, and the record that `nas export` knows it by.
 
     Returns:
-        Accuracy (fraction of the validation images) in each runtime and p50 latency, of both ways.
+        Accuracy (fraction of the validation images) in each runtime and p50 latency, of both ways; how far the file's
+        outputs are from those of the rounded network in torch.
 
     Raises:
         UserError: the training diverges, or the disk is full.
@@ -88,12 +95,19 @@ def train_quantized(
     trainer = Trainer(student, images, stage, plain_setup, folder=folder, world=World(0, 1, torch.device("cpu")))
     trainer.run()
     student.load_state_dict(load_tensors(folder / BEST)[0])
-    exported = export_rounded(student, resolution, folder / QAT_FILE)
+    exported = export_rounded(student, resolution, folder / FILE)
+    validation = data.at("val", resolution).some(PARITY_IMAGES)
+    made = QuantisedInTraining(
+        file=exported,
+        epochs=len(trainer.curve),
+        val_accuracy_torch=trainer.accuracy(freeze_ranges(student)),
+        parity=check_parity(student, exported, data.preprocess.array(validation.images)),
+    )
+    write_quantised(made, weights)
     plain = export_onnx(network, resolution, folder / PLAIN_FILE)
     return {
-        "epochs": len(trainer.curve),
+        **made.story(),
         "best_epoch": trainer.best_epoch,
-        "val_accuracy_torch": trainer.accuracy(freeze_ranges(student)),
         "onnx": str(exported),
         "deployments": _compared(exported, plain, data, images, folder),
     }
@@ -112,8 +126,37 @@ def export_rounded(network: nn.Module, resolution: int, path: Path) -> Path:
             output_names=[OUTPUT_NAME],
             dynamo=False,
         )
+    _store_weights_in_bytes(partial)
     os.replace(partial, path)
     return path
+
+
+def _store_weights_in_bytes(path: Path) -> None:
+    """Replace weights that a file rounds again at every loading by the bytes that come out, a quarter of the size."""
+    import onnx
+    from onnx import numpy_helper
+
+    model = onnx.load(path)
+    graph = model.graph
+    same = {node.output[0]: node.input[0] for node in graph.node if node.op_type == "Identity"}
+    stored = {tensor.name: tensor for tensor in graph.initializer}
+    for node in [n for n in graph.node if n.op_type == "QuantizeLinear"]:
+        names = [same.get(name, name) for name in node.input]
+        if not all(name in stored for name in names):
+            continue  # an activation
+        weight, scale, zero = (numpy_helper.to_array(stored[name]) for name in names)
+        axis = next(a.i for a in node.attribute if a.name == "axis")
+        shape = [-1 if dimension == axis else 1 for dimension in range(weight.ndim)]
+        steps = np.rint(weight / scale.reshape(shape)) + zero.reshape(shape)
+        limits = np.iinfo(zero.dtype)
+        values = np.clip(steps, limits.min, limits.max).astype(zero.dtype)
+        graph.initializer.append(numpy_helper.from_array(values, node.output[0]))
+        graph.node.remove(node)
+    used = {name for node in graph.node for name in node.input}
+    for tensor in [t for t in graph.initializer if t.name not in used]:
+        graph.initializer.remove(tensor)
+    onnx.checker.check_model(model)
+    onnx.save(model, path)
 
 
 def _compared(exported: Path, plain: Path, data: ImageData, images: Images, folder: Path) -> list[dict[str, Any]]:

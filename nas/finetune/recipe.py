@@ -20,14 +20,14 @@ class Section(BaseModel):
 class OptimizerSettings(Section):
     """Who moves the weights. Norms and biases get no weight decay."""
 
-    name: Literal["sgd", "adamw"] = "sgd"
-    """`sgd` has Nesterov momentum."""
+    name: Literal["sgd", "adam", "adamw", "nadamw", "rmsprop", "lamb", "lion"] = "sgd"
+    """timm's of that name; `sgd` has Nesterov momentum. All but `sgd` want a lower rate."""
     lr: Positive = 0.05
     """Peak learning rate."""
     lr_batch_size: Annotated[int, Field(ge=1)] | None = None
     """The batch that `lr` is meant for: with another one it is scaled in proportion. None: `lr` as it is."""
     momentum: Fraction = 0.9
-    """Of sgd."""
+    """Of sgd and rmsprop."""
     weight_decay: Amount = 5e-4
 
 
@@ -136,8 +136,9 @@ class Recipe(Section):
     """Largest norm of all gradients together; None: not clipped."""
     ema_decay: Annotated[float, Field(gt=0, lt=1)] | None = None
     """Of the moving average of the weights, per step; validation and checkpoints use the average. None: none."""
-    precision: Literal["auto", "fp32", "bf16"] = "auto"
-    """`auto`: by a short measurement."""
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
+    """Of forward and backward passes (automatic mixed precision). `auto`: fp32 or bf16, by a short measurement; fp16,
+    with scaled losses, is for GPUs without bf16."""
     channels_last: bool | Literal["auto"] = "auto"
     """Memory layout; `auto`: by a short measurement."""
     recalibrate_images: Count = 0

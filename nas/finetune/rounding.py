@@ -10,6 +10,7 @@ puts them too (`onnxruntime.quantization`, form QDQ), and the same operators run
 import copy
 import operator
 from collections.abc import Callable, Iterator, Mapping
+from typing import Self
 
 import torch
 from torch import fx, nn
@@ -47,10 +48,31 @@ class Rounded(nn.Module):
         return out
 
 
+class LearntRange(FakeQuantize):
+    """Rounding of an activation to 8 bits with one range, which is learnt in training mode alone.
+
+    torch's own goes on learning in evaluation mode: validation images would move it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(  # type: ignore[no-untyped-call]
+            observer=MovingAverageMinMaxObserver,
+            quant_min=0,
+            quant_max=255,
+            dtype=torch.quint8,
+            averaging_constant=0.05,
+        )
+
+    def train(self, mode: bool = True) -> Self:
+        super().train(mode)
+        self.enable_observer(mode)
+        return self
+
+
 class FixedRange(nn.Module):
     """Rounding of an activation with plain numbers: runtimes want scalars, a `FakeQuantize` has vectors of one."""
 
-    def __init__(self, learnt: FakeQuantize) -> None:
+    def __init__(self, learnt: LearntRange) -> None:
         super().__init__()
         self.scale, self.zero_point = float(learnt.scale), int(learnt.zero_point)
 
@@ -120,9 +142,9 @@ def rounded(network: nn.Module) -> fx.GraphModule:
     return traced
 
 
-def ranges(network: nn.Module) -> Iterator[FakeQuantize]:
+def ranges(network: nn.Module) -> Iterator[LearntRange]:
     """The ranges of activations in a rounded network."""
-    return (m for m in network.get_submodule(_RANGES).modules() if isinstance(m, FakeQuantize))
+    return (m for m in network.modules() if isinstance(m, LearntRange))
 
 
 def fixed(network: nn.Module) -> nn.Module:
@@ -136,7 +158,7 @@ def fixed(network: nn.Module) -> nn.Module:
             with torch.no_grad():
                 module.layer.weight.copy_(weights(module.layer.weight))
             module.weights = FixedWeights(weights)
-        elif isinstance(module, FakeQuantize) and name.startswith(f"{_RANGES}."):
+        elif isinstance(module, LearntRange):
             network.set_submodule(name, FixedRange(module))
     return network
 
@@ -184,16 +206,7 @@ class _Places:
     def new(self) -> str:
         name = f"{_RANGES}.{self.count}"
         self.count += 1
-        self.traced.add_submodule(
-            name,
-            FakeQuantize(  # type: ignore[no-untyped-call]
-                observer=MovingAverageMinMaxObserver,
-                quant_min=0,
-                quant_max=255,
-                dtype=torch.quint8,
-                averaging_constant=0.05,
-            ),
-        )
+        self.traced.add_submodule(name, LearntRange())
         return name
 
 

@@ -13,6 +13,8 @@ from nas.controller.records import read_record, write_record
 from nas.data import ImageData
 from nas.errors import UserError
 from nas.export.checkpoint import write_json
+from nas.finetune.quantised import FOLDER as QUANTISED
+from nas.finetune.quantised import RECORD
 from nas.finetune.recipe import Recipe
 from nas.finetune.recipe_files import load_recipe, recipe_label
 from nas.progress import Progress, SilentProgress
@@ -166,7 +168,7 @@ def _trained(
     description = replace(candidate.description, num_classes=data.num_classes)
     document: dict[str, Any] = {}
     if world.is_first:
-        finished = finish(trainer, description, folder)
+        finished = finish(trainer, description, data.classes, folder)
         deployed = folded(finished.network).to(world.device)
         curve = trainer.curve
         test = accuracy_of(deployed, images.test, images.preprocess, device=world.device)
@@ -193,13 +195,16 @@ def _trained(
     if recipe.qat.epochs and world.is_first:
         # One process: the stage is short, and its ranges are one process's.
         assert isinstance(data, ImageData)  # the lesson of detection knows no such stage
-        document["qat"] = train_quantized(network, description, data, recipe, setup, folder / "qat")
+        weights = folder / "model.safetensors"
+        document["qat"] = train_quantized(network, description, data, recipe, setup, folder / QUANTISED, weights)
     return document
 
 
 def _known(folder: Path, identity: dict[str, Any]) -> dict[str, Any] | None:
     found = read_record(folder, RESULT, {"identity": identity})
-    return None if found is None else {k: v for k, v in found.items() if k not in ("identity", "sha256")}
+    if found is None or (found["qat"] is not None and read_record(folder / QUANTISED, RECORD, {}) is None):
+        return None
+    return {k: v for k, v in found.items() if k not in ("identity", "sha256")}
 
 
 def _identity(candidate: "Candidate", job: Job) -> dict[str, Any]:

@@ -89,17 +89,27 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer) -> Tensors:
     }
 
 
-def group_numbers(optimizer: torch.optim.Optimizer) -> list[dict[str, float]]:
-    """The plain numbers of an optimiser's groups: some count their steps there."""
-    return [{k: v for k, v in group.items() if isinstance(v, int | float)} for group in optimizer.param_groups]
+GroupNumbers = dict[str, float | list[float]]
+"""Settings of an optimiser's group; a tensor of no dimension is a list of one."""
+
+
+def group_numbers(optimizer: torch.optim.Optimizer) -> list[GroupNumbers]:
+    """The numbers of an optimiser's groups: some count their steps there."""
+    return [{k: number for k, v in g.items() if (number := _number(v)) is not None} for g in optimizer.param_groups]
+
+
+def _number(value: object) -> float | list[float] | None:
+    if isinstance(value, torch.Tensor):
+        return [float(value)] if value.ndim == 0 else None
+    return value if isinstance(value, int | float) else None
 
 
 def restore_optimizer(
-    optimizer: torch.optim.Optimizer, tensors: Mapping[str, torch.Tensor], numbers: list[dict[str, float]]
+    optimizer: torch.optim.Optimizer, tensors: Mapping[str, torch.Tensor], numbers: list[GroupNumbers]
 ) -> None:
     """Undo `optimizer_tensors` and `group_numbers`."""
     for group, saved in zip(optimizer.param_groups, numbers, strict=True):
-        group.update(saved)
+        group.update({k: torch.tensor(v[0]) if isinstance(v, list) else v for k, v in saved.items()})
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     state: dict[int, dict[str, torch.Tensor]] = {}
     for key, tensor in tensors.items():

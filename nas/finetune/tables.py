@@ -50,8 +50,9 @@ def print_finetuning(document: Mapping[str, Any], console: Console | None = None
 
 
 def _print_quantised(row: Mapping[str, Any], console: Console) -> None:
-    title = f"Network {row['rank']} in int8, quantised after training or in training"
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, header_style="dim", pad_edge=False)
+    # No title of the table, which would be broken to the table's width.
+    console.print(Text(f"Network {row['rank']} in int8, quantised after training or in training", style="bold"))
+    table = Table(box=None, header_style="dim", pad_edge=False)
     for heading in ("deployment", "quantised"):
         table.add_column(heading)
     for heading in ("accuracy %", "p50 ms"):

@@ -10,11 +10,11 @@ from typing import Any, cast
 
 import torch
 from timm.optim._optim_factory import create_optimizer_v2
-from timm.utils.model_ema import ModelEmaV3
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from nas.errors import UserError
+from nas.finetune.average import MovingAverage
 from nas.finetune.batches import Batches, seed_step
 from nas.finetune.distill import Learner, Teacher, distilled
 from nas.finetune.images import Images
@@ -37,6 +37,10 @@ from nas.training.optim import clip_gradients
 from nas.training.precision import autocast
 
 STATE, BEST, AVERAGE, LOG = "state.safetensors", "best.safetensors", "average.safetensors", "log.csv"
+
+
+_FUSED = ("sgd", "momentum", "adam", "adamw")
+"""What torch does in one pass over the weights instead of one per operation."""
 
 
 class DivergedError(UserError):
@@ -69,8 +73,11 @@ class Trainer:
         reference = recipe.optimizer.lr_batch_size
         self.peak_lr = recipe.optimizer.lr * (whole / reference if reference is not None else 1.0)
         self.steps_per_epoch = math.ceil(self.batches.per_epoch / recipe.accumulate_steps)
-        self.optimizer = _make_optimizer(self.learner, recipe)
-        self.average = ModelEmaV3(network, recipe.ema_decay, use_warmup=True) if recipe.ema_decay else None
+        self.parameters = list(self.learner.parameters())
+        self.optimizer = _make_optimizer(self.learner, recipe, fused=setup.precision != "fp16")
+        # Does nothing unless the gradients are in fp16, where small ones would be lost.
+        self.scaler = torch.amp.GradScaler(world.device.type, enabled=setup.precision == "fp16")
+        self.average = MovingAverage(network, recipe.ema_decay) if recipe.ema_decay else None
         self.curve: list[EpochRecord] = []
         self.best_epoch = 0
         self.sums: dict[str, torch.Tensor] = {}
@@ -151,7 +158,11 @@ class Trainer:
                 # nothing behind it does. So all is drawn in the order in which it would be without a thread.
                 if index + 1 < self.batches.per_epoch:
                     coming = beside.submit(next, prepared)
-                (loss / in_group).backward()  # type: ignore[no-untyped-call]
+                if index % group == 0:
+                    # Here rather than behind the step: a forward pass into memory that gradients have just left makes
+                    # the backward pass fetch new memory, which on a CPU costs a small network some per cent.
+                    self.optimizer.zero_grad(set_to_none=True)
+                self.scaler.scale(loss / in_group).backward()  # type: ignore[no-untyped-call]
                 losses.append(loss.detach())
                 seen += len(images) * self.world.size
                 if (index + 1) % group == 0 or index + 1 == self.batches.per_epoch:
@@ -197,9 +208,10 @@ class Trainer:
         for settings in self.optimizer.param_groups:
             settings["lr"] = rate
         if self.recipe.clip_norm is not None:
-            clip_gradients(self.learner.parameters(), self.recipe.clip_norm)
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+            self.scaler.unscale_(self.optimizer)
+            clip_gradients(self.parameters, self.recipe.clip_norm)
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
         if self.average is not None:
             self.average.update(self.learner.network, step)
 
@@ -248,6 +260,7 @@ class Trainer:
             "recipe": self.recipe.model_dump(mode="json"),
             "setup": asdict(self.setup),
             "optimizer": group_numbers(self.optimizer),
+            "scaler": self.scaler.state_dict(),
             "curve": [asdict(record) for record in self.curve],
             "best_epoch": self.best_epoch,
             "summed": self.summed,
@@ -266,6 +279,8 @@ class Trainer:
             if self.average is not None:
                 self.average.module.load_state_dict(below("average", tensors))
             restore_optimizer(self.optimizer, below("optimizer", tensors), story["optimizer"])
+            if self.scaler.is_enabled():
+                self.scaler.load_state_dict(story["scaler"])
         except (RuntimeError, ValueError) as error:
             raise UserError(f"'{path}' is of another network", "give another --out, or remove it") from error
         self.sums = {k: v.to(self.world.device) for k, v in below("sums", tensors).items()}
@@ -281,16 +296,21 @@ def kept_setup(folder: Path) -> Setup | None:
     return Setup(**load_tensors(path)[1]["setup"])
 
 
-def _make_optimizer(learner: Learner, recipe: Recipe) -> torch.optim.Optimizer:
-    """Norms and biases get no weight decay (timm's rule: tensors of one dimension)."""
+def _make_optimizer(learner: Learner, recipe: Recipe, *, fused: bool) -> torch.optim.Optimizer:
+    """Norms and biases get no weight decay (timm's rule: tensors of one dimension).
+
+    `fused`: where there is such a form. Not where a scaler may skip the first step: torch's fused sgd then goes on from
+    a momentum that nobody has set (torch 2.15).
+    """
     settings = recipe.optimizer
     # timm's name for sgd without Nesterov, which needs a momentum.
     name = "momentum" if settings.name == "sgd" and not settings.momentum else settings.name
+    options: dict[str, Any] = {"fused": True} if fused and name in _FUSED else {}
     return create_optimizer_v2(
         learner,
         opt=name,
         lr=settings.lr,
         weight_decay=settings.weight_decay,
         momentum=settings.momentum,
-        fused=True,  # one pass over the weights instead of one per operation
+        **options,
     )

@@ -8,7 +8,8 @@ from nas.errors import UserError
 
 Augment = Literal["none", "light", "mosaic"]
 Optimizer = Literal["sgd", "adamw"]
-Precision = Literal["fp32", "bf16"]
+Precision = Literal["fp32", "bf16", "fp16"]
+"""fp16 needs scaled losses: fine-tuning alone trains in it, short trainings refuse it."""
 Stopped = Literal["diverged", "time limit", "pruned by callback"]
 
 

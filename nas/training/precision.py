@@ -22,7 +22,8 @@ def resolve_device(device: str) -> torch.device:
 
 def autocast(device: torch.device, precision: Precision) -> AbstractContextManager[object]:
     """Context in which the forward pass runs; does nothing for fp32."""
-    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bf16")
+    dtype = torch.float16 if precision == "fp16" else torch.bfloat16
+    return torch.autocast(device.type, dtype=dtype, enabled=precision != "fp32")
 
 
 def choose_precision(

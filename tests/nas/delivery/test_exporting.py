@@ -1,21 +1,33 @@
 """Which deployment is exported, and what becomes of limits; timings are made up, everything else is real."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from nas.data import ImageData
 from nas.delivery.exporting import ExportRequest, choose_deployments, default_folder, export_bundle
 from nas.delivery.source import resolve
+from nas.delivery.verify import verify_bundle
 from nas.errors import NotDeliverableError, UnknownNameError, UserError
 from nas.export import deploy as deploying
+from nas.export.checkpoint import weights_path
+from nas.export.onnx import check_parity
 from nas.export.receipt import RECEIPT
+from nas.finetune.images import Images
+from nas.finetune.qat import calibrate, export_rounded
+from nas.finetune.quantised import FILE, FOLDER, QuantisedInTraining, write_quantised
+from nas.finetune.rounding import rounded
+from nas.measure.measurement import Measurement
 from nas.targets.registry import load_target
 from nas.tasks.classification.task import Classification
-from tests.nas.bundles import digits, instant, save_pair
+from search_spaces.modules import folded
+from tests.nas.bundles import digits, instant, save_pair, small_network, timed
 from tests.nas.fake_device import fake_profile, save_fake_profile
 
 
@@ -141,3 +153,64 @@ def test_another_device_is_predicted(request_: ExportRequest, tmp_path: Path, mo
 def test_impossible_requests(name: str, value: Any) -> None:
     with pytest.raises(UserError, match="makes no sense"):
         ExportRequest(model="x", **{name: value})
+
+
+def quantised_in_training(pair: Path, data: ImageData) -> Path:
+    """What `nas finetune` leaves beside a network, without the training."""
+    network, description = small_network()
+    images = Images(
+        train=data.at("train", 32), val=data.at("val", 32), test=data.at("test", 32), preprocess=data.preprocess,
+        num_classes=10, flip_ok=False,
+    )  # fmt: skip
+    student = rounded(folded(network))
+    calibrate(student, images, 32, 0)
+    file = pair.parent / FOLDER / FILE
+    file.parent.mkdir()
+    export_rounded(student, description.resolution, file)
+    parity = check_parity(student, file, data.preprocess.array(images.val.images))
+    made = QuantisedInTraining(file=file, epochs=3, val_accuracy_torch=0.5, parity=parity)
+    write_quantised(made, weights_path(pair))
+    return file
+
+
+def test_what_was_quantised_in_training_is_tried_and_told(
+    request_: ExportRequest, data: ImageData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = quantised_in_training(Path(request_.model), data)
+
+    def measured(requests: Any, *, sessions: int = 3) -> list[Measurement]:
+        return [timed(r, 0.5 if "in-training" in r.path.name else 1.0) for r in requests]
+
+    monkeypatch.setattr(deploying, "measure", measured)
+    exported = export_bundle(request_)
+    receipt = exported.receipt
+    tried = {d["name"]: d for d in receipt["deployments"]}
+    chosen = tried.pop("onnxruntime-int8 (quantised in training)")
+    assert chosen["chosen"]
+    assert chosen["accuracy"] is not None
+    assert {d["reason"] for d in tried.values()} == {"slower than onnxruntime-int8 (quantised in training)"}
+    assert (exported.folder / receipt["model"]).read_bytes() == file.read_bytes()
+    told = receipt["quantised_in_training"]
+    assert (told["epochs"], told["parity"]["images"]) == (3, len(data.val))
+    assert told["parity"]["agreement"] > 0.8
+    checks = {c.name: c.status for c in verify_bundle(exported.folder)}
+    assert checks.pop("limits") == "not repeated", "there was none"
+    assert set(checks.values()) == {"passed"}
+
+    monkeypatch.setattr(deploying, "measure", instant)
+    plain = export_bundle(replace(request_, precision="fp32"))
+    assert plain.receipt["quantised_in_training"] is None
+
+
+def test_a_file_quantised_in_training_counts_only_as_it_was_made(request_: ExportRequest, data: ImageData) -> None:
+    file = quantised_in_training(Path(request_.model), data)
+    weights = weights_path(Path(request_.model))
+    assert resolve(request_.model).in_training is not None
+    assert resolve(request_.model, Path(shutil.copy(weights, weights.with_name("same.safetensors")))).in_training
+    content = file.read_bytes()
+    file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(UserError, match="is not the file that was quantised in training") as refused:
+        resolve(request_.model)
+    assert "nas finetune" in str(refused.value.hint)
+    save_file({"other": torch.zeros(1)}, str(weights.with_name("other.safetensors")))
+    assert resolve(request_.model, weights.with_name("other.safetensors")).in_training is None

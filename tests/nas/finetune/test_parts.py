@@ -5,8 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from timm.utils.model_ema import ModelEmaV3
 
 from nas.errors import UserError
+from nas.finetune.average import MovingAverage
 from nas.finetune.batches import Augmenter, Batches, erased, seed_step
 from nas.finetune.distill import Learner, Teacher, distilled, soft_labels
 from nas.finetune.images import Images
@@ -128,3 +130,19 @@ def test_features_are_compared_through_a_learnt_map() -> None:
 def test_no_validation_images(images: Images) -> None:
     with pytest.raises(UserError, match="0 validation images"):
         replace(images, val=images.val.take([]))
+
+
+def test_the_moving_average_is_timms() -> None:
+    network = small_network().train()
+    mine, theirs = MovingAverage(network, 0.9), ModelEmaV3(network, 0.9, use_warmup=True)
+    for step in range(1, 20):
+        network(torch.rand(4, 3, 32, 32))  # moves statistics and their counters
+        with torch.no_grad():
+            for parameter in network.parameters():
+                parameter += 0.1
+        mine.update(network, step)
+        theirs.update(network, step)
+    found, expected = mine.module.state_dict(), theirs.module.state_dict()
+    assert expected["1.num_batches_tracked"] == 19
+    assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+    assert not torch.equal(found["0.weight"], network.state_dict()["0.weight"])

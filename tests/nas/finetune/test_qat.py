@@ -14,7 +14,7 @@ from nas.export.checkpoint import NetworkDescription
 from nas.export.onnx import export_onnx
 from nas.finetune.images import Images
 from nas.finetune.qat import calibrate, export_rounded, freeze_ranges
-from nas.finetune.rounding import Rounded, rounded
+from nas.finetune.rounding import Rounded, ranges, rounded
 from nas.runtimes import load_runtime
 from search_spaces.modules import folded, set_norm_statistics
 from tests.nas.finetune.conftest import small_description
@@ -53,6 +53,8 @@ def test_the_exported_file_computes_what_was_trained(images: Images, tmp_path: P
     path = export_rounded(network, 32, tmp_path / "model.onnx")
     kinds = [node.op_type for node in onnx.load(path).graph.node]
     assert kinds.count("DequantizeLinear") == sum(isinstance(m, FakeQuantize) for m in network.modules())
+    weights = sum(m.layer.weight.numel() for m in network.modules() if isinstance(m, Rounded))
+    assert path.stat().st_size < 2 * weights, "weights are stored in bytes"
     pixels = images.preprocess.array(images.val.images[:8])
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -63,6 +65,21 @@ def test_the_exported_file_computes_what_was_trained(images: Images, tmp_path: P
     # A value on the edge between two steps may be rounded either way.
     assert np.abs(got - expected).mean() < 0.02 * np.abs(expected).mean()
     assert (got.argmax(1) == expected.argmax(1)).mean() >= 0.8
+
+
+def test_validation_images_move_no_range(images: Images) -> None:
+    network = quantised(images)
+
+    def found() -> list[torch.Tensor]:
+        return [torch.cat([r.scale, r.activation_post_process.max_val[None]]) for r in ranges(network)]
+
+    network.eval()
+    before = found()
+    network(10 * torch.rand(4, 3, 32, 32))
+    assert all(map(torch.equal, found(), before))
+    network.train()
+    network(10 * torch.rand(4, 3, 32, 32))
+    assert not any(map(torch.equal, found(), before))
 
 
 def test_ranges_are_restored_with_the_weights(images: Images) -> None:

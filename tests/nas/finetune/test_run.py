@@ -12,6 +12,8 @@ import pytest
 import torch
 
 from nas.cli.main import run
+from nas.data import load_dataset
+from nas.delivery.source import resolve
 from nas.errors import UnknownNameError, UserError
 from nas.export.checkpoint import NetworkDescription, load_network, save_network
 from nas.finetune.run import finetune
@@ -68,6 +70,17 @@ def test_other_classes_start_with_a_new_head(run_folder: Path, tmp_path: Path) -
     assert json.loads(Path(network["checkpoint"]).read_text())["num_classes"] == 2
 
 
+def test_the_data_of_a_fine_tuning_are_those_of_its_export(run_folder: Path, tmp_path: Path) -> None:
+    first = run_folder / "winners" / "1"
+    (first / "labels.json").write_text(json.dumps(["a", "b", "c"]))
+    (first / "preprocess.json").write_text(json.dumps({"mean": [0.1] * 3, "std": [0.2] * 3}))
+    data = write_data(tmp_path / "two.npz", classes=2)
+    (network,) = finetune(run_folder, overrides=QUICK, data=str(data))["networks"]
+    source = resolve(str(Path(network["checkpoint"]).parent))
+    assert source.labels == load_dataset(str(data)).classes
+    assert source.preprocess == load_dataset(str(data)).preprocess
+
+
 @pytest.mark.parametrize("teacher", ["{run}#1", "{run}/winners/1/model.network.json", "torchvision:resnet10_w50:{zoo}"])
 def test_distillation(teacher: str, run_folder: Path, tmp_path: Path) -> None:
     pair = tmp_path / "zoo.network.json"
@@ -79,8 +92,6 @@ def test_distillation(teacher: str, run_folder: Path, tmp_path: Path) -> None:
 
 
 def test_teachers_that_cannot_teach(run_folder: Path, tmp_path: Path) -> None:
-    from nas.data import load_dataset
-
     data = load_dataset(str(tmp_path / "data.npz"))
     cpu = torch.device("cpu")
     with pytest.raises(UserError, match="needs a teacher"):

@@ -1,6 +1,7 @@
 """The loop: it learns, it goes on to the same end, and says what is wrong."""
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,8 +29,10 @@ class Killed(Exception):
 
 
 def trainer(images: Images, folder: Path, *settings: str, base: str = "base", seed: int = 0) -> Trainer:
-    recipe = load_recipe(base, ["epochs=4", "checkpoints.average_epochs=2", *settings])
-    return Trainer(small_network(seed=seed), images, recipe, SETUP, folder=folder, world=ALONE)
+    recipe = load_recipe(base, ["precision=fp32", "epochs=4", "checkpoints.average_epochs=2", *settings])
+    assert recipe.precision != "auto"
+    setup = replace(SETUP, precision=recipe.precision)
+    return Trainer(small_network(seed=seed), images, recipe, setup, folder=folder, world=ALONE)
 
 
 def kill_after(epoch: int):  # type: ignore[no-untyped-def]
@@ -46,6 +49,11 @@ def kill_after(epoch: int):  # type: ignore[no-untyped-def]
         STRONG,
         ("optimizer.name=adamw", "optimizer.lr=0.01", "schedule.name=one-cycle", "accumulate_steps=2"),
         ("optimizer.momentum=0", "ema_decay=null", "augmentation.crop=none"),
+        ("precision=fp16", "optimizer.name=adamw", "optimizer.lr=0.01"),
+        *(
+            (f"optimizer.name={name}", "optimizer.lr=1e-3", "schedule.name=step", "schedule.step_epochs=[2]")
+            for name in ("adam", "nadamw", "rmsprop", "lamb", "lion")
+        ),
     ],
 )
 def test_an_interrupted_training_ends_with_the_same_weights(
@@ -88,6 +96,7 @@ def test_batches_made_beside_the_gradients_change_nothing(images: Images, tmp_pa
     after.learner.train()
     # Dropout in the network and augmentation draw from one random state.
     for step, batch in enumerate(after._prepared(1)):
+        after.optimizer.zero_grad()
         after._loss(*batch).backward()  # type: ignore[no-untyped-call]
         after._update(learning_rate(after.recipe, after.peak_lr, step, after.steps_per_epoch), step + 1)
     expected = after.learner.state_dict()
@@ -179,3 +188,15 @@ def test_bf16_forward_passes_learn_too(images: Images, tmp_path: Path) -> None:
     assert done.curve[-1].val_accuracy > 0.9
     with autocast(ALONE.device, "bf16"):
         assert done.learner.network(torch.rand(1, 3, 32, 32)).dtype == torch.bfloat16
+
+
+def test_fp16_scales_losses_and_remembers_by_how_much(images: Images, tmp_path: Path) -> None:
+    done = trainer(images, tmp_path, "precision=fp16", "epochs=6")
+    # As large as a scale must not be: the first steps overflow and are left out, until it is small enough.
+    done.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**30)
+    done.run()
+    assert done.curve[-1].val_accuracy > 0.9
+    assert done.scaler.get_scale() < 2.0**30
+    resumed = trainer(images, tmp_path, "precision=fp16", "epochs=6")
+    resumed.run()
+    assert resumed.scaler.get_scale() == done.scaler.get_scale()
