@@ -1,10 +1,10 @@
 """Searched detectors beside well-known ones: trained from scratch alike, each in its best deployment.
 
 Two commands on one folder; each may be stopped and repeated.
-`python -m experiments.detection_bccd train --data D --winner RUN#1 --network ssdlite320_mobilenet_v3_large --out DIR`
-trains what is missing, every network with the recipe `detection` from random weights, for as many epochs, and goes on
-after the last finished epoch. `python -m experiments.detection_bccd table --data D --out DIR` exports everything that
-is trained in every runtime and precision, measures all of it in one interleaved session, and writes `DIR/results.md`.
+`python -m experiments.detection_bccd train --data D --winner RUN#1 --network fcos_resnet18 --random 2 --out DIR` trains
+what is missing, every network with the recipe `detection` from random weights, for as many epochs, and goes on after
+the last finished epoch. `python -m experiments.detection_bccd table --data D --out DIR` exports everything that is
+trained in every runtime and precision, measures all of it in one interleaved session, and writes `DIR/results.md`.
 
 A network with several learning rates gets the one that was best on the validation images. Test images are looked at
 once, by the delivered files.
@@ -17,10 +17,16 @@ from pathlib import Path
 from typing import Any, cast
 
 import click
+import numpy as np
+from numpy.typing import NDArray
 
-from experiments.detection_rows import Row, Tried, agreement_table, best_lr, results_table, verdicts
+from experiments.detection_rows import Kind, Row, Tried, agreement_table, best_lr, results_table, verdicts
 from experiments.zoo_trainings import Contestant, Trainings, contestants
+from nas.controller.limits import Limits
+from nas.controller.plan import nominal_image_s
 from nas.controller.records import deployed_network, figures_on_test
+from nas.controller.samplers.base import random_feasible
+from nas.controller.scoring import CandidateScorer
 from nas.data.detection import DetectionData, load_detection
 from nas.deployment import Deployment
 from nas.errors import UserError
@@ -37,13 +43,17 @@ from nas.measure.measurement import MeasureRequest
 from nas.measure.protocol import measure
 from nas.progress import progress_for
 from nas.runtimes import deployments_here, load_runtime
+from nas.targets.latency import LatencyModel
+from nas.targets.registry import load_target
 from nas.tasks.detection.evaluate import metrics_of
 from nas.tasks.detection.zoo import DETECTORS
-from search_spaces import load_search_space
+from search_spaces import Choices, load_search_space
 
 RECIPE = "detection"
 MAX_DROP = 0.01
 """mAP@50 (fraction of the validation images) that a faster deployment may cost."""
+RANDOM = "random-"
+"""What names of random networks begin with."""
 
 
 @click.group()
@@ -63,6 +73,10 @@ out_option = click.option("--out", type=click.Path(file_okay=False, path_type=Pa
 )
 @click.option("--winner", "winners", multiple=True, help="RUN#k (repeatable).")
 @click.option("--arch", "archs", multiple=True, type=click.Path(exists=True, path_type=Path), help="architecture.json.")
+@click.option("--random", "randoms", type=click.IntRange(min=0), default=0, help="So many random networks of `detect`.")
+@click.option("--latency-ms", default=25.0, show_default=True, help="Limit that random networks are to keep.")
+@click.option("--target", default="local", show_default=True, help="By whose profile they are predicted to keep it.")
+@click.option("--train-ms", type=float, help="Most that an image may take one thread to train on, of random networks.")
 @click.option("--resolution", default=320, show_default=True, help="Of the zoo, in pixels.")
 @click.option("--epochs", type=click.IntRange(min=1), default=60, show_default=True)
 @click.option("--lr", "rates", type=float, multiple=True, default=(2e-3,), show_default=True, help="Repeatable.")
@@ -70,8 +84,9 @@ out_option = click.option("--out", type=click.Path(file_okay=False, path_type=Pa
 @click.option("--set", "settings", multiple=True, metavar="KEY.SUB=VALUE", help="Change the recipe (repeatable).")
 @click.option("--threads", type=click.IntRange(min=1), help="[default: all]")
 def train(
-    data: str, out: Path, networks: Sequence[str], winners: Sequence[str], archs: Sequence[Path], resolution: int,
-    epochs: int, rates: Sequence[float], seeds: int, settings: Sequence[str], threads: int | None,
+    data: str, out: Path, networks: Sequence[str], winners: Sequence[str], archs: Sequence[Path], randoms: int,
+    latency_ms: float, target: str, train_ms: float | None, resolution: int, epochs: int,
+    rates: Sequence[float], seeds: int, settings: Sequence[str], threads: int | None,
 ) -> None:  # fmt: skip
     """Train every network from scratch with every rate and seed; skips what is finished."""
     import torch
@@ -84,8 +99,10 @@ def train(
     Trainings(out).settle({"data": loaded.name, "recipe": recipe.model_dump(mode="json")})
     found = contestants(networks, winners, loaded, resolution)
     found += [_from_file(path, loaded) for path in archs]
+    if randoms:
+        found += random_contestants(randoms, latency_ms, target, train_ms, loaded)
     if not found:
-        raise UserError("no network is named", "give --network, --winner or --arch")
+        raise UserError("no network is named", "give --network, --winner, --arch or --random")
     for seed in range(seeds):
         for contestant in found:
             for rate in rates:
@@ -103,6 +120,33 @@ def _from_file(path: Path, data: DetectionData) -> Contestant:
     space = load_search_space(str(document["space"]))
     arch = space.from_json(document)
     return Contestant(path.stem, NetworkDescription(arch, data.num_classes, space.resolution(arch)), True)
+
+
+def random_contestants(
+    count: int, latency_ms: float, target: str, train_ms: float | None, data: DetectionData
+) -> list[Contestant]:
+    """Random networks of `detect` that are predicted to keep the limit; always the same ones.
+
+    `train_ms` is nominal: a search leaves out in this way what its budget cannot train.
+    """
+    space = load_search_space("detect")
+    profile = load_target(target, task="detection").profile
+    if profile is None:
+        raise UserError(f"no profile of {target!r} knows detectors", "run `nas profile local --space detect`")
+
+    def affordable(choices: Choices) -> NDArray[np.bool_]:
+        longest_s = np.inf if train_ms is None else 1e-3 * train_ms
+        within: NDArray[np.bool_] = nominal_image_s(space.costs(choices, data.num_classes), threads=1) <= longest_s
+        return within
+
+    limits = Limits(latency_ms=latency_ms)
+    scorer = CandidateScorer(space, LatencyModel(profile), limits, data.num_classes, affordable=affordable)
+    rows = random_feasible(space, scorer.feasible, count, np.random.default_rng(0))
+    archs = [space.architecture(row) for row in rows]
+    return [
+        Contestant(f"{RANDOM}{i}", NetworkDescription(arch, data.num_classes, space.resolution(arch)), winner=False)
+        for i, arch in enumerate(archs)
+    ]
 
 
 def _train(contestant: Contestant, recipe: Recipe, data: DetectionData, out: Path) -> dict[str, Any]:
@@ -159,6 +203,12 @@ class _Entry:
     @property
     def name(self) -> str:
         return self.folder.parent.parent.name
+
+    @property
+    def kind(self) -> Kind:
+        if isinstance(self.description.source, str):
+            return "well-known"
+        return "random" if self.name.startswith(RANDOM) else "searched"
 
     @property
     def description(self) -> NetworkDescription:
@@ -225,7 +275,7 @@ def _row(seeds: Sequence[tuple[_Entry, Deployed]], data: DetectionData) -> Row:
     recipe = first.document["identity"]["recipe"]
     return Row(
         name=first.name,
-        opponent=isinstance(first.description.source, str),
+        kind=first.kind,
         resolution=first.description.resolution,
         lr=recipe["optimizer"]["lr"],
         epochs=first.document["epochs"],

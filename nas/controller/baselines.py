@@ -9,7 +9,7 @@ from torch import nn
 
 from nas.controller.budget import Budget
 from nas.controller.plan import DEPLOY_S
-from nas.controller.records import deployed_network, figures_on_test, trained_network
+from nas.controller.records import Trained, deployed_network, figures_on_test, trained_network
 from nas.deployment import Deployment
 from nas.export.checkpoint import NetworkDescription
 from nas.export.deploy import Deployed, deploy, no_objection
@@ -98,7 +98,7 @@ class ZooRound:
         test = None if chosen is None else figures_on_test(folder, chosen, self.data, description)
         return Baseline(
             name=name, deployed=deployed, trained_accuracy=outcome.accuracy, test=test,
-            params=_parameters(network), note=f"{outcome.epochs} epochs",
+            params=_parameters(network), note=training_note(outcome, self.recipe),
         )  # fmt: skip
 
     def _latency_only(self, name: str) -> Baseline:
@@ -119,6 +119,19 @@ class ZooRound:
 
     def _description(self, name: str) -> NetworkDescription:
         return NetworkDescription(name, self.data.num_classes, self.resolution)
+
+
+def training_note(outcome: Trained, recipe: TrainConfig) -> str:
+    """How long a network was trained and, where that is less than the recipe's epochs, why it ended."""
+    if outcome.epochs == recipe.epochs:
+        return f"{outcome.epochs} epochs"
+    done = f"{outcome.epochs} of {recipe.epochs} epochs"
+    # A training that diverged has an accuracy of exactly 0; so may a detector that the clock stopped in its first
+    # steps, but that one has used up its time.
+    in_time = recipe.time_limit_s is None or outcome.seconds < recipe.time_limit_s / 2
+    if outcome.accuracy == 0 and in_time:
+        return f"{done}: its training diverged, so its accuracy is 0"
+    return f"{done}: the time limit ended its training"
 
 
 def precision_of(recipe: TrainConfig) -> Precision:

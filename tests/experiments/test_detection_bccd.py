@@ -7,19 +7,24 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from experiments.detection_bccd import main
-from experiments.detection_rows import Row, Tried, agreement_table, best_lr, results_table, verdicts
-from nas.errors import UserError
-from search_spaces import load_search_space
+from experiments.detection_bccd import main, random_contestants
+from experiments.detection_rows import Kind, Row, Tried, agreement_table, best_lr, results_table, verdicts
+from nas.controller.plan import nominal_image_s
+from nas.errors import UnknownNameError, UserError
+from nas.targets.latency import LatencyModel
+from nas.targets.profile import DeviceProfile
+from nas.targets.registry import bundled_path
+from search_spaces import Architecture, load_search_space
+from tests.nas.detectors import rectangle_data
 from tests.nas.tasks.coco import write_coco
 
 OPPONENT = "ssdlite320_mobilenet_v3_large"
 
 
-def row(name: str, test: tuple[float, ...], p50_ms: float, *, opponent: bool = False, epochs: int = 30) -> Row:
+def row(name: str, test: tuple[float, ...], p50_ms: float, *, kind: Kind = "searched", epochs: int = 30) -> Row:
     return Row(
         name=name,
-        opponent=opponent,
+        kind=kind,
         resolution=320,
         lr=2e-3,
         epochs=epochs,
@@ -39,7 +44,7 @@ def tried(precision: str, torch: float, runtime: float | None, *, chosen: bool =
     return Tried(name=name, precision=precision, torch=torch, runtime=runtime, p50_ms=3.0, chosen=chosen, reason=reason)
 
 
-SSD = row("ssdlite", (0.60, 0.62), 6.0, opponent=True)
+SSD = row("ssdlite", (0.60, 0.62), 6.0, kind="well-known")
 EXACT = tried("fp32", 0.8, 0.801, reason="slower than openvino-int8")
 
 
@@ -50,6 +55,14 @@ def test_a_network_has_to_be_better_and_faster() -> None:
     assert "**missed**" in verdicts([row("run#1", (0.59,), 3.0), SSD], {})
     assert "60 against 30 epochs" in verdicts([row("run#1", (0.70,), 3.0, epochs=60), SSD], {})
     assert "Not judged" in verdicts([SSD], {})
+
+
+def test_a_network_has_to_be_better_than_a_random_one() -> None:
+    found = row("run#1", (0.70,), 6.5)
+    assert "at 1.30 x its latency, 1 seed: reached" in verdicts(
+        [found, row("random-0", (0.60,), 5.0, kind="random")], {}
+    )
+    assert "**missed**" in verdicts([found, row("random-0", (0.75,), 9.0, kind="random")], {})
 
 
 def test_files_have_to_agree_with_torch() -> None:
@@ -79,6 +92,23 @@ def test_rates_are_compared_on_the_seeds_they_share() -> None:
     assert best_lr({0.1: {0: 0.5}}) == 0.1
     with pytest.raises(ValueError, match="no seed in common"):
         best_lr({0.1: {0: 0.5}, 0.2: {1: 0.6}})
+
+
+def test_random_networks_keep_the_limit_and_are_always_the_same() -> None:
+    data, space = rectangle_data(), load_search_space("detect")
+    found = random_contestants(2, 12.0, "epyc-zen4", 30.0, data)
+    assert [c.name for c in found] == ["random-0", "random-1"]
+    assert found == random_contestants(2, 12.0, "epyc-zen4", 30.0, data)
+    archs = [c.description.source for c in found]
+    assert archs[0] != archs[1]
+    model = LatencyModel(DeviceProfile.load(bundled_path("epyc-zen4")))
+    for arch in archs:
+        assert isinstance(arch, Architecture)
+        rows = space.choices([arch])
+        assert model.fastest(space, rows, data.num_classes)[1].mean[0] < 12.0
+        assert nominal_image_s(space.costs(rows, data.num_classes), threads=1)[0] <= 0.03
+    with pytest.raises(UnknownNameError, match="'epic'"):
+        random_contestants(1, 12.0, "epic", None, data)
 
 
 @pytest.fixture(scope="module")

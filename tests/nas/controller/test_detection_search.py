@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -9,8 +10,9 @@ import pytest
 from PIL import Image
 
 from nas.cli.main import run
-from nas.controller.baselines import ZooRound
+from nas.controller.baselines import ZooRound, training_note
 from nas.controller.budget import Budget
+from nas.controller.records import trained_network
 from nas.delivery.verify import check_sums
 from nas.export.receipt import read_receipt
 from nas.measure import protocol
@@ -18,7 +20,7 @@ from nas.measure.site import this_host
 from nas.progress import SilentProgress
 from nas.tasks import TASKS
 from search_spaces import load_search_space
-from tests.nas.detectors import ORT, RESOLUTION, rectangle_data
+from tests.nas.detectors import ORT, RESOLUTION, rectangle_data, smallest
 from tests.nas.tasks.coco import write_coco
 
 
@@ -49,6 +51,19 @@ def test_detector_from_a_coco_folder_to_files(tmp_path: Path, capsys: pytest.Cap
     assert "mAP@50" in (out / "report.html").read_text(encoding="utf-8")
     assert run(line.split()) == 0
     assert json.loads(capsys.readouterr().out) == document, "a finished run is read, not repeated"
+
+
+def test_the_note_of_an_opponent_says_why_its_training_ended(tmp_path: Path) -> None:
+    recipe = TASKS["detection"].recipe(
+        epochs=3, batch_size=8, precision="fp32", lr=1e9, clip_norm=1e6, warmup_fraction=0.0, ema_decay=None
+    )
+    _, outcome = trained_network(tmp_path, smallest(), rectangle_data(), recipe)
+    note = f"{outcome.epochs} of 3 epochs: its training diverged, so its accuracy is 0"
+    assert training_note(outcome, recipe) == note
+    assert training_note(outcome, replace(recipe, time_limit_s=1e6)) == note
+    ended = training_note(replace(outcome, seconds=9.0), replace(recipe, time_limit_s=10.0))
+    assert ended == f"{outcome.epochs} of 3 epochs: the time limit ended its training"
+    assert training_note(replace(outcome, epochs=3, accuracy=0.4), recipe) == "3 epochs"
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from nas.data.detection import load_detection
 from nas.errors import UserError
 from nas.export.checkpoint import NetworkDescription
 from nas.finetune.images import Images, images_of
-from nas.finetune.lessons import check_recipe
+from nas.finetune.lessons import check_recipe, lesson_of
 from nas.finetune.recipe_files import load_recipe
 from nas.finetune.run import finetune
 from nas.finetune.setup import Setup
@@ -84,6 +84,19 @@ def test_an_interrupted_training_ends_with_the_same_weights(pictures: Path, tmp_
     mine, theirs = resumed.network.state_dict(), whole.network.state_dict()
     assert all(torch.equal(mine[name], theirs[name]) for name in theirs)
     assert [r.train_loss for r in resumed.curve] == [r.train_loss for r in whole.curve]
+
+
+@pytest.mark.parametrize("name", ["detection", "detection-distill"])
+def test_mosaics_end_before_the_training_does(name: str, pictures: Path) -> None:
+    recipes = {crop: load_recipe(name, more) for crop, more in (("own", []), ("light", ["augmentation.crop=light"]))}
+    images = images_of(load_detection(pictures), 64, recipes["own"])
+
+    def batch(crop: str, progress: float) -> torch.Tensor:
+        lesson = lesson_of(images, recipes[crop], TinyDetector(), None, torch.device("cpu"))
+        return lesson.batch(torch.arange(4), torch.Generator().manual_seed(0), progress)[0]
+
+    assert not torch.equal(batch("own", 0.8), batch("light", 0.8))
+    assert torch.equal(batch("own", 0.9), batch("light", 0.9))
 
 
 def test_a_teacher_teaches(run_folder: Path) -> None:
