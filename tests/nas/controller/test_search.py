@@ -123,7 +123,7 @@ def test_a_profile_of_larger_calls_is_searched_exported_and_verified(
     """Everything that is measured and delivered has eight images in a call; any machine runs an image in a second."""
     out = tmp_path / "run"
     config = SearchConfig(
-        target="eights", throughput=1.0, max_memory_mb=1e6, budget_s=15.0, max_trials=3, estimator="zero-cost", out=out,
+        target="eights", throughput=1.0, max_memory_mb=1e6, budget_s=25.0, max_trials=3, estimator="zero-cost", out=out,
         baselines=False, data=str(colours),
     )  # fmt: skip
     document = run_search(config).document
