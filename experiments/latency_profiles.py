@@ -149,10 +149,12 @@ def busy_cores() -> Iterator[None]:
 @click.option("--heldout", type=click.Path(path_type=Path), required=True)
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="The page; plots lie beside it.")
 @click.option("--again", type=click.Path(path_type=Path), help="Some of the held-out networks, at another time.")
-def report(profile_path: Path, heldout: Path, out: Path, again: Path | None) -> None:
+@click.option("--speed", type=click.Path(path_type=Path, exists=True), help="What `experiments.latency_speed` printed.")
+def report(profile_path: Path, heldout: Path, out: Path, again: Path | None, speed: Path | None) -> None:
     """Write the page of figures and plots."""
     second = None if again is None else DeviceProfile.load(again)
-    write_report(DeviceProfile.load(profile_path), DeviceProfile.load(heldout), out, second)
+    section = "" if speed is None else speed.read_text()
+    write_report(DeviceProfile.load(profile_path), DeviceProfile.load(heldout), out, second, speed=section)
 
 
 @cli.command()

@@ -124,15 +124,17 @@ def write_report(
     again: DeviceProfile | None = None,
     *,
     command: str | None = None,
+    speed: str = "",
 ) -> None:
     """Write the page to `out` and one plot per deployment beside it.
 
     `again`: some of the held-out networks measured at another time. `command`: what made the page, where it was not
-    `measure` and `report`.
+    `measure` and `report`. `speed`: the section that `experiments.latency_speed` prints.
     """
     lines = [command] if command else [
         "measure --out heldout.json",
-        f"report --profile PROFILE --heldout heldout.json {'' if again is None else '--again AGAIN '}--out {out}",
+        f"report --profile PROFILE --heldout heldout.json {'' if again is None else '--again AGAIN '}"
+        f"{'--speed SPEED ' if speed else ''}--out {out}",
     ]  # fmt: skip
     spaces = list(dict.fromkeys(arch.space for arch in heldout.networks))
     pixels = sorted({load_search_space(arch.space).resolution(arch) for arch in heldout.networks})
@@ -166,7 +168,7 @@ def write_report(
         rows.append(judged.row("all, as seen", everyone, unscaled=True))
         parts.append(f"## {name}\n\n{_HEADER.replace('deployment', 'space', 1)}\n" + "\n".join(rows) + "\n")
         parts.append(f"![predicted against measured, {name}]({plot.name})\n")
-    out.write_text("\n".join(parts))
+    out.write_text("\n".join([*parts, *([speed.strip() + "\n"] if speed else [])]))
 
 
 def _listed(words: Sequence[str]) -> str:

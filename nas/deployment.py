@@ -1,5 +1,6 @@
 """How a network is run on a device: the part of a target that the search chooses together with the network."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -23,3 +24,14 @@ class Deployment:
     def name(self) -> str:
         """Runtime and precision, for tables: `openvino-int8`."""
         return f"{self.runtime}-{self.precision}"
+
+
+def common_batch(deployments: Iterable[Deployment]) -> int:
+    """Images per call of all of `deployments`, 1 without any. Raises `ValueError` where they differ.
+
+    A network is exported once for all of its deployments, with one static shape.
+    """
+    batches = {d.batch for d in deployments} or {1}
+    if len(batches) > 1:
+        raise ValueError(f"deployments of one network have one batch, got {sorted(batches)}")
+    return batches.pop()

@@ -15,7 +15,13 @@ from nas.cli.types import Seconds
 @click.option("--networks", type=click.IntRange(min=12), default=240, show_default=True, help="Stop after this many.")
 @click.option("--space", "spaces", multiple=True, help="Only this space (repeatable).  [default: mixed, mobile, dense]")
 @click.option("--threads", type=click.IntRange(min=1), multiple=True, help="Threads (repeatable).  [default: all]")
-@click.option("--batch", type=click.IntRange(min=1), default=1, show_default=True, help="Images per call.")
+@click.option(
+    "--batch",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Images per call, also of what is deployed.",
+)
 @click.option("--runtime", "runtimes", multiple=True, help="Measure only this runtime (repeatable).")
 @click.option("--precision", "precisions", multiple=True, help="Measure only this precision (repeatable).")
 @click.option("--resolution", "resolutions", type=click.IntRange(min=1), multiple=True, help="Only this resolution.")

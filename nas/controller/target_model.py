@@ -67,7 +67,8 @@ def prepare_target(config: SearchConfig, budget: Budget, progress: Progress, dev
     target = load_target(config.target, asked, device.fingerprint if device else None, task)
     site = device or (this_host() if target.is_host else None)
     threads = asked or (target.profile.threads if target.profile else (site or this_host()).run(usable_threads))
-    here = site.run(deployments_here, threads) if site else []
+    batch = target.profile.batch if target.profile else 1
+    here = site.run(deployments_here, threads, None, batch) if site else []
     if config.strict and target.profile is not None and target.differences:
         raise UserError(
             f"the profile of target {config.target!r} is of a host that differs: {'; '.join(target.differences)}",
@@ -89,6 +90,10 @@ def prepare_target(config: SearchConfig, budget: Budget, progress: Progress, dev
         notes = [
             f"latencies come from a quick profile made in this run; `nas profile {config.target}` makes a finer one"
         ]
+    if batch > 1:
+        notes.append(
+            f"a call has {batch} images, as profile {profile.name!r} was measured: latencies are of all of them"
+        )
     if device is not None:
         notes.append(f"latencies were measured on {device.name} ({device.fingerprint.cpu_model})")
     if site and target.differences:
@@ -102,7 +107,7 @@ def prepare_target(config: SearchConfig, budget: Budget, progress: Progress, dev
         corrections = speed_corrections(profile, deployments, site)
         notes += speed_notes(corrections.values(), site)
     elif not site:
-        notes = [f"not measured here: this host differs from the target ({'; '.join(target.differences)})"]
+        notes += [f"not measured here: this host differs from the target ({'; '.join(target.differences)})"]
         if config.ray is not None:
             notes.append(f"no machine of the Ray cluster offers the resource {device_resource(config.target)!r}")
     prior = prior_profiles(profile)

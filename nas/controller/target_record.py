@@ -10,7 +10,7 @@ from typing import Any
 from nas.controller.config import SearchConfig
 from nas.controller.probes import DeploymentFiles, FileModel
 from nas.controller.records import same_site
-from nas.controller.target_model import TargetModel
+from nas.controller.target_model import TargetModel, prior_profiles
 from nas.deployment import Deployment
 from nas.errors import UnknownNameError, UserError
 from nas.executors.ray_cluster import device_resource
@@ -75,11 +75,13 @@ def read_target(path: Path, config: SearchConfig, device: Site | None = None) ->
     site = device or (this_host() if target.is_host else None)
     if target.profile is None or not same_site(document.get("measured_on"), site):
         return None
+    if any(target.profile.table(d) is None for d in deployments):  # measured again since, with another batch, say
+        return None
     corrections = _by_deployment(document, "correction", lambda entry: Correction(**entry))
     files = _by_deployment(
         document, "files", lambda entry: DeploymentFiles(**{**entry, "memory": tuple(entry["memory"] or ()) or None})
     )
-    model = LatencyModel(target.profile, deployments, corrections)
+    model = LatencyModel(target.profile, deployments, corrections, prior_profiles(target.profile))
     known = TargetModel(config.target, site, model, tuple(document["notes"]))
     return (known, FileModel(files)) if _identity(known) == document["profile"] else None
 

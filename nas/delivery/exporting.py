@@ -127,7 +127,7 @@ def export_bundle(request: ExportRequest, progress: Progress | None = None) -> E
     network = source.load(description)
     target = load_target(request.target or (source.run.target if source.run else LOCAL), request.threads)
     threads = request.threads or (source.run.threads if source.run else None)
-    asked = choose_deployments(request, target, threads)
+    asked = choose_deployments(request, target, threads, images_per_call(request, source, target))
     limits = source.run.limits if source.run else Limits()
     if request.latency_ms is not None:
         limits = replace(limits, latency_ms=request.latency_ms)
@@ -216,7 +216,14 @@ def load_data(request: ExportRequest, source: Source) -> tuple[TaskData, DataSou
     return data, DataSource(source=name, seed=seed)
 
 
-def choose_deployments(request: ExportRequest, target: Target, threads: int | None) -> list[Deployment]:
+def images_per_call(request: ExportRequest, source: Source, target: Target) -> int:
+    """The batch to export for: that of the network's run, or of the profile of another target that was asked for."""
+    if request.target is not None and (source.run is None or source.run.target != request.target):
+        return target.profile.batch if target.profile else 1
+    return source.run.batch if source.run else 1
+
+
+def choose_deployments(request: ExportRequest, target: Target, threads: int | None, batch: int = 1) -> list[Deployment]:
     """Every deployment that was asked for and is possible. Raises `UserError` where there is none."""
     if target.is_host:
         for name in request.runtimes or ():
@@ -224,9 +231,14 @@ def choose_deployments(request: ExportRequest, target: Target, threads: int | No
             require(runtime)
             if request.precision != AUTO:
                 check_supported(runtime, request.precision)
-        known = deployments_here(threads or usable_threads(), request.runtimes)
+        known = deployments_here(threads or usable_threads(), request.runtimes, batch)
     else:
         assert target.profile is not None
+        if target.profile.batch != batch:
+            raise UserError(
+                f"the network's run had batch {batch}, the profile of {target.name!r} now has {target.profile.batch}",
+                f"`nas profile {target.name} --batch {batch}` on that device, or --target local",
+            )
         known = [
             t.deployment for t in target.profile.tables if t.deployment.threads == (threads or target.profile.threads)
         ]

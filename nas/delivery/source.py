@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nas.controller.limits import Limits
+from nas.controller.run_folder import RunFolder
 from nas.data import Preprocess
+from nas.deployment import Deployment, common_batch
 from nas.errors import UserError
 from nas.export.bundle import LABELS, NETWORK
 from nas.export.checkpoint import NetworkDescription, load_weights, read_description, read_json, sha256_of, weights_path
@@ -37,6 +39,8 @@ class RunSettings:
     seed: int
     target: str
     threads: int | None
+    batch: int
+    """Images in a call, as its target's profile was measured."""
     max_drop: float
     limits: Limits
 
@@ -175,9 +179,22 @@ def _settings(folder: Path, config: dict[str, Any]) -> RunSettings:
         seed=config["seed"],
         target=config["target"],
         threads=config.get("threads"),
+        batch=_batch(folder),
         max_drop=config["max_drop"],
         limits=Limits(**given),
     )
+
+
+def _batch(run: Path) -> int:
+    """Images in a call of the run's deployments, by what the search knew of its target; 1 where no file tells."""
+    path = RunFolder(run).target
+    if not path.is_file():
+        return 1
+    document: Any = read_json(path)
+    try:
+        return common_batch(Deployment(**entry["deployment"]) for entry in document["deployments"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"'{path}' is not what a search wrote: {error}", "restore it, or search again") from error
 
 
 def _preprocess(folder: Path) -> Preprocess | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from nas.deployment import Deployment
+from nas.deployment import Deployment, common_batch
 from nas.errors import UserError
 from nas.export.checkpoint import NetworkDescription, save_network
 from nas.export.float_parts import FLOAT_PARTS, float_part
@@ -129,7 +129,7 @@ def deploy(
     measurer: Measurer | None = None,
     in_training: Path | None = None,
 ) -> Deployed:
-    """Export `network`, try `deployments`, and choose the fastest that keeps the limits and the accuracy.
+    """Export `network`, try `deployments` (all of one batch), and choose the fastest that keeps limits and accuracy.
 
     Accuracy is measured in each runtime on the validation split; the reference for `max_drop` (a fraction) is fp32.
     Int8 ranges are calibrated on training images. `objection` judges by the limits. Where `upper_bound` is given
@@ -142,7 +142,7 @@ def deploy(
     """
     folder.mkdir(parents=True, exist_ok=True)
     save_network(network, description, folder / "model.network.json")
-    onnx = export_onnx(network, description.resolution, folder / "model.onnx")
+    onnx = export_onnx(network, description.resolution, folder / "model.onnx", common_batch(deployments))
     examples = data.at("train", description.resolution).some(CALIBRATION_IMAGES if trained else UNTRAINED_IMAGES)
     calibration = data.preprocess.array(examples.images)
     parity = None

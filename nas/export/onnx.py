@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nas.runtimes.base import run_in_batches
 from nas.tasks.classification import top1_agreement
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def export_onnx(network: "nn.Module", resolution: int, path: Path, batch: int = 
 def check_parity(
     network: "nn.Module", path: Path, images: NDArray[np.float32], agreement: Agreement = top1_agreement
 ) -> Parity:
-    """Compare torch and the ONNX file on normalised `images` (n, 3, h, w), one image at a time.
+    """Compare torch and the ONNX file on normalised `images` (n, 3, h, w): torch one by one, the file by its batch.
 
     `agreement` of the two outputs (n, ...) is the fraction of images with the same answer.
     """
@@ -91,7 +92,8 @@ def check_parity(
     network = network.eval().to("cpu", torch.float32)
     with torch.no_grad():
         expected = np.concatenate([network(torch.from_numpy(image[None])).numpy() for image in images])
-    got = np.concatenate([session.run(None, {INPUT_NAME: image[None]})[0] for image in images])
+    shape = tuple(session.get_inputs()[0].shape)
+    got = run_in_batches(lambda batch: session.run(None, {INPUT_NAME: batch})[0], images, shape)
     difference = np.abs(got - expected)
     return Parity(
         images=len(images),

@@ -9,12 +9,17 @@ from collections.abc import Callable, Mapping
 from nas.deployment import Deployment
 
 
+def _call(deployment: Deployment) -> str:
+    """What one call is given: the file has a static shape, so the image fills the whole batch."""
+    return "images" if deployment.batch == 1 else f"np.repeat(images, {deployment.batch}, axis=0)"
+
+
 def _onnxruntime(deployment: Deployment, file: str) -> tuple[str, str]:
     return "import onnxruntime", (
         f"options = onnxruntime.SessionOptions()\n"
         f"options.intra_op_num_threads = {deployment.threads}\n"
         f'session = onnxruntime.InferenceSession(here / "{file}", options, providers=["CPUExecutionProvider"])\n'
-        f"output = session.run(None, {{session.get_inputs()[0].name: images}})[0][0]"
+        f"output = session.run(None, {{session.get_inputs()[0].name: {_call(deployment)}}})[0][0]"
     )
 
 
@@ -24,7 +29,7 @@ def _openvino(deployment: Deployment, file: str) -> tuple[str, str]:
     options = f'"INFERENCE_NUM_THREADS": {deployment.threads}, "INFERENCE_PRECISION_HINT": "{hint}"'
     return "import openvino", (
         f'config = {{"PERFORMANCE_HINT": "LATENCY", {options}}}\n'
-        f'output = openvino.Core().compile_model(here / "{file}", "CPU", config)([images])[0][0]'
+        f'output = openvino.Core().compile_model(here / "{file}", "CPU", config)([{_call(deployment)}])[0][0]'
     )
 
 

@@ -90,6 +90,7 @@ def print_receipt(folder: str, receipt: Mapping[str, Any], console: Console | No
     else:
         speed = f"predicted to take up to {milliseconds(receipt['predicted_ms'])} ms (not measured here)"
     name = f"{receipt['runtime']} {receipt['precision']}, {receipt['threads']} threads, {receipt['resolution']} px"
+    name += f", {receipt['batch']} images in a call" if receipt["batch"] > 1 else ""
     console.print(Text(f"{receipt['source']} for {name}: {speed}", style="bold"))
     if receipt["limits_text"]:
         verdict = "kept" if receipt["within_limit"] else "missed"

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from nas.deployment import Deployment
+from nas.deployment import Deployment, common_batch
 from nas.export.onnx import export_onnx
 from nas.measure.host import usable_threads
 from nas.measure.measurement import MeasureRequest
@@ -64,7 +64,7 @@ def deploy_untrained(
         network = space.build(arch, NUM_CLASSES)
         images = torch.randn(CALIBRATION_IMAGES, 3, resolution, resolution)
         set_norm_statistics(network, images)
-    model = export_onnx(network, resolution, folder / "model.onnx", deployments[0].batch)
+    model = export_onnx(network, resolution, folder / "model.onnx", common_batch(deployments))
     return prepare_all(model, deployments, folder, images.numpy())
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nas.deployment import Deployment
+from nas.deployment import Deployment, common_batch
 from nas.errors import UserError
 from nas.export.checkpoint import write_json
 from nas.measure.host import HostFingerprint
@@ -132,6 +132,11 @@ class DeviceProfile:
     def threads(self) -> int:
         """The largest number of threads it knows."""
         return max(t.deployment.threads for t in self.tables)
+
+    @property
+    def batch(self) -> int:
+        """Images per call, the same in all its tables."""
+        return common_batch(t.deployment for t in self.tables)
 
     @property
     def noise_floor_pct(self) -> float:

@@ -270,6 +270,7 @@ def profile_summary(profile: DeviceProfile) -> dict[str, Any]:
             {
                 "deployment": table.deployment.name,
                 "threads": table.deployment.threads,
+                "batch": table.deployment.batch,
                 "n_blocks": table.timed_blocks,
                 "n_networks": table.measured,
                 "n_heldout": error.networks if error else 0,

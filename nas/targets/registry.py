@@ -114,16 +114,20 @@ def _nearest_profile(
 
     Between hosts that are equally alike it is the one of more networks, up to as many as are enough: a profile made in
     two minutes must not take the place of a bundled one of the same processor. The saved one, which was measured on
-    the very machine, wins ties.
+    the very machine, wins ties, and always where its calls have another number of images: nobody else knows those.
     """
-    candidates = [p for p in (saved_profile(name), *map(bundled_path, BUNDLED)) if p.exists()]
+    saved = saved_profile(name)
+    candidates = [p for p in (saved, *map(bundled_path, BUNDLED)) if p.exists()]
     known = [(p, _networks_by_deployment(p, threads, task)) for p in map(DeviceProfile.load, candidates)]
+    usable = [(p, counts) for p, counts in known if any(counts) and _comparable(machine, p.fingerprint)]
+    batch = known[0][0].batch if saved.exists() else 1
 
-    def rank(found: tuple[DeviceProfile, list[int]]) -> tuple[int, int]:
-        return len(material_differences(machine, found[0].fingerprint)), -min(*found[1], ENOUGH_NETWORKS)
+    def rank(found: tuple[DeviceProfile, list[int]]) -> tuple[bool, int, int]:
+        profile, counts = found
+        differences = len(material_differences(machine, profile.fingerprint))
+        return profile.batch != batch, differences, -min(*counts, ENOUGH_NETWORKS)
 
-    ranked = [profile for profile, _ in sorted(((p, counts) for p, counts in known if any(counts)), key=rank)]
-    return ranked[0] if ranked and _comparable(machine, ranked[0].fingerprint) else None
+    return min(usable, key=rank)[0] if usable else None
 
 
 def _networks_by_deployment(profile: DeviceProfile, threads: int | None, task: str | None) -> list[int]:

@@ -31,9 +31,11 @@ def test_report(tmp_path: Path) -> None:
     fake_profile("heldout", networks=52).save(tmp_path / "heldout.json")
     page = tmp_path / "latency.md"
     line = ["report", "--profile", str(tmp_path / "profile.json"), "--heldout", str(tmp_path / "heldout.json")]
-    done = CliRunner().invoke(cli, [*line, "--out", str(page)])
+    (tmp_path / "speed.md").write_text("## How fast it predicts\n\nvery\n")
+    done = CliRunner().invoke(cli, [*line, "--speed", str(tmp_path / "speed.md"), "--out", str(page)])
     assert done.exit_code == 0, done.output
     text = page.read_text()
+    assert text.endswith(".svg)\n\n## How fast it predicts\n\nvery\n")
     assert text.count("| all | 52 |") == 2, "both deployments"
     assert "| mobile | 17 |" in text
     plot = (tmp_path / "latency-onnxruntime-fp32-2.svg").read_text()

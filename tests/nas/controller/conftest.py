@@ -10,13 +10,15 @@ from tests.nas.finetune.conftest import write_data
 
 @pytest.fixture(scope="session")
 def users_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """With three profiles: `fake` and `detector` say they were made on this host, `elsewhere` on another.
+    """With four profiles: `fake`, `eights` (of calls with eight images) and `detector` say they were made on this host,
+    `elsewhere` on another.
 
     As on a user's machine the first search measures how fast this host trains, and the others read that.
     """
     folder = tmp_path_factory.mktemp("cache")
     save_fake_profile(folder, fake_profile())
     save_fake_profile(folder, fake_profile("elsewhere", host=False))
+    save_fake_profile(folder, fake_profile("eights", batch=8))
     save_fake_profile(folder, fake_profile("detector", networks=60, spaces=("mixed", "detect")))
     return folder
 

@@ -19,8 +19,10 @@ from nas.controller.config import SearchConfig
 from nas.controller.opening import default_resolutions
 from nas.controller.search import run_search
 from nas.data import load_dataset
-from nas.delivery.verify import check_sums
+from nas.delivery.exporting import ExportRequest, export_bundle
+from nas.delivery.verify import check_sums, verify_bundle
 from nas.export.receipt import read_receipt
+from nas.runtimes.onnx_file import read_input
 from search_spaces import load_search_space
 from tests.nas.killing import completed, stop_when
 
@@ -111,6 +113,31 @@ def test_another_device_is_predicted_not_measured(cache: Path, tmp_path: Path) -
     assert not best["measured"]
     assert best["predicted_latency_ms"] + 1.64 * best["predicted_std_ms"] <= 2.0
     assert any("not measured here" in note for note in document["notes"])
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("impatient")
+def test_a_profile_of_larger_calls_is_searched_exported_and_verified(
+    cache: Path, colours: Path, tmp_path: Path
+) -> None:
+    """Everything that is measured and delivered has eight images in a call; any machine runs an image in a second."""
+    out = tmp_path / "run"
+    config = SearchConfig(
+        target="eights", throughput=1.0, max_memory_mb=1e6, budget_s=25.0, max_trials=3, estimator="zero-cost", out=out,
+        baselines=False, data=str(colours),
+    )  # fmt: skip
+    document = run_search(config).document
+    best = document["best"][0]
+    assert best["within_limit"]
+    assert best["batch"] == 8
+    assert best["images_per_s"] == pytest.approx(8e3 / np.median(best["session_p50_ms"]))
+    assert any("a call has 8 images" in note for note in document["notes"])
+    winner = out / "winners" / "1"
+    assert read_input(out / best["onnx"]).shape[0] == read_receipt(winner).deployment.batch == 8
+    assert {c.name: c.status for c in verify_bundle(winner) if c.status != "passed"} == {}
+    exported = export_bundle(ExportRequest(model=f"{out}#1", runtimes=("onnxruntime",), max_drop=1.0))
+    assert exported.receipt["batch"] == read_input(exported.folder / exported.receipt["model"]).shape[0] == 8
+    assert exported.missed == ""
 
 
 @pytest.mark.slow

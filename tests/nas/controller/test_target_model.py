@@ -86,14 +86,15 @@ def test_probes_that_mostly_fail_are_an_error(monkeypatch: pytest.MonkeyPatch) -
 
 
 def own_profile(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, *, onnxruntime: str, slowness: float = 1.0
-) -> DeviceProfile:
+    folder: Path, monkeypatch: pytest.MonkeyPatch, *, onnxruntime: str | None = None, slowness: float = 1.0,
+    networks: int = 40, batch: int = 1,
+) -> DeviceProfile:  # fmt: skip
     """A saved profile of this host but for the version of a runtime; its latencies are the fake device's."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
     monkeypatch.setattr("nas.targets.registry.BUNDLED", {})  # one of them may be of a host like this one
-    made = fake_profile("local")
+    made = fake_profile("local", networks, batch=batch)
     here = fingerprint()
-    packages = tuple((name, onnxruntime if name == "onnxruntime" else v) for name, v in here.packages)
+    packages = tuple((name, onnxruntime or v if name == "onnxruntime" else v) for name, v in here.packages)
     tables = tuple(
         replace(
             t,
@@ -119,7 +120,7 @@ def test_a_strict_search_refuses_a_profile_that_differs(tmp_path: Path, monkeypa
 
 @pytest.mark.usefixtures("impatient")
 def test_an_equal_host_needs_no_probes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    own_profile(tmp_path, monkeypatch, onnxruntime=dict(fingerprint().packages)["onnxruntime"])
+    own_profile(tmp_path, monkeypatch)
     target = prepare_target(config(strict=True), Budget(60), SilentProgress())
     assert target.site is not None
     assert target.site.here
@@ -128,9 +129,42 @@ def test_an_equal_host_needs_no_probes(tmp_path: Path, monkeypatch: pytest.Monke
     assert target.notes == tuple(speed_notes([correction], this_host()))
 
 
+@pytest.mark.usefixtures("impatient")
+def test_calls_have_as_many_images_as_in_the_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own_profile(tmp_path, monkeypatch, batch=8)
+    asked = replace(config(), latency_ms=None, throughput=100.0)
+    target = prepare_target(asked, Budget(60), SilentProgress())
+    assert target.model.deployments == (replace(ORT, batch=8),)
+    assert any("a call has 8 images" in note for note in target.notes)
+    path = tmp_path / "target.json"
+    write_target(path, target, FileModel())
+    again = read_target(path, asked)
+    assert again is not None
+    assert again[0].model.deployments == target.model.deployments
+    own_profile(tmp_path, monkeypatch)
+    assert read_target(path, asked) is None, "nothing is known of calls of eight images now"
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_continued_search_predicts_as_before_from_few_networks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own_profile(tmp_path, monkeypatch, networks=MIN_NETWORKS - 1)
+    monkeypatch.setattr(target_model, "bundled_profiles", lambda: [fake_profile("known", 64, host=False)])
+    target = prepare_target(config(), Budget(60), SilentProgress())
+    path = tmp_path / "target.json"
+    write_target(path, target, FileModel())
+    again = read_target(path, config())
+    assert again is not None
+    space = load_search_space("mixed")
+    choices = space.sample(9, np.random.default_rng(0))
+    before, after = (found.model.predict(space, choices, 10)[ORT] for found in (target, again[0]))
+    assert np.array_equal(before.mean, after.mean)
+
+
 def test_networks_of_another_task_are_added_to_the_own_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A classification search on a machine that only detection searches know, and the other way round."""
-    made = own_profile(tmp_path, monkeypatch, onnxruntime=dict(fingerprint().packages)["onnxruntime"])
+    made = own_profile(tmp_path, monkeypatch)
     asked: list[tuple[str, ...]] = []
 
     def quick(*arguments: Any) -> DeviceProfile:

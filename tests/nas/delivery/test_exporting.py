@@ -24,6 +24,7 @@ from nas.finetune.qat import calibrate, export_rounded
 from nas.finetune.quantised import FILE, FOLDER, QuantisedInTraining, write_quantised
 from nas.finetune.rounding import rounded
 from nas.measure.measurement import Measurement
+from nas.runtimes.onnx_file import read_input
 from nas.targets.registry import load_target
 from nas.tasks.classification.task import Classification
 from search_spaces.modules import folded
@@ -147,6 +148,31 @@ def test_another_device_is_predicted(request_: ExportRequest, tmp_path: Path, mo
     assert exported.receipt["within_limit"]
     missed = export_bundle(replace(request_, target="elsewhere", threads=None, latency_ms=1e-6))
     assert missed.missed.startswith("predicted to take up to")
+
+
+def test_the_images_of_a_call_are_those_of_the_run_or_of_the_target(
+    request_: ExportRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    save_fake_profile(tmp_path / "cache", fake_profile("eights", host=False, batch=8))
+    run = tmp_path / "run"
+    save_pair(run / "winners" / "1")
+    (run / "result.json").write_text(json.dumps({"best": [{}]}))
+    config = {"data": "digits", "seed": 0, "target": "local", "max_drop": 1.0, "throughput": 1000.0}
+    (run / "config.json").write_text(json.dumps(config))
+    known = {"runtime": "onnxruntime", "precision": "fp32", "threads": 1, "batch": 4}
+    (run / "target.json").write_text(json.dumps({"deployments": [{"deployment": known}]}))
+    here = export_bundle(replace(request_, model=f"{run}#1"))
+    assert here.receipt["batch"] == read_input(here.folder / here.receipt["onnx"]).shape[0] == 4
+    assert here.receipt["margin_pct"] == pytest.approx(100 * (1 - 1 / 4)), "1000 images/s are 4 ms for four"
+    there = export_bundle(replace(request_, model=f"{run}#1", target="eights", threads=None))
+    assert there.receipt["batch"] == read_input(there.folder / there.receipt["model"]).shape[0] == 8
+    alone = export_bundle(replace(request_, target="eights", threads=None))
+    assert alone.receipt["batch"] == 8
+    (run / "config.json").write_text(json.dumps({**config, "target": "eights"}))
+    with pytest.raises(UserError, match="run had batch 4, the profile of 'eights' now has 8") as refused:
+        export_bundle(replace(request_, model=f"{run}#1", threads=None))
+    assert "--batch 4" in str(refused.value.hint)
 
 
 @pytest.mark.parametrize(("name", "value"), [("max_drop", 2.0), ("threads", 0)])

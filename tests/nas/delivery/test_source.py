@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from nas.controller.run_folder import RunFolder
 from nas.delivery.source import resolve
 from nas.errors import UserError
 from nas.export.bundle import LABELS
@@ -48,6 +49,24 @@ def test_a_winner_brings_its_run(run: Path) -> None:
         source.load(description)(torch.zeros(1, 3, 32, 32))
         with pytest.raises(UserError, match=r"has 10 outputs, the data has 3 classes"):
             source.described(3)
+
+
+def test_the_batch_of_a_run_is_that_of_its_target(run: Path) -> None:
+    def batch() -> int | None:
+        settings = resolve(f"{run}#1").run
+        return settings.batch if settings else None
+
+    assert batch() == 1, "a run of an earlier version may have no such file"
+    path = RunFolder(run).target
+    known = {"runtime": "onnxruntime", "precision": "fp32", "threads": 2, "batch": 8}
+    path.write_text(
+        json.dumps({"deployments": [{"deployment": known}, {"deployment": {**known, "precision": "int8"}}]})
+    )
+    assert batch() == 8
+    for damaged in ({"deployments": [{}]}, ["deployments"], {"deployments": [{"deployment": {**known, "batch": 0}}]}):
+        path.write_text(json.dumps(damaged))
+        with pytest.raises(UserError, match=r"target.json' is not what a search wrote"):
+            batch()
 
 
 def test_a_pair_inside_a_run_is_of_that_run(run: Path) -> None:

@@ -17,7 +17,7 @@ from nas.export.receipt import RECEIPT
 from nas.measure.host import fingerprint
 from nas.measure.measurement import Measurement
 from nas.tasks.classification.task import Classification
-from tests.nas.bundles import digits, timed, write_bundle
+from tests.nas.bundles import FP32, digits, timed, write_bundle
 
 
 @pytest.fixture(scope="module")
@@ -52,11 +52,13 @@ def resign(folder: Path, name: str) -> None:
     rewrite(folder, sha256={**document["sha256"], name: sha256_of(folder / name)})
 
 
-def test_a_whole_bundle_passes(bundle: Path) -> None:
-    assert status(bundle) == {
-        "checksums": "passed", "parity": "passed", "sample output": "passed", "accuracy": "passed",
-        "limits": "not repeated",
-    }  # fmt: skip
+def test_a_whole_bundle_passes(bundle: Path, data: ImageData, tmp_path: Path) -> None:
+    in_eights = write_bundle(tmp_path / "eights", replace(FP32, batch=8), data)
+    for folder in (bundle, in_eights):
+        assert status(folder) == {
+            "checksums": "passed", "parity": "passed", "sample output": "passed", "accuracy": "passed",
+            "limits": "not repeated",
+        }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ["model.onnx", "model.safetensors", "sample.png", "run.py"])

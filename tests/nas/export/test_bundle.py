@@ -19,6 +19,7 @@ from nas.export.papers import PAPERS, PREPROCESS
 from nas.export.receipt import RECEIPT, read_receipt
 from nas.export.run_script import run_script
 from nas.runtimes import RUNTIMES
+from nas.runtimes.onnx_file import read_input
 from nas.tasks.detection.zoo import DETECTORS
 from tests.nas.bundles import FP32, digits, write_bundle
 
@@ -64,13 +65,18 @@ def test_the_receipt_says_where_every_figure_comes_from(bundle: Path) -> None:
         Deployment("onnxruntime", "int8", 1),
         Deployment("openvino", "fp32", 1),
         Deployment("torch", "fp32", 1),
+        Deployment("onnxruntime", "int8", 1, batch=8),
+        Deployment("openvino", "int8", 1, batch=8),
+        Deployment("torch", "fp32", 1, batch=8),
     ],
+    ids=lambda deployment: f"{deployment.name}-{deployment.batch}",
 )
 def test_run_py_repeats_the_sample_and_takes_any_image(
     deployment: Deployment, data: ImageData, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     bundle = write_bundle(tmp_path / "bundle", deployment, data)
+    assert read_input(bundle / "model.onnx").shape[0] == read_receipt(bundle).deployment.batch == deployment.batch
     script = str(bundle / RUN_SCRIPT)
     monkeypatch.setattr(sys, "argv", [script])
     with pytest.raises(SystemExit) as ended:

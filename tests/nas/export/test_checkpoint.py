@@ -10,6 +10,7 @@ import torch
 from nas.errors import UnknownNameError, UserError
 from nas.export.checkpoint import NetworkDescription, load_network, save_network, weights_path
 from nas.export.onnx import Parity, check_parity, export_onnx
+from nas.runtimes.onnx_file import read_input
 from search_spaces import load_search_space
 from search_spaces.modules import set_norm_statistics
 
@@ -80,11 +81,13 @@ def test_other_documents_are_refused(document: object) -> None:
         NetworkDescription.from_json(document)
 
 
+@pytest.mark.parametrize("batch", [1, 3])
 def test_exported_network_computes_the_same(
-    saved: tuple[torch.nn.Module, NetworkDescription, Path], tmp_path: Path
+    saved: tuple[torch.nn.Module, NetworkDescription, Path], tmp_path: Path, batch: int
 ) -> None:
     network, _, _ = saved
-    path = export_onnx(network, 32, tmp_path / "model.onnx")
+    path = export_onnx(network, 32, tmp_path / "model.onnx", batch)
+    assert read_input(path).shape == (batch, 3, 32, 32)
     parity = check_parity(network, path, np.random.default_rng(0).normal(size=(8, 3, 32, 32)).astype(np.float32))
     assert parity.agreement == 1.0
     assert parity.mean_abs_difference < 1e-4

@@ -1,6 +1,7 @@
 """Which deployment is chosen, from measurements made up for the purpose; and one real choice."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import torch
 
 from nas.controller.limits import Limits, Seen, broken, seen_in
 from nas.data import ImageData, load_dataset
-from nas.deployment import Deployment
+from nas.deployment import Deployment, common_batch
 from nas.export import deploy as module
 from nas.export.checkpoint import NetworkDescription
 from nas.export.deploy import TriedDeployment, deploy, deployed_accuracy, files_bytes
@@ -66,6 +67,14 @@ def test_a_failed_measurement_is_a_reason() -> None:
     assert judged["fp32"].chosen
     assert judged["int8"].reason == "could not be measured: the worker crashed"
     assert math.isnan(judged["int8"].p50_ms)
+
+
+def test_all_deployments_of_a_network_have_one_batch(digits: ImageData, tmp_path: Path) -> None:
+    assert common_batch([FP32, INT8]) == common_batch([]) == 1
+    assert common_batch([replace(FP32, batch=8), replace(INT8, batch=8)]) == 8
+    description = NetworkDescription("resnet10_w50", 10, 32)
+    with pytest.raises(ValueError, match=r"\[1, 8\]"):
+        deploy(description.build(), description, digits, [FP32, replace(INT8, batch=8)], folder=tmp_path, max_drop=1.0)
 
 
 @pytest.fixture(scope="module")

@@ -250,6 +250,17 @@ def test_a_profile_of_few_networks_does_not_take_the_place_of_one_of_many(
         assert found is not None
         assert found.name == known
     assert load_target(LOCAL, FP32.threads + 1).profile is None, "neither knows so many threads"
+    save_fake_profile(tmp_path, fake_profile(LOCAL, networks=own, batch=8))
+    batched = load_target(LOCAL).profile
+    assert batched is not None
+    assert (batched.name, batched.batch) == (LOCAL, 8), "no other one knows calls of so many images"
+
+
+def test_a_profile_has_one_batch(profile: DeviceProfile) -> None:
+    assert profile.batch == 1
+    assert fake_profile(networks=1, batch=8).batch == 8
+    with pytest.raises(ValueError, match="one batch"):
+        with_table(profile, replace(profile.tables[0], deployment=replace(FP32, batch=8))).batch  # noqa: B018
 
 
 def test_a_profile_of_another_task_does_not_make_this_host_known(
