@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import optuna
 from optuna.samplers import BaseSampler
 
@@ -20,7 +19,7 @@ from nas.controller.config import SearchConfig
 from nas.controller.engine import Engine, device_of, engine_of
 from nas.controller.estimator_choice import EstimatorChoice, estimator_choice, planned_phase_s, remarks
 from nas.controller.evidence import write_evidence
-from nas.controller.feasibility import examples
+from nas.controller.feasibility import searchable
 from nas.controller.finalists import Finalist, FinalRound, deliver, limits_missed
 from nas.controller.judges import OneForAll, make_judge, most_candidates, prepared_s, trains
 from nas.controller.ladder import ladder
@@ -123,9 +122,9 @@ class Search:
                 baselines=self.config.baselines,
             )  # fmt: skip
             self.recipes = self.plan.recipes
-            self.scorer.affordable, remark = self.recipes.affordable(len(self.target.model.deployments))
-            self.notes += [remark] if remark else []
-            self.examples = examples(self.scorer, np.random.default_rng(self.config.seed))
+            self.scorer.affordable, costs = self.recipes.affordable(len(self.target.model.deployments))
+            self.examples, none = searchable(self.scorer, self.config.seed)
+            self.notes += [remark for remark in (none or costs,) if remark]
             self.choice = self._choice()
             self.judge = make_judge(self.choice.name, self._setting(), self.config.max_trials)
             # scores that are the estimates themselves teach a sampler nothing

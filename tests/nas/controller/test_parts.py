@@ -10,7 +10,7 @@ import pytest
 
 from nas.controller.budget import Budget
 from nas.controller.config import SearchConfig
-from nas.controller.feasibility import DeploymentRange, examples, latency_ranges, require_feasible
+from nas.controller.feasibility import DeploymentRange, examples, latency_ranges, require_feasible, searchable
 from nas.controller.ladder import ladder, rungs_ms
 from nas.controller.limits import Limits
 from nas.controller.plan import affordable_image_s, final_plan, final_time_s, nominal_image_s, schedule, short_training
@@ -119,14 +119,23 @@ def test_the_tightest_limit_that_can_be_kept_can_be_searched_under(space: Staged
     with pytest.raises(InfeasibleError, match="random networks"):
         random_feasible(space, tight.feasible, 1, rng(1))
     found = examples(tight, rng(0))
+    assert found is not None
     feasible = WithExamples(tight.feasible, found)
     proposed = random_feasible(space, feasible, 8, rng(1), row_ids(found))
     assert len(proposed) == 8
     assert tight.feasible(proposed).all()
     assert not np.isin(row_ids(proposed), row_ids(found)).any(), "others than those it began from"
-    assert not len(examples(scorer(latency_ms=LIMIT_MS), rng(0))), "random ones keep it as well"
+    easy = examples(scorer(latency_ms=LIMIT_MS), rng(0))
+    assert easy is not None
+    assert not len(easy), "random ones keep it as well"
     tight.affordable = lambda choices: np.zeros(len(choices), dtype=bool)
-    assert not len(examples(tight, rng(0)))
+    assert examples(tight, rng(0)) is None
+    again, remark = searchable(tight, 0)
+    assert len(again), "a network that trains slowly is better than none"
+    assert tight.feasible(again).all()
+    assert remark is not None
+    assert tight.affordable is None
+    assert searchable(scorer(latency_ms=LIMIT_MS), 0)[1] is None
 
 
 def test_samplers_take_turns_on_the_ladder(space: StagedSpace, model: LatencyModel, scorer: CandidateScorer) -> None:
