@@ -22,10 +22,10 @@ class Journal:
     def write(self, task: Evaluation, outcome: Outcome) -> None:
         """Keep an outcome until `forget`."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        if outcome.weights is not None:  # first: whoever finds the outcome finds its weights
-            _write(self._weights(task), outcome.weights)
         document = {"task": task.to_json(), "outcome": outcome.to_json()}
         _write(self._path(task), json.dumps(document).encode())
+        if outcome.weights is not None:  # after it: they take longer, and a kill in between costs them alone
+            _write(self._weights(task), outcome.weights)
 
     def find(self, task: Evaluation) -> Outcome | None:
         """The outcome of exactly this evaluation; None where there is none, or only one of another recipe or data."""

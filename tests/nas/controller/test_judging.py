@@ -236,8 +236,12 @@ def test_auto_gives_its_reason(recipes: Recipes, tmp_path: Path) -> None:
     asked = replace(recipes, config=replace(recipes.config, budget_s=1e-3))
     (tmp_path / "starved").mkdir()
     starved = estimator_choice("auto", RunFolder(tmp_path / "starved"), asked, all_of, 20.0, 0)
-    assert starved.name == "zero-cost"
-    assert "nothing was trained before the last round" in remarks(starved, 100, None)[0]
+    assert starved.name == "short", "there is no time for scores either"
+    slow = replace(recipes, config=replace(recipes.config, budget_s=200.0), pace=Pace("fp32", 1e5))
+    (tmp_path / "slow").mkdir()
+    scored = estimator_choice("auto", RunFolder(tmp_path / "slow"), slow, all_of, 80.0, 0)
+    assert scored.name == "zero-cost"
+    assert "nothing was trained before the last round" in remarks(scored, 100, None)[0]
 
 
 def test_what_a_reader_is_told_of_a_short_lived_supernet(recipes: Recipes, tmp_path: Path) -> None:
