@@ -22,6 +22,7 @@ class Journal:
     def write(self, task: Evaluation, outcome: Outcome) -> None:
         """Keep an outcome until `forget`."""
         self.folder.mkdir(parents=True, exist_ok=True)
+        self._weights(task).unlink(missing_ok=True)  # of whatever had this number before
         document = {"task": task.to_json(), "outcome": outcome.to_json()}
         _write(self._path(task), json.dumps(document).encode())
         if outcome.weights is not None:  # after it: they take longer, and a kill in between costs them alone

@@ -76,6 +76,8 @@ def test_the_journal_keeps_weights_too(tmp_path: Path) -> None:
     assert journal.find(task(1)) == outcome
     journal.write(task(2), replace(outcome, weights=None))
     assert journal.find(task(2)) == replace(outcome, weights=None)
+    journal.write(task(1), replace(outcome, weights=None))
+    assert journal.find(task(1)) == replace(outcome, weights=None), "not with the weights it had before"
     for number in (1, 2):
         journal.forget(task(number))
     assert list((tmp_path / "outcomes").iterdir()) == []
