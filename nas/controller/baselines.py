@@ -126,10 +126,7 @@ def training_note(outcome: Trained, recipe: TrainConfig) -> str:
     if outcome.epochs == recipe.epochs:
         return f"{outcome.epochs} epochs"
     done = f"{outcome.epochs} of {recipe.epochs} epochs"
-    # A training that diverged has an accuracy of exactly 0; so may a detector that the clock stopped in its first
-    # steps, but that one has used up its time.
-    in_time = recipe.time_limit_s is None or outcome.seconds < recipe.time_limit_s / 2
-    if outcome.accuracy == 0 and in_time:
+    if outcome.stopped == "diverged":
         return f"{done}: its training diverged, so its accuracy is 0"
     return f"{done}: the time limit ended its training"
 

@@ -30,7 +30,7 @@ from nas.measure.measurement import Measurement
 from nas.measure.site import Site
 from nas.targets.registry import material_differences
 from nas.tasks import TaskData, task_of
-from nas.training.config import TrainConfig
+from nas.training.config import Stopped, TrainConfig
 
 if TYPE_CHECKING:
     from torch import nn
@@ -47,6 +47,8 @@ class Trained:
     epochs: int
     """Finished ones: fewer than the recipe's where the time limit ended it."""
     seconds: float
+    stopped: Stopped | None = None
+    """Why it ended before its last epoch, if it did."""
     reused: bool = False
     """It was read, not trained."""
     by_short_training: bool = False
@@ -74,10 +76,13 @@ def trained_network(
     found = read_trained(folder, description, recipe)
     if found is not None:
         known = {name: found[name] for name in ("accuracy", "epochs", "seconds")}
-        outcome = Trained(**known, reused=True, by_short_training=found.get("by_short_training", False))
+        later = {name: found[name] for name in ("stopped", "by_short_training") if name in found}  # than some records
+        outcome = Trained(**known, **later, reused=True)
         return load_network(folder / NETWORK, fold=False), outcome
     network, result = trained(description, data, ShortTraining(recipe))
-    outcome = Trained(accuracy=result.accuracy, epochs=len(result.curve), seconds=result.seconds)
+    outcome = Trained(
+        accuracy=result.accuracy, epochs=len(result.curve), seconds=result.seconds, stopped=result.stopped
+    )
     if before is not None and before.accuracy > outcome.accuracy:
         load_weights(network, before.weights)
         outcome = replace(outcome, accuracy=before.accuracy, by_short_training=True)
@@ -89,6 +94,7 @@ def trained_network(
         "accuracy": outcome.accuracy,
         "epochs": outcome.epochs,
         "seconds": outcome.seconds,
+        "stopped": outcome.stopped,
         "by_short_training": outcome.by_short_training,
     }
     write_record(folder, TRAINED, document, files_of(folder / NETWORK))

@@ -47,6 +47,7 @@ from nas.text import duration
 from nas.training.config import TrainConfig
 
 REPEAT_SHARE = 0.25
+"""Of what is left of the budget: time that one measurement may take for repeating disturbed sessions."""
 SEARCH_STUDY, RANDOM_STUDY = "search", "random"
 INTERRUPTED = 130
 PHASES = {"short_training": "short trainings", "estimates": "estimates"}
@@ -198,7 +199,6 @@ class Search:
                 write_json(self.folder.account, self.budget.account())
 
     def _repeat_s(self) -> float:
-        """Time for measuring again what was disturbed: a share of what is left, others have to be measured too."""
         return REPEAT_SHARE * max(0.0, self.budget.seconds - REPORT_S - self.budget.elapsed_s)
 
     @property

@@ -3,11 +3,11 @@
 A full training that the clock ends early, on a machine whose cores others take, can reach less than the short one did.
 """
 
-import os
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+from nas.export.checkpoint import write_whole
 
 KEPT = 16
 """Of a study, the best ones: finalists are chosen from far fewer."""
@@ -24,17 +24,14 @@ class ShortWeights:
         """Write the weights of the network `name`; what there is of it is replaced."""
         path = self.folder / study / (name + SUFFIX)
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(path.name + ".partial")
-        partial.write_bytes(weights)
-        os.replace(partial, path)
+        write_whole(path, weights)
 
     def forget_others(self, study: str, names: Iterable[str]) -> None:
         """Remove what is kept of a study but for the networks `names`."""
         keep = {name + SUFFIX for name in names}
         for path in (self.folder / study).glob("*" + SUFFIX):
             if path.name not in keep:
-                with suppress(FileNotFoundError):
-                    path.unlink()
+                path.unlink(missing_ok=True)
 
     def find(self, name: str) -> Path | None:
         """The weights of a network, of whichever study; None where none are kept."""

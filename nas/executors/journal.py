@@ -5,12 +5,11 @@ at all; the search removes it when its study holds it. A search that was killed 
 """
 
 import json
-import os
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nas.executors.base import Evaluation, Outcome
+from nas.export.checkpoint import write_whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +23,9 @@ class Journal:
         self.folder.mkdir(parents=True, exist_ok=True)
         self._weights(task).unlink(missing_ok=True)  # of whatever had this number before
         document = {"task": task.to_json(), "outcome": outcome.to_json()}
-        _write(self._path(task), json.dumps(document).encode())
+        write_whole(self._path(task), json.dumps(document).encode())
         if outcome.weights is not None:  # after it: they take longer, and a kill in between costs them alone
-            _write(self._weights(task), outcome.weights)
+            write_whole(self._weights(task), outcome.weights)
 
     def find(self, task: Evaluation) -> Outcome | None:
         """The outcome of exactly this evaluation; None where there is none, or only one of another recipe or data."""
@@ -43,17 +42,10 @@ class Journal:
     def forget(self, task: Evaluation) -> None:
         """The study holds this outcome now."""
         for path in (self._path(task), self._weights(task)):
-            with suppress(FileNotFoundError):
-                path.unlink()
+            path.unlink(missing_ok=True)
 
     def _path(self, task: Evaluation) -> Path:
         return self.folder / f"{task.study}-{task.trial}.json"
 
     def _weights(self, task: Evaluation) -> Path:
         return self._path(task).with_suffix(".safetensors")
-
-
-def _write(path: Path, content: bytes) -> None:
-    partial = path.with_name(path.name + ".partial")
-    partial.write_bytes(content)
-    os.replace(partial, path)

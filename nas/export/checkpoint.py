@@ -83,10 +83,7 @@ def weights_path(network_json: Path) -> Path:
 
 def save_network(network: "nn.Module", description: NetworkDescription, path: Path) -> None:
     """Write `NAME.network.json` (at `path`) and `NAME.safetensors`; each appears whole or not at all."""
-    weights = weights_path(path)
-    partial = weights.with_name(weights.name + ".partial")
-    partial.write_bytes(weights_of(network))
-    os.replace(partial, weights)
+    write_whole(weights_path(path), weights_of(network))
     write_json(path, description.to_json())
 
 
@@ -180,6 +177,11 @@ def _require(path: Path) -> None:
 
 def write_json(path: Path, document: object) -> None:
     """Write a JSON file so that a reader finds the old one or the new one, never half of it."""
+    write_whole(path, (json.dumps(document, indent=2, allow_nan=False) + "\n").encode())
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file so that a reader finds the old one or the new one, never half of it."""
     partial = path.with_name(path.name + ".partial")
-    partial.write_text(json.dumps(document, indent=2, allow_nan=False) + "\n")
+    partial.write_bytes(content)
     os.replace(partial, path)

@@ -59,9 +59,12 @@ def test_the_note_of_an_opponent_says_why_its_training_ended(tmp_path: Path) -> 
     )
     _, outcome = trained_network(tmp_path, smallest(), rectangle_data(), recipe)
     note = f"{outcome.epochs} of 3 epochs: its training diverged, so its accuracy is 0"
+    assert outcome.stopped == "diverged"
     assert training_note(outcome, recipe) == note
+    _, again = trained_network(tmp_path, smallest(), rectangle_data(), recipe)
+    assert training_note(again, recipe) == note, "read, not trained"
     assert training_note(outcome, replace(recipe, time_limit_s=1e6)) == note
-    ended = training_note(replace(outcome, seconds=9.0), replace(recipe, time_limit_s=10.0))
+    ended = training_note(replace(outcome, stopped="time limit"), recipe)
     assert ended == f"{outcome.epochs} of 3 epochs: the time limit ended its training"
     assert training_note(replace(outcome, epochs=3, accuracy=0.4), recipe) == "3 epochs"
 
