@@ -52,7 +52,9 @@ def read_coco(tree: Tree) -> Annotations | None:
     declared = _categories(list(files.values()))
     annotations = {split: _annotations(file, declared, mended) for split, file in files.items()}
     used = {category for found in annotations.values() for boxes in found.values() for category, _, _ in boxes}
-    groups = {str(c.get("supercategory")) for file in files.values() for c in file.document["categories"]}
+    categories = [c for file in files.values() for c in file.document["categories"]]
+    # Many write a category's own name there, COCO itself for persons: it groups nothing else.
+    groups = {str(c.get("supercategory")) for c in categories if c.get("supercategory") != c["name"]}
     ids = []
     for number, name in sorted(declared.items()):
         if number not in used and name in groups:

@@ -1,6 +1,7 @@
 """The three splits of a detection data set, by the rule of `nas.data.images.complete`."""
 
 from collections.abc import Mapping, Sequence
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,9 +48,9 @@ def divide(
             splits["train"], splits[split] = kept, held
             notes.append(f"{split}: {len(held)} images held out of train (stratified, seed {seed})")
     names = {split: {item.name for item in items} for split, items in splits.items()}
-    for split in SPLITS[1:]:
-        if both := names["train"] & names[split]:
-            notes.append(f"images are in train and in {split}: {len(both)} (first: '{min(both)}')")
+    for one, other in combinations(SPLITS, 2):
+        if both := names[one] & names[other]:
+            notes.append(f"images are in {one} and in {other}: {len(both)} (first: '{min(both)}')")
     return splits, tuple(notes)
 
 

@@ -122,13 +122,15 @@ def _splits(tree: Tree, pages: Mapping[Parts, _Page], mended: Mended) -> dict[Sp
     for root in sorted({parts[:-3] for parts in lists}):  # VOC2007 and VOC2012 may lie side by side
         here = {_stem(parts): parts for parts in pages if parts[:-1] == (*root, "Annotations")}
         names = {split: (*root, "ImageSets", "Main", f"{split}.txt") for split in ("train", "val", "test", "trainval")}
-        if names["train"] not in lists:
+        both = names["train"] not in lists
+        if both:
             names["train"] = names["trainval"]
-        for split in SPLITS:
-            if names[split] in lists:
-                members = _members(tree, names[split], here)
-                found.setdefault(split, []).extend(members)
-                listed.update(members)
+        members = {split: _members(tree, names[split], here) for split in SPLITS if names[split] in lists}
+        if both and "train" in members:
+            members["train"] = [parts for parts in members["train"] if parts not in members.get("val", ())]
+        for split, of_split in members.items():
+            found.setdefault(split, []).extend(of_split)
+            listed.update(of_split)
     if not found:
         for parts in pages:
             found.setdefault(split_of_folders(parts[:-1]) or "train", []).append(parts)

@@ -33,7 +33,7 @@ def read_yolo(tree: Tree) -> Annotations | None:
         UserError: no training images, names or a line that cannot be read, a class without name, pixels as coordinates.
     """
     images = sorted(parts for parts in tree.files if parts[-1].lower().endswith(IMAGE_SUFFIXES))
-    labels = {parts: label for parts in images if (label := _label_of(parts)) in tree.files}
+    labels = {parts: label for parts in images if (label := _label_of(parts, tree)) is not None}
     if any("images" in parts[:-1] for parts in labels):
         images = [parts for parts in images if "images" in parts[:-1]]
     if not labels:
@@ -62,14 +62,14 @@ def read_yolo(tree: Tree) -> Annotations | None:
     return Annotations("YOLO folder", names, {s: found[s] for s in found if s is not None}, mended.notes())
 
 
-def _label_of(image: Parts) -> Parts:
+def _label_of(image: Parts, tree: Tree) -> Parts | None:
     """Where the labels of `image` are: the innermost folder `images` replaced by `labels`, else beside it."""
-    folders = list(image[:-1])
-    for position in reversed(range(len(folders))):
-        if folders[position] == "images":
-            folders[position] = "labels"
-            break
-    return (*folders, image[-1].rsplit(".", 1)[0] + ".txt")
+    folders, name = image[:-1], image[-1].rsplit(".", 1)[0] + ".txt"
+    places = [(*folders, name)]
+    if "images" in folders:
+        depth = len(folders) - folders[::-1].index("images")
+        places.insert(0, (*folders[: depth - 1], "labels", *folders[depth:], name))
+    return next((place for place in places if place in tree.files), None)
 
 
 def _names(tree: Tree) -> tuple[str, ...] | None:

@@ -17,13 +17,16 @@ here = Path(__file__).resolve().parent
 papers = "labels.json", "preprocess.json", "postprocess.json", "sample.json"
 labels, how, rules, sample = (json.loads((here / name).read_text("utf-8")) for name in papers)
 file = Path(sys.argv[1]) if sys.argv[1:] else here / sample["image"]
-image = ImageOps.exif_transpose(Image.open(file)).convert("RGB")
+image = ImageOps.exif_transpose(Image.open(file))
+if image.mode.startswith("I"):  # grey of 16 bits, which `convert` would cut off at 255
+    image = Image.fromarray(np.rint(np.asarray(image).clip(0, 65535) / 257).astype(np.uint8))
+image = image.convert("RGB")
 
 # The picture lies at the top left of a grey square: boxes are scaled, never shifted.
 size, mean, std = how["resolution"], np.array(how["mean"]), np.array(how["std"])
-scale = size / max(image.size)
+fitted = [max(1, round(side * (size / max(image.size)))) for side in image.size]
 square = Image.new("RGB", (size, size), (how["padding"],) * 3)
-square.paste(image.resize([max(1, round(side * scale)) for side in image.size], Image.Resampling.BILINEAR))
+square.paste(image.resize(fitted, Image.Resampling.BILINEAR))
 pixels = np.asarray(square, np.float32) * (1 / (255 * std)).astype(np.float32) + (-mean / std).astype(np.float32)
 images = np.ascontiguousarray(pixels.transpose(2, 0, 1)[None])
 {run}
@@ -52,7 +55,7 @@ for at, label in good[: rules["candidates"]]:
 
 draw, height = ImageDraw.Draw(image), max(12, max(image.size) // 50)
 for at, label in found[: rules["most"]]:
-    x0, y0, x1, y1 = (boxes[at] / scale).clip(0, np.tile(image.size, 2)).tolist()
+    x0, y0, x1, y1 = (boxes[at] * np.tile(np.divide(image.size, fitted), 2)).clip(0, image.size * 2).tolist()
     text, colour = f"{labels[label]} {scores[at, label]:.0%}", f"hsl({label * 67 % 360}, 80%, 40%)"
     print(f"{text}: {x0:.0f} {y0:.0f} {x1:.0f} {y1:.0f}")
     draw.rectangle((x0, y0, x1, y1), outline=colour, width=max(2, height // 5))

@@ -6,7 +6,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from torchvision.ops import complete_box_iou_loss
 
 from nas.tasks.detection.geometry import boxes_from_raw_torch, cells_of
-from nas.tasks.detection.heads import AnchorFree
+from nas.tasks.detection.heads import AnchorFree, bounded
 
 _LEAST_SCORE = 0.05
 """Of a teacher's cell whose box is worth learning."""
@@ -32,15 +32,16 @@ def box_likeness(learnt: Tensor, taught: Tensor, resolution: int) -> Tensor:
     if learnt.shape != taught.shape or learnt.shape[1] != len(cells):
         raise ValueError(f"{tuple(learnt.shape)} and {tuple(taught.shape)} are not of {len(cells)} cells")
     with torch.autocast(learnt.device.type, enabled=False):
-        learnt, taught = learnt.float(), taught.detach().float()
-        scores = taught[..., 4:].sigmoid()
-        focus = (learnt[..., 4:].sigmoid() - scores).square()
+        learnt_t, logits = bounded(learnt.float())
+        taught_t, taught_logits = bounded(taught.detach().float())
+        scores = taught_logits.sigmoid()
+        focus = (logits.sigmoid() - scores).square()
         weights = scores.amax(dim=2)
         total = weights.sum().clamp(min=1.0)
-        costs = binary_cross_entropy_with_logits(learnt[..., 4:], scores, reduction="none")
+        costs = binary_cross_entropy_with_logits(logits, scores, reduction="none")
         image, cell = (weights >= _LEAST_SCORE).nonzero(as_tuple=True)
         centres, strides = (torch.tensor(a).to(learnt.device) for a in (cells.centres, cells.strides))
-        boxes = [boxes_from_raw_torch(raw[image, cell, :4], centres[cell], strides[cell]) for raw in (learnt, taught)]
+        boxes = [boxes_from_raw_torch(t[image, cell], centres[cell], strides[cell]) for t in (learnt_t, taught_t)]
         apart: Tensor = weights[image, cell] * complete_box_iou_loss(*boxes)
         loss: Tensor = ((focus * costs).sum() + AnchorFree().box_weight * apart.sum()) / total
         return loss

@@ -20,8 +20,6 @@ from nas.tasks.detection.geometry import boxes_from_raw, boxes_from_raw_torch, c
 from nas.tasks.detection.torchvision_heads import TORCHVISION_HEADS
 
 _T_RANGE = (-8.0, 300.0)
-"""The loss holds raw distances within this range, from about 0.003 to about 10,000 pixels: a box of no width has no
-aspect ratio, and areas of much larger ones overflow."""
 _LARGEST_LOGIT = 1e4
 
 
@@ -46,6 +44,15 @@ class BoxTargets:
 
     def to(self, device: torch.device | str) -> "BoxTargets":
         return BoxTargets(self.xyxy.to(device), self.classes.to(device), self.crowd.to(device))
+
+
+def bounded(raw: Tensor) -> tuple[Tensor, Tensor]:
+    """Distances (..., 4) and logits (..., c) of `raw` (..., 4 + c) of kind `anchor-free`, as losses can bear them.
+
+    Distances are held from about 0.003 to about 10,000 pixels: a box of no width has no aspect ratio, and areas of much
+    larger ones overflow.
+    """
+    return raw[..., :4].clamp(*_T_RANGE), raw[..., 4:].clamp(-_LARGEST_LOGIT, _LARGEST_LOGIT)
 
 
 class Head(Protocol):
@@ -108,7 +115,7 @@ class AnchorFree:
 
     def _loss(self, raw: Tensor, targets: Sequence[BoxTargets], centres: Tensor, strides: Tensor) -> Tensor:
         batch, num_cells, _ = raw.shape
-        t, logits = raw[..., :4].clamp(*_T_RANGE), raw[..., 4:].clamp(-_LARGEST_LOGIT, _LARGEST_LOGIT)
+        t, logits = bounded(raw)
         xyxy, classes, crowd = (
             torch.cat([getattr(target, name) for target in targets]) for name in ("xyxy", "classes", "crowd")
         )

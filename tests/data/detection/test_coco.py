@@ -213,6 +213,11 @@ def test_classes_are_declared_ids_in_ascending_order(tmp_path: Path) -> None:
     assert data.notes[-1] == "classes without boxes in train cannot be learned: 1 of 3 ('fox')"
 
 
+def test_a_category_that_names_itself_as_its_group_is_a_class(tmp_path: Path) -> None:
+    data = loaded(tmp_path, lambda d: d["categories"].append({"id": 5, "name": "fox", "supercategory": "fox"}))
+    assert data.classes == ("cat", "fox", "dog")
+
+
 def test_boxes_of_images_that_were_made_smaller(tmp_path: Path) -> None:
     def change(document: Document) -> None:
         document["images"][0].update(width=160, height=120)

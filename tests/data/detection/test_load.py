@@ -153,8 +153,11 @@ def test_images_in_two_splits_are_told(tmp_path: Path) -> None:
     (root / "images/train").rename(root / "photos")
     for file in (*(root / "images/val").iterdir(), *(root / "images/test").iterdir()):
         file.rename(root / "photos" / file.name)
-    (root / "annotations/instances_test.json").write_text((root / "annotations/instances_train.json").read_text())
+    pages = {split: root / f"annotations/instances_{split}.json" for split in ("train", "val", "test")}
+    pages["test"].write_text(pages["train"].read_text())
     assert "images are in train and in test: 4 (first: 'photos/train0.png')" in load_detection(root).notes
+    pages["test"].write_text(pages["val"].read_text())
+    assert "images are in val and in test: 4 (first: 'photos/val0.png')" in load_detection(root).notes
 
 
 @pytest.mark.parametrize("write", WRITERS.values())

@@ -55,6 +55,15 @@ def test_trainval_and_test_lists(tmp_path: Path) -> None:
     assert (len(data.train), len(data.val), len(data.test)) == (17, 3, 4)
 
 
+def test_a_list_of_both_lends_no_validation_images_to_training(tmp_path: Path) -> None:
+    root = write_voc(tmp_path, three_splits())
+    _trainval(root)
+    (root / "ImageSets/Main/train.txt").unlink()
+    data = load_detection(root)
+    assert (len(data.train), len(data.val), len(data.test)) == (4, 4, 4)
+    assert data.notes == ("read as Pascal VOC",)
+
+
 def test_without_lists(tmp_path: Path) -> None:
     root = write_voc(tmp_path, {"train": scenes("a", 20)})
     shutil.rmtree(root / "ImageSets")

@@ -29,12 +29,19 @@ def _beside(root: Path) -> None:
     shutil.rmtree(root / "labels")
 
 
+def _in_images(root: Path) -> None:  # as labelImg leaves them
+    for split in ("train", "val", "test"):
+        for file in (root / "labels" / split).iterdir():
+            file.rename(root / "images" / split / file.name)
+    shutil.rmtree(root / "labels")
+
+
 def _classes_txt(root: Path) -> None:
     (root / "data.yaml").unlink()
     (root / "classes.txt").write_text("cat\ndog\n\n")
 
 
-@pytest.mark.parametrize("change", [_by_split, _beside, _classes_txt])
+@pytest.mark.parametrize("change", [_by_split, _beside, _in_images, _classes_txt])
 def test_layouts(tmp_path: Path, change: Callable[[Path], None]) -> None:
     plain = load_detection(write_yolo(tmp_path / "a", three_splits()))
     root = write_yolo(tmp_path / "b", three_splits())

@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 from nas.data import ImageData
+from nas.data.decode import decode
 from nas.deployment import Deployment
 from nas.errors import UserError
 from nas.export.bundle import RUN_SCRIPT, SAMPLE
@@ -124,6 +125,16 @@ def test_the_input_of_run_py_is_that_of_training(
     monkeypatch.setattr(sys, "argv", [str(bundle / RUN_SCRIPT), str(bundle / "sample.png")])
     images = runpy.run_path(str(bundle / RUN_SCRIPT))["images"]
     assert np.array_equal(images, data.preprocess.array(data.at("val", 32).some(1).images))
+
+
+def test_run_py_reads_grey_of_16_bits_as_training_does(
+    bundle: Path, data: ImageData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    photo = tmp_path / "deep.png"
+    Image.fromarray(np.random.default_rng(0).integers(0, 65536, (40, 56), dtype=np.uint16)).save(photo)
+    monkeypatch.setattr(sys, "argv", [str(bundle / RUN_SCRIPT), str(photo)])
+    images = runpy.run_path(str(bundle / RUN_SCRIPT))["images"]
+    assert np.array_equal(images, data.preprocess.array(decode(photo.read_bytes, "deep", 32)[None]))
 
 
 @pytest.mark.parametrize(

@@ -49,3 +49,12 @@ def test_a_teacher_that_finds_nothing_and_shapes() -> None:
     assert torch.isfinite(box_likeness(raw(1), silent, 64))
     with pytest.raises(ValueError, match="are not of"):
         box_likeness(raw(0), raw(0), 96)
+
+
+@pytest.mark.parametrize("scale", [50.0, 1e30])
+def test_difference_and_gradient_are_finite_for_any_finite_outputs(scale: float) -> None:
+    learnt, taught = (scale * raw(1)).requires_grad_(), scale * raw(0)
+    loss = box_likeness(learnt, taught, 64)
+    (gradient,) = torch.autograd.grad(loss, learnt)
+    assert torch.isfinite(loss)
+    assert torch.isfinite(gradient).all()

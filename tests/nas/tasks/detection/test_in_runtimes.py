@@ -1,0 +1,45 @@
+"""A trained detector finds in its exported file what it finds in torch."""
+
+from pathlib import Path
+
+import pytest
+
+from nas.data.images import Preprocess
+from nas.deployment import Deployment
+from nas.export.onnx import export_onnx
+from nas.runtimes import load_runtime, ov
+from nas.tasks.detection.evaluate import metrics_in_runtime, metrics_of
+from nas.tasks.detection.recipe import recipe
+from nas.tasks.detection.train import train
+from tests.nas.tasks.detection.rectangles import TinyDetector, rectangles
+
+IMAGES = rectangles(96, seed=0)
+PREPROCESS = Preprocess.fit(IMAGES.images)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, float]:
+    """An ONNX file, and the mAP@50 of its network in torch."""
+    network = TinyDetector()
+    train(network, IMAGES, IMAGES, recipe(epochs=10, precision="fp32", augment="none"), preprocess=PREPROCESS)
+    path = export_onnx(network, 64, tmp_path_factory.mktemp("trained") / "model.onnx")
+    return path, metrics_of(network, IMAGES, PREPROCESS, device="cpu").map50
+
+
+@pytest.mark.parametrize(
+    ("runtime", "precision", "most"),
+    [("onnxruntime", "fp32", 0.002), ("openvino", "fp32", 0.002), ("openvino", "bf16", 0.01)],
+)
+def test_it_finds_as_much_as_in_torch(
+    runtime: str, precision: str, most: float, trained: tuple[Path, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, in_torch = trained
+    assert in_torch > 0.5, "it has learnt something that can be lost"
+    used = load_runtime(runtime)
+    if reason := used.missing():
+        pytest.skip(reason)
+    # A processor without bf16 takes the hint and computes in fp32, which has to find as much.
+    monkeypatch.setattr(ov, "check_supported", lambda *_: None)
+    session = used.load(path, Deployment(runtime, precision, 1))
+    found = metrics_in_runtime(session.run, IMAGES, PREPROCESS, head_kind="anchor-free").map50
+    assert found == pytest.approx(in_torch, abs=most)
