@@ -45,8 +45,9 @@ def sheet(split: DetectionSplit, found: Sequence[Found], classes: Sequence[str])
         row, column = divmod(number, COLUMNS)
         picture, scale = _fitted(split, number)
         pen = ImageDraw.Draw(picture)
-        for label, box in zip(truth.classes, truth.xyxy, strict=True):
-            _draw_box(pen, (box * scale).tolist(), classes[label], TRUTH, below=True)
+        for label, box, crowd in zip(truth.classes, truth.xyxy, truth.crowd, strict=True):
+            name = classes[label] + (" (crowd)" if crowd else "")
+            _draw_box(pen, (box * scale).tolist(), name, TRUTH, below=True)
         # The best is drawn last, over the others.
         for label, box, score in reversed(list(zip(these.classes, these.xyxy, these.scores, strict=True))):
             _draw_box(pen, (box * scale).tolist(), f"{classes[label]} {score:.2f}", FOUND, below=False)

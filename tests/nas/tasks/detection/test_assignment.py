@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nas.tasks.detection.assignment import Positives, assign, cells_inside
-from nas.tasks.detection.geometry import boxes_from_raw_torch, cells_of, pairwise_iou
+from nas.tasks.detection.geometry import boxes_from_raw_torch, cells_of, paired_iou_torch, pairwise_iou
 from tests.nas.tasks.detection.oracle import fresh_raw
 
 RESOLUTION, CLASSES = 64, 3
@@ -80,6 +80,22 @@ def test_equal_boxes_and_boxes_outside_the_image_get_cells_of_their_own() -> Non
     got = _assign(fresh_raw(1, RESOLUTION, CLASSES), xyxy, zeros, zeros, 10)
     assert set(got.box.tolist()) == set(range(6))
     assert len(set(got.cell.tolist())) == len(got.cell)
+
+
+def test_a_box_that_lost_its_cells_gets_the_best_that_is_free_then_the_nearest() -> None:
+    raw, zeros = fresh_raw(1, RESOLUTION, CLASSES), torch.zeros(3, dtype=torch.int64)
+    same = torch.tensor([[8.0, 8.0, 24.0, 24.0]] * 2)
+    predicted = boxes_from_raw_torch(raw[..., :4], CENTRES, STRIDES)[0]
+    _, inside = cells_inside(same[:1], CENTRES)
+    alignment = raw[0, inside, 4].sigmoid() ** 0.5 * paired_iou_torch(predicted[inside], same[:1]) ** 6
+    best = inside[alignment.argsort(descending=True)].tolist()
+    got = _assign(raw, same, zeros[:2], zeros[:2], 1)
+    assert dict(zip(got.box.tolist(), got.cell.tolist(), strict=True)) == {0: best[0], 1: best[1]}
+
+    tiny = torch.tensor([[4.0, 60.0, 4.1, 60.1]] * 3)  # around the centre of the finest level's last row
+    got = _assign(raw, tiny, zeros, zeros, 10)
+    assert got.cell.tolist()[0] == 7 * 8
+    assert {tuple(CENTRES[cell].tolist()) for cell in got.cell[1:].tolist()} <= {(4, 52), (12, 60), (8, 56)}
 
 
 def test_more_boxes_than_cells_leave_some_out() -> None:

@@ -1,5 +1,7 @@
 """The sheet of validation images."""
 
+from dataclasses import replace
+
 import numpy as np
 from PIL import ImageColor
 
@@ -27,6 +29,18 @@ def test_truth_and_findings_are_on_it() -> None:
     at = with_boxes[0]
     found[at] = Found(np.array([[4, 4, 30, 30]], np.float32), np.array([1]), np.array([0.7], np.float32))
     assert ImageColor.getrgb(FOUND) in colours(np.asarray(sheet(split, found, ("red", "blue")))[40:])
+
+
+def test_crowd_regions_are_called_so() -> None:
+    split = rectangles(4, 1)
+    assert sum(map(len, split.boxes))
+    crowds = replace(split, boxes=tuple(replace(boxes, crowd=~boxes.crowd) for boxes in split.boxes))
+    names = [("red", "blue"), ("red (crowd)", "blue (crowd)")]
+    pages = [
+        np.asarray(sheet(s, [NOTHING] * 4, n)) for s, n in ((crowds, names[0]), (split, names[1]), (split, names[0]))
+    ]
+    np.testing.assert_array_equal(pages[0], pages[1])
+    assert not np.array_equal(pages[0], pages[2])
 
 
 def test_boxes_at_the_edge_and_odd_names_are_drawn() -> None:
