@@ -127,7 +127,7 @@ def _splits(tree: Tree, pages: Mapping[Parts, _Page], mended: Mended) -> dict[Sp
             names["train"] = names["trainval"]
         members = {split: _members(tree, names[split], here) for split in SPLITS if names[split] in lists}
         if both and "train" in members:
-            members["train"] = [parts for parts in members["train"] if parts not in members.get("val", ())]
+            members["train"] = list(set(members["train"]) - set(members.get("val", ())))
         for split, of_split in members.items():
             found.setdefault(split, []).extend(of_split)
             listed.update(of_split)
