@@ -247,7 +247,10 @@ def _measured(found: Sequence[Deployed], sessions: int) -> list[Deployed]:
     def timed(t: TriedDeployment) -> TriedDeployment:
         return t if t.path is None else replace(t, measurement=results[MeasureRequest(t.path, t.deployment)])
 
-    return [replace(d, tried=tuple(judge([timed(t) for t in d.tried], MAX_DROP, metric="mAP@50"))) for d in found]
+    return [
+        replace(d, tried=tuple(judge([timed(t) for t in d.tried], MAX_DROP, parity=d.parity, metric="mAP@50")))
+        for d in found
+    ]
 
 
 def _torch_map50(entry: _Entry, data: DetectionData) -> float:

@@ -131,9 +131,8 @@ def deployed_network(
         )  # fmt: skip
         write_deployed(folder, found, site)
         return found
-    return replace(
-        found, tried=tuple(judge(found.tried, max_drop, objection, upper_bound, metric=task_of(data).metric))
-    )
+    judged = judge(found.tried, max_drop, objection, upper_bound, parity=found.parity, metric=task_of(data).metric)
+    return replace(found, tried=tuple(judged))
 
 
 def write_deployed(folder: Path, deployed: Deployed, site: Site | None) -> None:

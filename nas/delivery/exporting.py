@@ -275,13 +275,8 @@ def predicted_bound(target: Target, asked: Sequence[Deployment], description: Ne
 
 def _choose(deployed: Deployed, judging: _Judge, max_drop: float) -> tuple[Deployed, TriedDeployment]:
     """The deployment to deliver: also one that misses the limits, where nothing better is there."""
-    if deployed.parity is not None and not deployed.parity.holds:
-        parity = deployed.parity
-        raise NotDeliverableError(
-            f"the ONNX file does not compute what torch does: on {parity.images} images the answers agree in "
-            f"{parity.agreement:.1%}, the mean difference is {parity.mean_abs_difference:.2g}",
-            "report this network: it should not happen",
-        )
+    if deployed.parity is not None and deployed.parity.defect:
+        raise NotDeliverableError(deployed.parity.defect, "report this network: it should not happen")
     if deployed.chosen is None:
         again = judge(
             deployed.tried,

@@ -164,14 +164,11 @@ def deploy(
         tried += [_with_accuracy(t, data, description) for t in aware]
     if upper_bound is None:
         tried = _with_measurements(tried, sessions, measurer or measure)
-    return Deployed(
-        description=description,
-        onnx=onnx,
-        parity=parity,
-        tried=tuple(
-            judge(tried, max_drop, objection, upper_bound, judge_accuracy=trained, metric=task_of(data).metric)
-        ),
-    )
+    judged = judge(
+        tried, max_drop, objection, upper_bound,
+        parity=parity, judge_accuracy=trained, metric=task_of(data).metric,
+    )  # fmt: skip
+    return Deployed(description=description, onnx=onnx, parity=parity, tried=tuple(judged))
 
 
 def with_float_parts(
@@ -286,18 +283,20 @@ def judge(
     objection: Objection = no_objection,
     upper_bound: UpperBound | None = None,
     *,
+    parity: Parity | None = None,
     judge_accuracy: bool = True,
     metric: str = "accuracy",
 ) -> list[TriedDeployment]:
     """Accept or reject each deployment with its reason, and choose the fastest accepted one.
 
     A pure function of what was measured: with other limits it can be asked again. Deployments that have no file keep
-    the reason they have. `metric` is what accuracies are called.
+    the reason they have; where `parity` does not hold none is accepted. `metric` is what accuracies are called.
     """
     floor = _floor(tried, max_drop) if judge_accuracy else None
+    wrong = parity.defect if parity is not None else ""
     judged = []
     for t in tried:
-        reason = t.reason if t.path is None else _defect(t, floor, metric) or objection(t)
+        reason = t.reason if t.path is None else wrong or _defect(t, floor, metric) or objection(t)
         judged.append(replace(t, accepted=not reason, chosen=False, reason=reason))
     accepted = [i for i, t in enumerate(judged) if t.accepted]
     if not accepted:

@@ -38,6 +38,16 @@ class Parity:
         """Whether both are the same network: equal answers everywhere, and differences of rounding alone."""
         return self.agreement == 1.0 and self.mean_abs_difference < PARITY_MEAN
 
+    @property
+    def defect(self) -> str:
+        """What does not hold; empty where it does."""
+        if self.holds:
+            return ""
+        return (
+            f"the ONNX file does not compute what torch does: on {self.images} images the answers agree in "
+            f"{self.agreement:.1%}, the mean difference is {self.mean_abs_difference:.2g}"
+        )
+
     def to_json(self) -> dict[str, float]:
         return asdict(self)
 

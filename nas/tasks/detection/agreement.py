@@ -14,6 +14,8 @@ SHOWN_IOU = 0.6
 MOST_SHOWN = 300
 
 SAME_IOU = 0.95
+SAME_PX = 0.1
+"""Boxes whose sides are as near as this are the same, also where they have next to no area and overlap means little."""
 SCORE_SLACK = 0.01
 """A score that is just above the threshold in one output may be just below it in the other."""
 
@@ -26,9 +28,9 @@ def shown(boxes: NDArray[np.float32], scores: NDArray[np.float32]) -> list[Found
 def agreement(got: NDArray[np.float32], expected: NDArray[np.float32], *, head_kind: str, resolution: int) -> float:
     """Share of images where each object of one raw output (n, A, ...) has a partner in the other, and the reverse.
 
-    A partner is of the same class, overlaps by more than 0.95, and is looked for before suppression: of two boxes with
-    equal scores rounding decides which one stays. Partners are one to one, since objects of one output do not overlap
-    so much.
+    A partner is of the same class, overlaps by more than 0.95 or has the same sides, and is looked for before
+    suppression: of two boxes with equal scores rounding decides which one stays. Partners are one to one, since objects
+    of one output do not overlap so much.
     """
     head = HEADS[head_kind]
     first, second = head.decode(got, resolution), head.decode(expected, resolution)
@@ -47,6 +49,7 @@ def _has_partners(found: Found, boxes: NDArray[np.float32], scores: NDArray[np.f
     for label in np.unique(found.classes):
         objects = found.xyxy[found.classes == label]
         candidates = boxes[scores[:, label] > SHOWN_SCORE - SCORE_SLACK]
-        if not (pairwise_iou(objects, candidates) > SAME_IOU).any(axis=1).all():
+        same_sides = np.abs(objects[:, None] - candidates).max(axis=-1) < SAME_PX
+        if not (same_sides | (pairwise_iou(objects, candidates) > SAME_IOU)).any(axis=1).all():
             return False
     return True

@@ -14,6 +14,7 @@ from nas.deployment import Deployment, common_batch
 from nas.export import deploy as module
 from nas.export.checkpoint import NetworkDescription
 from nas.export.deploy import TriedDeployment, deploy, deployed_accuracy, files_bytes
+from nas.export.onnx import Parity
 from nas.measure.job import SessionTiming
 from nas.measure.measurement import MeasureRequest, summarise
 from search_spaces import load_search_space
@@ -67,6 +68,16 @@ def test_a_failed_measurement_is_a_reason() -> None:
     assert judged["fp32"].chosen
     assert judged["int8"].reason == "could not be measured: the worker crashed"
     assert math.isnan(judged["int8"].p50_ms)
+
+
+def test_nothing_is_accepted_where_the_exported_file_is_another_network() -> None:
+    attempts = [tried(FP32, [2.0], 0.9), tried(INT8, [1.0], 0.9)]
+    wrong = Parity(images=64, max_abs_difference=3.0, mean_abs_difference=0.4, agreement=0.5)
+    judged = module.judge(attempts, 0.01, parity=wrong)
+    assert not any(t.accepted or t.chosen for t in judged)
+    assert "on 64 images the answers agree in 50.0%" in judged[1].reason
+    right = replace(wrong, mean_abs_difference=1e-7, agreement=1.0)
+    assert module.judge(attempts, 0.01, parity=right)[1].chosen
 
 
 def test_all_deployments_of_a_network_have_one_batch(digits: ImageData, tmp_path: Path) -> None:

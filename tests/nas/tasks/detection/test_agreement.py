@@ -59,6 +59,13 @@ def test_a_score_at_the_threshold_may_fall_on_either_side() -> None:
     assert agree(raw_of((27, BOX, 1, threshold + 1e-4)), raw_of((27, BOX, 1, threshold - 1e-4))) == 1.0
 
 
+def test_a_box_of_no_area_is_equal_to_itself() -> None:
+    flat = raw_of((27, BOX, 1, 2.0))
+    flat[0, 27, :4] = -90.0
+    assert agree(flat, flat) == 1.0
+    assert agree(flat, raw_of()) == 0.0
+
+
 def test_it_is_a_share_of_images() -> None:
     one, other = raw_of((27, BOX, 1, 2.0)), raw_of((27, BOX, 2, 2.0))
     assert agree(np.concatenate([one, one, one, raw_of()]), np.concatenate([one, other, one, raw_of()])) == 0.75
