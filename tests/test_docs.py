@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import click
 import numpy as np
@@ -172,6 +173,21 @@ def test_block_family_example_works(tmp_path: Path) -> None:
     presets.write_text(head + "MIXED = " + mixed.replace('"rep")', '"rep", "separable")', 1))
     done = subprocess.run([sys.executable, "-c", NEW_FAMILY], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_search_space_example_works() -> None:
+    import torch
+
+    from search_spaces import StagedSpace
+
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/search-spaces.md").read_text(), re.DOTALL)
+    (table,) = [block for block in blocks if "SpaceTable(" in block]
+    names: dict[str, Any] = {}
+    exec(compile(table, "docs/search-spaces.md", "exec"), names)
+    space = StagedSpace(names["TINY"]).restrict("resolution", [32])
+    network = space.build(space.anchors[0], 10)
+    assert network(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
+    assert space.parameters(space.anchors[0])["stage4.width"] == 96
 
 
 @pytest.mark.slow
