@@ -1,3 +1,14 @@
-"""The engine and the command line."""
+"""The engine and the command line.
+
+What Python programs call (docs/python.md) are the functions behind the commands, each with its configuration:
+
+- `nas.controller.search.run_search(SearchConfig)` and `nas.controller.relimit.search_again`: `nas search`
+- `nas.finetune.run.finetune`: `nas finetune`
+- `nas.delivery.exporting.export_bundle(ExportRequest)` and `nas.delivery.verify.verify_bundle`: `nas export`
+- `nas.bench.bench.run_bench(BenchConfig, Progress)`: `nas bench`
+- `nas.targets.profiling.profile_this_host`, `nas.targets.registry.list_targets`: `nas profile`, `nas targets`
+
+Each raises `nas.errors.UserError` for what its caller can put right. Accuracies are fractions, latencies milliseconds.
+"""
 
 __version__ = "0.1.0"

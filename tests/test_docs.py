@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import click
 import numpy as np
@@ -65,6 +66,59 @@ def test_links_inside_the_project_lead_somewhere(document: Path) -> None:
     assert [link for link in links if not (document.parent / link).exists()] == []
 
 
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_lead_to_headings_that_exist(document: Path) -> None:
+    for target, anchor in re.findall(r"\]\((?!https?://)([^)#\s]*)#([^)]+)\)", document.read_text()):
+        page = document.parent / target if target else document
+        headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+        anchors = [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
+        assert anchor in anchors, f"{document.name} links to {target}#{anchor}"
+
+
+OURS = "nas|predictors|search_spaces|experiments"
+
+
+def sources(module: str) -> list[Path]:
+    """The file of a module, or all files of a package."""
+    path = ROOT / module.replace(".", "/")
+    return [path.with_suffix(".py")] if path.with_suffix(".py").is_file() else sorted(path.glob("*.py"))
+
+
+def is_known(name: str) -> bool:
+    """Whether a dotted name is a module, or a word in the module that it names."""
+    parts = name.split(".")
+    split = next((k for k in range(len(parts), 0, -1) if sources(".".join(parts[:k]))), 0)
+    text = "".join(path.read_text() for path in sources(".".join(parts[:split])))
+    return split > 0 and all(re.search(rf"\b{part}\b", text) for part in parts[split:])
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_files_and_names_of_the_code_exist(document: Path) -> None:
+    text = document.read_text()
+    files = re.findall(rf"`((?:{OURS}|tests)/[\w./-]+)`", text)
+    assert [file for file in files if not (ROOT / file).exists()] == []
+    names = re.findall(rf"`((?:{OURS})(?:\.\w+)+)[`(]", text)
+    for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+        for module, imported in re.findall(rf"^from ((?:{OURS})[\w.]*) import (.*)$", block, re.MULTILINE):
+            names += [f"{module}.{name.strip()}" for name in imported.split(",")]
+    assert [name for name in names if not is_known(name)] == []
+
+
+def test_a_name_that_does_not_exist_is_noticed() -> None:
+    assert is_known("nas.controller.search.run_search")
+    assert not is_known("nas.controller.search.run_serach")
+    assert not is_known("nas.controler.search")
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_experiments_named_exist_with_their_options(document: Path) -> None:
+    known = "".join(path.read_text() for path in sources("experiments"))
+    for name, rest in re.findall(r"python -m experiments\.(\w+)([^`\n]*)", document.read_text().replace("\\\n", " ")):
+        assert (ROOT / f"experiments/{name}.py").is_file(), f"{document.name} names experiments.{name}"
+        for option in re.findall(r"--[a-z][a-z-]*", rest):
+            assert re.search(rf"[\"/]{option}[\"/]", known), f"{document.name}: experiments.{name} {option}"
+
+
 def test_make_targets_named_exist() -> None:
     makefile = (ROOT / "Makefile").read_text()
     for document in DOCUMENTS:
@@ -119,6 +173,21 @@ def test_block_family_example_works(tmp_path: Path) -> None:
     presets.write_text(head + "MIXED = " + mixed.replace('"rep")', '"rep", "separable")', 1))
     done = subprocess.run([sys.executable, "-c", NEW_FAMILY], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_search_space_example_works() -> None:
+    import torch
+
+    from search_spaces import StagedSpace
+
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/search-spaces.md").read_text(), re.DOTALL)
+    (table,) = [block for block in blocks if "SpaceTable(" in block]
+    names: dict[str, Any] = {}
+    exec(compile(table, "docs/search-spaces.md", "exec"), names)
+    space = StagedSpace(names["TINY"]).restrict("resolution", [32])
+    network = space.build(space.anchors[0], 10)
+    assert network(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
+    assert space.parameters(space.anchors[0])["stage4.width"] == 96
 
 
 @pytest.mark.slow

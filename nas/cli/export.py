@@ -4,12 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
-from nas.cli.shell import Shell
+from nas.cli.shell import Shell, refuse_others
 from nas.cli.types import LatencyMs, PercentagePoints
 
-_WITH_VERIFY = ("model", "--verify", "--data", "--json", "--quiet")
+_WITH_VERIFY = ("model", "--data", "--json", "--quiet")
 
 
 @click.command(short_help="Make a network ready to deploy, with a receipt, or verify one.")
@@ -47,10 +46,11 @@ _WITH_VERIFY = ("model", "--verify", "--data", "--json", "--quiet")
 def export(context: click.Context, /, *, model: str, verify: bool, as_json: bool, quiet: bool, **options: Any) -> None:
     """Export MODEL to ONNX, try every runtime and precision on this machine, and write the best as a bundle.
 
-    MODEL is RUN#k (the k-th winner of a run), NAME.network.json with NAME.safetensors beside it, or an architecture's
-    JSON with --checkpoint. ONNX is compared with torch; accuracy is measured in each runtime on all validation images,
-    int8 is calibrated on training images, and latency is measured in freshly loaded sessions. The bundle holds the
-    model, labels, pre-processing, a sample, run.py and the receipt. A limit that is missed is exit code 3.
+    MODEL is RUN#k (the k-th winner of a run; RUN alone is RUN#1), NAME.network.json with NAME.safetensors beside it, a
+    folder with model.network.json, or an architecture's JSON with --checkpoint. ONNX is compared with torch; accuracy
+    is measured in each runtime on all validation images, int8 is calibrated on training images, and latency is measured
+    in freshly loaded sessions. The bundle holds the model, labels, pre-processing, a sample, run.py and the receipt.
+    A limit that is missed is exit code 3.
 
     --verify repeats the checks: checksums, ONNX against torch, the sample's output, accuracy and limits. One that fails
     is exit code 3.
@@ -67,14 +67,7 @@ def export(context: click.Context, /, *, model: str, verify: bool, as_json: bool
 
     progress = progress_for(quiet=quiet)
     if verify:
-        typed = [
-            parameter.opts[0]
-            for parameter in context.command.params
-            if context.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
-        ]
-        other = [option for option in typed if option not in _WITH_VERIFY]
-        if other:
-            raise click.UsageError(f"--verify takes no {', '.join(other)}: it repeats what the receipt says")
+        refuse_others(context, "--verify", _WITH_VERIFY, "it repeats what the receipt says")
         from nas.delivery.verify import verify_bundle
         from nas.report.tables import print_checks
 

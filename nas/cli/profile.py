@@ -5,8 +5,11 @@ from typing import Any
 
 import click
 
-from nas.cli.shell import Shell
+from nas.cli.shell import Shell, refuse_others
 from nas.cli.types import Seconds
+
+_TO_EXPORT = ("name", "--networks", "--space", "--batch", "--runtime", "--precision", "--resolution", "--quiet")
+_TO_IMPORT = ("name", "--out", "--json", "--quiet")
 
 
 @click.command(short_help="Measure this machine, so that searches can predict its latencies.")
@@ -62,13 +65,17 @@ def profile(
       nas profile edge-box --export-kit kit.zip
       nas profile edge-box --import-kit result.json
     """
+    if export_kit is not None and import_kit is not None:
+        raise click.UsageError("--export-kit and --import-kit belong to different devices: give one of them")
+    if export_kit is not None:
+        refuse_others(context, "--export-kit", _TO_EXPORT, "`python measure.py --help` says what the device is told")
+    if import_kit is not None:
+        refuse_others(context, "--import-kit", _TO_IMPORT, "everything is measured already")
     from nas.progress import progress_for
     from nas.report.document import to_json
     from nas.targets.profile import saved_profile
     from nas.targets.profiling import profile_summary, profile_this_host
 
-    if export_kit is not None and import_kit is not None:
-        raise click.UsageError("--export-kit and --import-kit belong to different devices: give one of them")
     shell = context.ensure_object(Shell)
     shell.resume = shell.command
     progress = progress_for(quiet=quiet)

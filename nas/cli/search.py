@@ -111,7 +111,7 @@ def is_typed(context: click.Context, name: str) -> bool:
     type=click.IntRange(min=1),
     multiple=True,
     callback=_or_none,
-    help="Allow only this input height = width in pixels (repeatable).",
+    help="Allow only this input height = width in pixels (repeatable).  [default: near the images' own]",
 )
 @click.option(
     "--strict", is_flag=True, help="Refuse a profile of a host that differs from this one, instead of correcting it."
@@ -128,7 +128,11 @@ def is_typed(context: click.Context, name: str) -> bool:
 @click.option(
     "--sampler", default="surrogate", show_default=True, help="Who proposes: surrogate, tpe, nsga2, gp or random."
 )
-@click.option("--workers", type=click.IntRange(min=1), help="Short trainings at once.  [default: 1]")
+@click.option(
+    "--workers",
+    type=click.IntRange(min=1),
+    help="Short trainings at once.  [default: 1; with --ray one per GPU, or per machine]",
+)
 @click.option("--ray", help="Train on a Ray cluster: `auto` for the one this machine belongs to, or HOST:PORT.")
 @click.option("--asha", is_flag=True, help="Stop short trainings early whose curves are hopeless (needs --ray).")
 @click.option("--storage", help="Database server for many machines (postgresql://..., mysql://...).  [default: SQLite]")

@@ -263,7 +263,7 @@ class _Round:
         if isinstance(result, Failure) and self.failures == MAX_FAILURES_IN_A_ROW:
             raise UserError(
                 f"{self.failures} candidates in a row failed, the last one with: {result.reason}",
-                f"see the trials in {self.arm.storage.where}; a smaller batch size or resolution often helps",
+                f"see the trials in {self.arm.storage.where}; a lower --resolution often helps",
             )
         best = max(self.arm.evaluated(self.study), key=lambda e: e.value, default=None)
         self.bar.advance(1, note=None if best is None else f"best {worth(best.value, ESTIMATORS[best.estimator].unit)}")

@@ -39,7 +39,7 @@ class SearchConfig:
     """Wall-clock time for everything: measuring, search, training, baselines. None: as `max_trials` and `max_cost_usd`
     say, or 10 minutes where they say nothing either."""
     max_trials: int | None = None
-    """Short trainings of the search. Alone, without a time or a cost, nothing depends on the clock."""
+    """Candidates that the search judges at most. Alone, without a time or a cost, nothing depends on the clock."""
     max_cost_usd: float | None = None
     price_per_hour: float | None = None
     """USD for an hour of this machine."""
@@ -103,6 +103,11 @@ class SearchConfig:
             raise UserError(
                 f"--objective {self.objective} without an accuracy would deliver a network that knows nothing",
                 "say how accurate it has to be: --min-accuracy 90",
+            )
+        if self.percentile != 50 and self.latency_ms is None:
+            raise UserError(
+                f"--percentile {self.percentile} says which calls keep --latency-ms, and there is none",
+                "give --latency-ms too, or leave out --percentile",
             )
         if self.objective == "accuracy" and not limits.predicted:
             raise UserError(

@@ -91,7 +91,8 @@ def test_every_limit_objective_and_budget_arrives(fake: FakeSearch) -> None:
 @pytest.mark.parametrize(
     "line",
     ["", "--min-accuracy 90", "--objective latency", "--objective throughput --latency-ms 5", "--max-params 0",
-     "--max-cost 2 --latency-ms 5", "--latency-ms 5 --max-size-mb x", "--latency-ms 5 --price-per-hour -1"],
+     "--max-cost 2 --latency-ms 5", "--latency-ms 5 --max-size-mb x", "--latency-ms 5 --price-per-hour -1",
+     "--max-params 2M --percentile 99"],
 )  # fmt: skip
 def test_questions_that_make_no_sense(line: str, fake: FakeSearch, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["search", *line.split()]) == 1

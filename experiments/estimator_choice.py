@@ -1,0 +1,88 @@
+"""What `--estimator auto` picks, by the number of images and the budget: the table in docs/accuracy.md.
+
+`python -m experiments.estimator_choice` counts, it measures nothing: nominal training times on this machine's threads
+times `--pace` (what `nas.controller.pace` measures of a host; 1 is the EPYC that nominal times are fitted to).
+"""
+
+from collections.abc import Callable, Sequence
+
+import click
+import numpy as np
+from numpy.typing import NDArray
+
+from nas.cli.types import Seconds
+from nas.controller.config import SearchConfig
+from nas.controller.estimator_choice import planned_phase_s, supernet_image_s, typical_short_s
+from nas.controller.opening import default_resolutions
+from nas.controller.pace import Pace
+from nas.controller.recipes import Recipes
+from nas.data.images import ImageData, ImageSplit, Preprocess
+from nas.evaluation.estimators import SUPERNET_EPOCHS, choose_estimator
+from nas.measure.host import usable_threads
+from nas.tasks import task_of
+from nas.text import duration
+from search_spaces import Choices, load_search_space
+
+DEPLOYMENTS = 5
+"""That each finalist is tried in: what ONNX Runtime and OpenVINO offer on a processor with bf16."""
+
+
+def recipes(images: int, pixels: int, budget_s: float, pace: float, space: str = "mixed") -> Recipes:
+    """The trainings of a search with so many training images of so many pixels a side, which are never looked at."""
+    data = _stand_in(images, pixels)
+    whole = load_search_space(space)
+    return Recipes(
+        config=SearchConfig(latency_ms=1.0, budget_s=budget_s, space=space),
+        space=whole.restrict("resolution", default_resolutions(whole, data)),
+        data=data,
+        base=task_of(data).recipe(),
+        pace=Pace("bf16", pace),
+    )
+
+
+def row(found: Recipes) -> str:
+    """A line of the table: what the rule counts for these trainings where no limit on latency is in the way."""
+    images = len(found.data.train)
+    admissible: Callable[[Choices], NDArray[np.bool_]] = found.affordable(DEPLOYMENTS)[0]
+    phase_s, short_s = planned_phase_s(found), typical_short_s(found, admissible)
+    supernet_s = SUPERNET_EPOCHS * images * supernet_image_s(found, admissible)
+    chosen, _ = choose_estimator(phase_s, "", short_s=short_s, supernet_s=supernet_s)
+    return (
+        f"| {images:,} of {found.data.native_resolution} px | {duration(found.planned_s)} | {phase_s:,.0f} s "
+        f"| {int(phase_s / short_s)}, {short_s:.3g} s | {supernet_s:,.0f} s | `{chosen}` |"
+    )
+
+
+def _stand_in(images: int, pixels: int) -> ImageData:
+    def split(count: int) -> ImageSplit:
+        pictures = np.broadcast_to(np.zeros((1, 1, 1, 1), np.uint8), (count, pixels, pixels, 3))  # takes no memory
+        return ImageSplit(pictures, np.arange(count) % 10)
+
+    return ImageData(
+        name="stand-in",
+        classes=tuple(map(str, range(10))),
+        train=split(images),
+        val=split(images // 6),
+        test=split(images // 6),
+        native_resolution=pixels,
+        preprocess=Preprocess((0.5, 0.5, 0.5), (0.25, 0.25, 0.25)),
+        flip_ok=True,
+    )
+
+
+@click.command()
+@click.option("--images", default=1300, show_default=True, help="For training.")
+@click.option("--pixels", default=32, show_default=True, help="Their height and width.")
+@click.option("--budget", "budgets_s", type=Seconds(), multiple=True, default=("20m", "4h"), help="Repeatable.")
+@click.option("--pace", default=1.0, show_default=True, help="Measured by nominal training times.")
+def main(images: int, pixels: int, budgets_s: Sequence[float], pace: float) -> None:
+    """Print the table of what `auto` counts and picks."""
+    click.echo(f"Nominal times on {usable_threads()} threads at a pace of {pace:g}.\n")
+    click.echo("| training images | budget | time for estimates | short trainings, each about | ", nl=False)
+    click.echo(f"{SUPERNET_EPOCHS} epochs of a supernet | `auto` |\n|---|---|---|---|---|---|")
+    for budget_s in budgets_s:
+        click.echo(row(recipes(images, pixels, budget_s, pace)))
+
+
+if __name__ == "__main__":
+    main()
