@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from nas.cache import user_cache
 from nas.data.cifar import load_cifar10, load_cifar100
 from nas.data.decode import MIN_RESOLUTION
 from nas.data.digits import load_digits
@@ -61,8 +62,8 @@ DATASETS: Mapping[str, DatasetSource] = {
 
 
 def default_root() -> Path:
-    """Folder for downloaded data sets: `$XDG_CACHE_HOME/nas/data`, else `~/.cache/nas/data`."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nas" / "data"
+    """Folder for downloaded data sets."""
+    return user_cache() / "data"
 
 
 def load_dataset(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from nas.cache import user_cache
 from nas.runtimes.base import Images, Logits
 
 _FILE = "reference-1.onnx"
@@ -17,16 +18,15 @@ _WIDTHS = (32, 64, 64)
 
 def cache_folder() -> Path:
     """Where the file is kept: the user's cache, or a temporary folder where that cannot be written."""
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = base / "hardware-nas"
+    folder = user_cache()
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError:
-        folder = Path(tempfile.gettempdir()) / f"hardware-nas-{os.getuid()}"
+        folder = Path(tempfile.gettempdir()) / f"nas-{os.getuid()}"
         folder.mkdir(mode=0o700, exist_ok=True)
     if os.access(folder, os.W_OK):
         return folder
-    return Path(tempfile.mkdtemp(prefix="hardware-nas-"))
+    return Path(tempfile.mkdtemp(prefix="nas-"))
 
 
 def reference_model(folder: Path | None = None) -> Path | None:

@@ -7,7 +7,6 @@ predictor needs no new measurements, and nothing in the file has to be trusted b
 import hashlib
 import json
 import math
-import os
 from collections.abc import Container, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nas.cache import user_cache
 from nas.deployment import Deployment, common_batch
 from nas.errors import UserError
 from nas.export.checkpoint import write_json
@@ -221,8 +221,8 @@ class DeviceProfile:
 
 
 def profiles_folder() -> Path:
-    """Where a user's own profiles lie: `$XDG_CACHE_HOME/nas/profiles`, else `~/.cache/nas/profiles`."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nas" / "profiles"
+    """Where a user's own profiles lie."""
+    return user_cache() / "profiles"
 
 
 def saved_profile(name: str) -> Path:
