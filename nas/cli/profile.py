@@ -62,6 +62,7 @@ def profile(
       nas profile edge-box --export-kit kit.zip
       nas profile edge-box --import-kit result.json
     """
+    from nas.folders import check_writable
     from nas.progress import progress_for
     from nas.report.document import to_json
     from nas.targets.profile import saved_profile
@@ -81,8 +82,10 @@ def profile(
     if import_kit is not None:
         from nas.targets.kit import import_result
 
+        path = out or saved_profile(name)
+        check_writable(path.parent)
         made = import_result(name, import_kit)
-        made.save(out or saved_profile(name))
+        made.save(path)
     else:
         made = profile_this_host(name, out, progress=progress, **options)
     if as_json:

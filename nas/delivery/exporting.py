@@ -15,6 +15,7 @@ from nas.export.bundle import Claims, DataSource, deliver_files, write_papers
 from nas.export.checkpoint import NetworkDescription, write_json
 from nas.export.deploy import FP32, Deployed, TriedDeployment, UpperBound, deploy, deployed_accuracy, judge
 from nas.export.receipt import RECEIPT, read_receipt
+from nas.folders import check_writable
 from nas.measure.host import usable_threads
 from nas.progress import Progress, SilentProgress
 from nas.runtimes import available_runtimes, deployments_here, load_runtime, require
@@ -177,9 +178,13 @@ def default_folder(source: Source) -> Path:
 
 
 def claim_folder(out: Path) -> Path:
-    """`out`, where it is free, empty or a bundle to be replaced. Raises `UserError` where it holds anything else."""
+    """`out`, where it is free, empty or a bundle to be replaced.
+
+    Raises `UserError` where it holds anything else, or cannot be written.
+    """
     if out.exists() and not out.is_dir():
         raise UserError(f"--out {out} is a file", "name a folder")
+    check_writable(out)
     if not out.is_dir():
         return out
     present = {path.name for path in out.iterdir()}

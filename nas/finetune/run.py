@@ -9,14 +9,15 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, cast
 
 from nas import __version__
-from nas.controller.records import read_record, write_record
 from nas.data import ImageData
 from nas.errors import UserError
 from nas.export.checkpoint import write_json
+from nas.export.records import read_record, write_record
 from nas.finetune.quantised import FOLDER as QUANTISED
 from nas.finetune.quantised import RECORD
 from nas.finetune.recipe import Recipe
 from nas.finetune.recipe_files import load_recipe, recipe_label
+from nas.folders import check_writable, locked
 from nas.progress import Progress, SilentProgress
 from nas.tasks import TaskData, TaskSplit, task_of
 
@@ -82,6 +83,8 @@ def finetune(
     check_recipe(settings, images.task)  # before anything is written
     label = recipe_label(recipe)
     place = out or folder / "finetune" / label
+    if not smoke:
+        check_writable(place)
     if smoke:
         settings, images = _shortened(settings, images)
     with joined_world() as world, TemporaryDirectory(prefix="nas-smoke-") as scratch:
