@@ -17,7 +17,7 @@ from nas.finetune.quantised import FOLDER as QUANTISED
 from nas.finetune.quantised import RECORD
 from nas.finetune.recipe import Recipe
 from nas.finetune.recipe_files import load_recipe, recipe_label
-from nas.folders import check_writable, locked
+from nas.folders import check_writable
 from nas.progress import Progress, SilentProgress
 from nas.tasks import TaskData, TaskSplit, task_of
 

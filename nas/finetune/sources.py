@@ -11,7 +11,7 @@ from torch import nn
 
 from nas.errors import UnknownNameError, UserError
 from nas.export.checkpoint import NetworkDescription, sha256_of, weights_path
-from nas.finetune.state import Tensors, load_tensors
+from nas.export.tensors import Tensors, load_tensors
 from nas.tasks import TaskData, task_named
 from nas.zoo import ZOO
 

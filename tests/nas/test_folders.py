@@ -1,4 +1,4 @@
-"""A place that cannot be written is refused before anything is done there, and one process at a time works in a folder."""
+"""A place that cannot be written is refused before the work, and one process at a time works in a folder."""
 
 import os
 import subprocess

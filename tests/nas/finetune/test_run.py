@@ -16,9 +16,9 @@ from nas.data import load_dataset
 from nas.delivery.source import resolve
 from nas.errors import UnknownNameError, UserError
 from nas.export.checkpoint import NetworkDescription, load_network, save_network
+from nas.export.tensors import load_tensors
 from nas.finetune.run import finetune
 from nas.finetune.sources import candidates_of, load_teacher
-from nas.finetune.state import load_tensors
 from tests.nas.finetune.conftest import small_description, write_data, write_run
 from tests.nas.killing import start, stop_when
 
@@ -112,7 +112,7 @@ def test_weights_that_are_not_the_networks(run_folder: Path, tmp_path: Path) -> 
     weights = run_folder / "winners" / "1" / "model.safetensors"
     good = weights.read_bytes()
     weights.write_bytes(good[:-10])
-    with pytest.raises(UserError, match="no whole safetensors"):
+    with pytest.raises(UserError, match="not a whole safetensors"):
         finetune(run_folder, overrides=QUICK)
     weights.write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
     with pytest.raises(UserError, match="was changed after the run"):
