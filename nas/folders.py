@@ -14,7 +14,7 @@ from nas.errors import UserError
 def check_writable(folder: Path) -> None:
     """Raises `UserError` where `folder` cannot be written or made: before hours of work, not after.
 
-    Leaves nothing behind. It is tried out: root has every permission, also in /proc and on a disk that is mounted read-only.
+    Leaves nothing behind. It is tried out: root has every permission, also in /proc and on a read-only disk.
     """
     try:
         nearest = next(f for f in (folder.absolute(), *folder.absolute().parents) if f.exists())

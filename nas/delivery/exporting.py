@@ -1,7 +1,6 @@
 """`nas export`: a trained network, its deployments tried, the best of them as a bundle."""
 
 import math
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -123,6 +122,7 @@ def export_bundle(request: ExportRequest, progress: Progress | None = None) -> E
     progress = progress or SilentProgress()
     source = resolve(request.model, request.checkpoint)
     out = claim_folder(request.out or default_folder(source))
+    place = out.resolve()  # `.` cannot be renamed, and a link should go on showing there
     data, reference = load_data(request, source)
     description = source.described(data.num_classes)
     network = source.load(description)
@@ -139,7 +139,7 @@ def export_bundle(request: ExportRequest, progress: Progress | None = None) -> E
         asked=frozenset(asked),
         upper_bound=None if target.is_host else predicted_bound(target, asked, description),
     )
-    with staging_folder(out.parent) as staging:
+    with staging_folder(place.parent) as staging:
         progress.note(f"measuring accuracy in torch on {len(data.val)} validation images")
         network.to(resolve_device("auto"))
         torch_accuracy = task_of(data).accuracy(network, data.at("val", description.resolution), data.preprocess)
@@ -164,8 +164,9 @@ def export_bundle(request: ExportRequest, progress: Progress | None = None) -> E
             architecture = load_search_space(description.source.space).to_json(description.source)
             write_json(bundle / "architecture.json", architecture)
         receipt = write_papers(bundle, delivered, data, claims)
-        shutil.rmtree(out, ignore_errors=True)
-        bundle.replace(out)
+        if place.exists():
+            place.replace(staging / "replaced")  # it disappears with the staging folder
+        bundle.replace(place)
     return Exported(folder=out, receipt=receipt, missed=judging.missed(chosen))
 
 

@@ -108,7 +108,6 @@ def train_quantized(
     return {
         **made.story(),
         "best_epoch": trainer.best_epoch,
-        "onnx": str(exported),
         "deployments": _compared(exported, plain, data, images, folder),
     }
 

@@ -3,6 +3,7 @@
 import errno
 import json
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,7 +18,7 @@ from nas.finetune.quantised import FOLDER as QUANTISED
 from nas.finetune.quantised import RECORD
 from nas.finetune.recipe import Recipe
 from nas.finetune.recipe_files import load_recipe, recipe_label
-from nas.folders import check_writable
+from nas.folders import check_writable, locked
 from nas.progress import Progress, SilentProgress
 from nas.tasks import TaskData, TaskSplit, task_of
 
@@ -109,17 +110,22 @@ def train_candidate(candidate: "Candidate", job: Job, folder: Path, world: "Worl
     """Train one network in its folder, or read what was trained there with just the same.
 
     Raises:
-        UserError: the folder holds something else, or the training cannot go on.
+        UserError: the folder holds something else, another process trains in it, or the training cannot go on.
     """
     identity = _identity(candidate, job)
     # Only the first process looks: the others might see what it has just written.
     found = world.agree(_known(folder, identity) if world.is_first else None)
+    # Not in the record: the folder may be moved.
+    checkpoint = str(folder / "model.network.json")
     if found is not None:
-        return {**found, "reused": True}
+        return {**found, "checkpoint": checkpoint, "reused": True}
     if world.is_first:
         _claim(folder, identity)
     try:
-        with job.progress.stage(f"{job.label}: network {candidate.rank}", job.recipe.epochs or None) as bar:
+        with (
+            locked(folder) if world.is_first else nullcontext(),
+            job.progress.stage(f"{job.label}: network {candidate.rank}", job.recipe.epochs or None) as bar,
+        ):
             document = _trained(candidate, job, folder, world, bar.advance)
         if world.is_first:
             files = [folder / f"{kind}{end}" for kind in ("model", "last") for end in (".network.json", ".safetensors")]
@@ -131,7 +137,7 @@ def train_candidate(candidate: "Candidate", job: Job, folder: Path, world: "Worl
             f"cannot write into '{folder}': {error.strerror}",
             "make room, then run the same command again: it goes on from the last checkpoint",
         ) from error
-    return {**world.agree(document), "reused": False}
+    return {**world.agree(document), "checkpoint": checkpoint, "reused": False}
 
 
 def _trained(
@@ -191,7 +197,6 @@ def _trained(
             "data_wait_share": _median([record.data_wait_share for record in curve]),
             "processes": world.size,
             **asdict(setup),
-            "checkpoint": str(folder / "model.network.json"),
             "qat": None,
         }
         network = finished.network

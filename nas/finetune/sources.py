@@ -10,7 +10,8 @@ import torch
 from torch import nn
 
 from nas.errors import UnknownNameError, UserError
-from nas.export.checkpoint import NetworkDescription, sha256_of, weights_path
+from nas.export.bundle import LABELS
+from nas.export.checkpoint import NetworkDescription, read_json, sha256_of, weights_path
 from nas.export.tensors import Tensors, load_tensors
 from nas.tasks import TaskData, task_named
 from nas.zoo import ZOO
@@ -175,6 +176,13 @@ def load_teacher(text: str, data: TaskData, resolution: int, device: torch.devic
     if candidate.description.num_classes != data.num_classes:
         raise UserError(
             f"the teacher {text!r} knows {candidate.description.num_classes} classes, the data have {data.num_classes}",
+            "give a teacher that was trained on these data",
+        )
+    assert candidate.weights is not None
+    labels = candidate.weights.with_name(LABELS)
+    if labels.is_file() and read_json(labels) != list(data.classes):
+        raise UserError(
+            f"the teacher {text!r} knows other classes than {data.name!r} has, or in another order",
             "give a teacher that was trained on these data",
         )
     network, _ = starting_network(candidate, data.num_classes, 0, scratch=False)

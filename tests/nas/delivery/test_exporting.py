@@ -117,6 +117,21 @@ def test_what_is_in_the_way_stays(request_: ExportRequest, tmp_path: Path) -> No
     assert (folder / "notes.txt").read_text() == "mine"
 
 
+def test_unusual_places(request_: ExportRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "Größe {1} #2"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    exported = export_bundle(replace(request_, precision="fp32", out=Path()))
+    assert exported.folder == Path()
+    assert (folder / RECEIPT).is_file()
+    link = tmp_path / "link"
+    link.symlink_to(folder)
+    again = export_bundle(replace(request_, precision="fp32", out=link))
+    assert link.is_symlink()
+    assert json.loads((folder / RECEIPT).read_text()) == again.receipt, "an earlier bundle is replaced"
+    assert sorted(p.name for p in tmp_path.iterdir() if p.is_dir()) == ["Größe {1} #2", "link"]
+
+
 def test_a_bundle_has_a_place_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     save_pair(tmp_path / "run" / "winners" / "2")
