@@ -1,5 +1,6 @@
 """Where results go: whether anything can be written there, and that only one process does."""
 
+import errno
 import fcntl
 import os
 import socket
@@ -9,6 +10,9 @@ from pathlib import Path
 from tempfile import TemporaryFile
 
 from nas.errors import UserError
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""What an `OSError` has as `errno` where a disk is full."""
 
 
 def check_writable(folder: Path) -> None:

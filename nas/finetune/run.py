@@ -1,6 +1,5 @@
 """`finetune`: train a run's networks with a recipe, and say what that changed."""
 
-import errno
 import json
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -18,7 +17,7 @@ from nas.finetune.quantised import FOLDER as QUANTISED
 from nas.finetune.quantised import RECORD
 from nas.finetune.recipe import Recipe
 from nas.finetune.recipe_files import load_recipe, recipe_label
-from nas.folders import check_writable, locked
+from nas.folders import NO_ROOM, check_writable, locked
 from nas.progress import Progress, SilentProgress
 from nas.tasks import TaskData, TaskSplit, task_of
 
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 SCHEMA = 1
 IDENTITY, RESULT = "finetune.json", "result.json"
 SMOKE_BATCHES = 2
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +129,7 @@ def train_candidate(candidate: "Candidate", job: Job, folder: Path, world: "Worl
             files = [folder / f"{kind}{end}" for kind in ("model", "last") for end in (".network.json", ".safetensors")]
             write_record(folder, RESULT, {"identity": identity, **document}, files)
     except OSError as error:
-        if error.errno not in _NO_ROOM:
+        if error.errno not in NO_ROOM:
             raise
         raise UserError(
             f"cannot write into '{folder}': {error.strerror}",
