@@ -147,7 +147,7 @@ def test_teachers_that_cannot_teach(run_folder: Path, tmp_path: Path) -> None:
     names.write_text(json.dumps(data.classes))
     load_teacher(f"{run_folder}#1", data, 32, cpu)
     names.write_text(json.dumps(data.classes[::-1]))
-    with pytest.raises(UserError, match="knows other classes than .* has, or in another order"):
+    with pytest.raises(UserError, match=r"knows other classes than .* has, or in another order"):
         load_teacher(f"{run_folder}#1", data, 32, cpu)
     torch.save({}, tmp_path / "weights.pt")
     with pytest.raises(UserError, match="is a pickle"):
