@@ -17,7 +17,7 @@ from nas.delivery.verify import verify_bundle
 from nas.errors import NotDeliverableError, UnknownNameError, UserError
 from nas.export import deploy as deploying
 from nas.export.checkpoint import weights_path
-from nas.export.onnx import check_parity
+from nas.export.onnx import Parity, check_parity
 from nas.export.receipt import RECEIPT
 from nas.finetune.images import Images
 from nas.finetune.qat import calibrate, export_rounded
@@ -87,6 +87,21 @@ def test_a_drop_that_is_too_large_is_refused(request_: ExportRequest, monkeypatc
     forced = export_bundle(replace(request_, precision="int8", max_drop=0.2))
     reasons = {d["name"]: d["reason"] for d in forced.receipt["deployments"]}
     assert reasons["onnxruntime-fp32"].startswith("not asked for"), "the reference was tried and not delivered"
+
+
+def test_an_onnx_file_that_computes_something_else_is_refused(
+    request_: ExportRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for wrong in ({"agreement": 0.98}, {"mean_abs_difference": 2e-4}, {"mean_abs_difference": float("nan")}):
+
+        def other(*arguments: Any, wrong: dict[str, float] = wrong) -> Parity:
+            return replace(check_parity(*arguments), **wrong)
+
+        monkeypatch.setattr(deploying, "check_parity", other)
+        with pytest.raises(NotDeliverableError, match="does not compute what torch does"):
+            export_bundle(replace(request_, precision="fp32"))
+        assert request_.out is not None
+        assert not request_.out.exists()
 
 
 def test_no_validation_images_is_a_sentence(
