@@ -15,7 +15,7 @@ from nas.export.checkpoint import NetworkDescription, write_json
 from nas.export.deploy import FP32, Deployed, TriedDeployment, UpperBound, deploy, deployed_accuracy, judge
 from nas.export.receipt import RECEIPT, read_receipt
 from nas.folders import check_writable
-from nas.measure.host import usable_threads
+from nas.measure.host import threads_here
 from nas.progress import Progress, SilentProgress
 from nas.runtimes import available_runtimes, deployments_here, load_runtime, require
 from nas.runtimes.base import check_supported, staging_folder
@@ -237,7 +237,7 @@ def choose_deployments(request: ExportRequest, target: Target, threads: int | No
             require(runtime)
             if request.precision != AUTO:
                 check_supported(runtime, request.precision)
-        known = deployments_here(threads or usable_threads(), request.runtimes, batch)
+        known = deployments_here(threads_here(threads), request.runtimes, batch)
     else:
         assert target.profile is not None
         if target.profile.batch != batch:

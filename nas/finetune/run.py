@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from nas import __version__
 from nas.data import ImageData
 from nas.errors import UserError
-from nas.export.checkpoint import write_json
+from nas.export.checkpoint import sha256_of, write_json
 from nas.export.records import read_record, write_record
 from nas.finetune.quantised import FOLDER as QUANTISED
 from nas.finetune.quantised import RECORD
@@ -214,12 +214,18 @@ def _known(folder: Path, identity: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _identity(candidate: "Candidate", job: Job) -> dict[str, Any]:
-    identity = {
+    from nas.finetune.sources import teacher_of
+
+    identity: dict[str, Any] = {
         "network": candidate.description.to_json(),
         "start_sha256": candidate.sha256 if job.recipe.start == "trained" else None,
         "recipe": job.recipe.model_dump(mode="json"),
         "data": {"name": job.data.name, "classes": list(job.data.classes), **_sizes(job.data)},
     }
+    teacher = job.recipe.distillation.teacher
+    if teacher is not None:
+        weights = teacher_of(teacher, job.data.num_classes, candidate.description.resolution).weights
+        identity["teacher_sha256"] = sha256_of(weights) if weights is not None and weights.is_file() else None
     plain: dict[str, Any] = json.loads(json.dumps(identity))
     return plain
 

@@ -17,7 +17,7 @@ from nas.deployment import Deployment
 from nas.errors import UserError
 from nas.folders import check_writable
 from nas.measure.energy import why_no_energy
-from nas.measure.host import fingerprint, usable_threads
+from nas.measure.host import fingerprint, threads_here
 from nas.measure.measurement import Measurement
 from nas.measure.protocol import measure
 from nas.measure.site import Measure
@@ -235,11 +235,9 @@ def profile_this_host(
     resolutions: Sequence[int] = (),
 ) -> DeviceProfile:
     """`make_profile` for this host, with its usual deployments narrowed down to what was asked for."""
-    counts = threads or (usable_threads(),)
-    too_many = [count for count in counts if count > usable_threads()]
-    if too_many:
-        raise UserError(f"{too_many[0]} threads were asked for, this host has {usable_threads()}", "ask for fewer")
-    here = [d for count in counts for d in deployments_here(count, runtimes or None, batch)]
+    here = [
+        d for count in map(threads_here, threads or (None,)) for d in deployments_here(count, runtimes or None, batch)
+    ]
     wanted = [d for d in here if not precisions or d.precision in precisions]
     if not wanted:
         raise UserError(

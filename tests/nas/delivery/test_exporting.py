@@ -164,6 +164,8 @@ def test_deployments_that_do_not_exist(request_: ExportRequest) -> None:
         choose_deployments(replace(request_, precision="bf16"), here, 1)
     with pytest.raises(UnknownNameError, match="tensorrt"):
         choose_deployments(replace(request_, runtimes=("tensorrt",)), here, 1)
+    with pytest.raises(UserError, match="4096 threads are more than the"):
+        choose_deployments(request_, here, 4096)
     names = [d.name for d in choose_deployments(request_, here, 1)]
     assert names == ["onnxruntime-fp32", "onnxruntime-int8"]
 

@@ -131,6 +131,17 @@ def test_distillation(teacher: str, run_folder: Path, tmp_path: Path) -> None:
     assert "learner.adapter.weight" in load_tensors(Path(network["checkpoint"]).with_name("state.safetensors"))[0]
 
 
+def test_another_teacher_is_another_training(run_folder: Path, tmp_path: Path) -> None:
+    pair = tmp_path / "teacher.network.json"
+    save_network(small_description().build(), small_description(), pair)
+    settings = (*QUICK, "epochs=1", f"distillation.teacher={pair}")
+    finetune(run_folder, recipe="classification-distill", overrides=settings)
+    assert finetune(run_folder, recipe="classification-distill", overrides=settings)["networks"][0]["reused"]
+    save_network(small_description().build(), small_description(), pair)
+    with pytest.raises(UserError, match=r"holds another fine-tuning \(teacher_sha256 differ\)"):
+        finetune(run_folder, recipe="classification-distill", overrides=settings)
+
+
 def test_teachers_that_cannot_teach(run_folder: Path, tmp_path: Path) -> None:
     data = load_dataset(str(tmp_path / "data.npz"))
     cpu = torch.device("cpu")
@@ -179,6 +190,7 @@ def test_runs_that_are_none(run_folder: Path, tmp_path: Path) -> None:
         ("nowhere", "no such run folder"),
         (f"{run_folder}#2", "has no network #2"),
         (f"{run_folder}#best", "no number after #"),
+        (f"{run_folder}#²", "no number after #"),
         (str(tmp_path), "has no trained network"),
     ):
         with pytest.raises(UserError, match=message):
