@@ -24,14 +24,13 @@ from torch import nn
 
 from nas.data.detection import load_detection
 from nas.data.detection.values import DetectionData, DetectionSplit
+from nas.export.tensors import load_tensors, save_tensors
 from nas.finetune.state import (
     below,
     group_numbers,
-    load_tensors,
     optimizer_tensors,
     prefixed,
     restore_optimizer,
-    save_tensors,
 )
 from nas.tasks.detection.recipe import recipe
 from nas.tasks.detection.train import DetectionLesson

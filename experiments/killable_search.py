@@ -15,12 +15,13 @@ from nas.controller.budget import Budget
 from nas.controller.limits import Limits
 from nas.controller.samplers import SurrogateSampler, SurrogateSettings
 from nas.controller.scoring import CandidateScorer
-from nas.controller.storage import locked, open_storage
+from nas.controller.storage import open_storage
 from nas.data import ImageData, load_dataset
 from nas.evaluation.short_training import ShortTraining
 from nas.executors.base import Evaluation, Failure, Outcome
 from nas.executors.local import LocalExecutor
 from nas.executors.training import train_briefly
+from nas.folders import locked
 from nas.progress import SilentProgress
 from nas.targets.latency import LatencyModel
 from nas.targets.profile import DeviceProfile

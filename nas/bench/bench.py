@@ -14,7 +14,7 @@ from nas.bench.models import BenchModel, read_models
 from nas.bench.preparing import prepare_cells
 from nas.deployment import Deployment
 from nas.errors import UnknownNameError, UserError
-from nas.measure.host import fingerprint, usable_threads
+from nas.measure.host import fingerprint, threads_here
 from nas.measure.measurement import Measurement, MeasureRequest
 from nas.measure.protocol import measure
 from nas.progress import Progress
@@ -107,10 +107,7 @@ def chosen_deployments(
 
 
 def _threads(config: BenchConfig) -> int:
-    usable = usable_threads()
-    threads = config.threads or usable
-    if threads > usable:
-        raise UserError(f"{threads} threads are more than the {usable} this machine can run", "give fewer --threads")
+    threads = threads_here(config.threads)
     if (config.streams or 1) > threads:
         raise UserError(f"{config.streams} streams cannot share {threads} threads", f"give at most --streams {threads}")
     return threads

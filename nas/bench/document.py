@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nas.bench.cells import Cell
-from nas.bench.models import BenchModel
+from nas.bench.models import BenchModel, is_rebatched
 from nas.measure.measurement import DISTURBED, Measurement
 from nas.runtimes.nodes import NodeTime
 
@@ -41,7 +41,7 @@ def cell_document(cell: Cell, model: BenchModel, measured: Measurement | str) ->
         "energy_mj": values.energy_mj if values and math.isfinite(values.energy_mj) else None,
         "verdict": values.verdict if values else None,
         "disturbance": _disturbance(values) if values else None,
-        "int8_calibrated_on": _calibration(model, cell) if values else None,
+        "int8_calibrated_on": _calibration(model, values) if values else None,
         "not_measured": reason,
     }
 
@@ -100,8 +100,10 @@ def _disturbance(measured: Measurement) -> str | None:
     return next((s.disturbance for s in measured.sessions if s.disturbance is not None), None)
 
 
-def _calibration(model: BenchModel, cell: Cell) -> str | None:
-    deployment = cell.deployment
-    if deployment.precision != "int8":
+def _calibration(model: BenchModel, measured: Measurement) -> str | None:
+    request = measured.request
+    if request.deployment.precision != "int8":
         return None
-    return TRAINING_IMAGES if (deployment.runtime, "int8") in model.delivered else RANDOM_IMAGES
+    given = model.delivered.get((request.deployment.runtime, "int8"))
+    # Where the delivered file cannot be changed to a batch, that batch has a file of its own.
+    return TRAINING_IMAGES if given is not None and is_rebatched(request.path, given) else RANDOM_IMAGES

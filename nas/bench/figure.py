@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from nas.bench.chart import Chart, chart_of, colour, is_log, shortened, ticks
 from nas.bench.document import Document
 from nas.errors import UserError
+from nas.folders import check_writable
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -25,6 +26,7 @@ def check_plot_path(path: Path) -> None:
         raise UserError(f"cannot draw '{path}'", "name a file that ends in .html or .png")
     if path.is_dir() or not path.absolute().parent.is_dir():
         raise UserError(f"'{path}' cannot be written: no such folder, or a folder itself", "name a file to write")
+    check_writable(path.parent)
 
 
 def write_plot(document: Document, path: Path) -> None:

@@ -41,6 +41,16 @@ class BenchModel:
         return "random" if self.torchvision is not None else "as given"
 
 
+def rebatched_name(given: Path, batch: int) -> str:
+    """What the copy of a network's file for another batch is called."""
+    return f"{given.stem}.b{batch}{given.suffix}"
+
+
+def is_rebatched(path: Path, given: Path) -> bool:
+    """Whether the file at `path` is a copy of `given` for some batch."""
+    return path.name.startswith(f"{given.stem}.b")
+
+
 def read_models(texts: Sequence[str], resolution: int | None) -> list[BenchModel]:
     """The networks of a command line, all checked before anything is measured.
 

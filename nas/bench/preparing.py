@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nas.bench.cells import Cell
-from nas.bench.models import BenchModel
+from nas.bench.models import BenchModel, rebatched_name
 from nas.bench.onnx_graph import FixedBatchError, with_batch
 from nas.deployment import Deployment
 from nas.errors import UserError
@@ -116,7 +116,7 @@ class ModelFiles:
 
     def _rebatched(self, path: Path, batch: int) -> Path:
         image = (self._model.channels, *self._model.resolution)
-        out = self._folder / f"{path.stem}.b{batch}{path.suffix}"
+        out = self._folder / rebatched_name(path, batch)
         if path.suffix == ".onnx":
             return with_batch(path, batch, image, out, INT8_TOLERANCE)
         import openvino

@@ -65,12 +65,12 @@ def bench(
         check_plot_path(plot)
     command = context.ensure_object(Shell).command
     document = run_bench(BenchConfig(models=models, command=command, **options), progress_for(quiet=quiet))
-    if plot is not None:
-        write_plot(document, plot)
     if as_json:
         click.echo(to_json(document))
     else:
         from nas.bench.tables import print_bench
 
         print_bench(document)
+    if plot is not None:
+        write_plot(document, plot)  # last: what was measured is not lost where it fails
     context.exit(0 if any(cell["not_measured"] is None for cell in document["cells"]) else 1)

@@ -74,6 +74,12 @@ def run(arguments: Sequence[str]) -> int:
         # The reader (`| head`) has gone; keep the interpreter from failing again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except OSError as error:
+        if not _is_full_disk(error):
+            raise
+        click.echo(f"Error: cannot write{f' {error.filename!r}' if error.filename else ''}: {error.strerror}", err=True)
+        click.echo("hint: make room, then run the same command again", err=True)
+        return 1
     except _user_error() as error:
         click.echo(f"Error: {error}", err=True)
         hint = getattr(error, "hint", None)
@@ -81,6 +87,12 @@ def run(arguments: Sequence[str]) -> int:
             click.echo(f"hint: {hint}", err=True)
         return int(getattr(error, "exit_code", 1))
     return code if isinstance(code, int) else 0
+
+
+def _is_full_disk(error: OSError) -> bool:
+    from nas.folders import NO_ROOM
+
+    return error.errno in NO_ROOM
 
 
 def _user_error() -> type[Exception]:

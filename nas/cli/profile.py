@@ -71,6 +71,7 @@ def profile(
         refuse_others(context, "--export-kit", _TO_EXPORT, "`python measure.py --help` says what the device is told")
     if import_kit is not None:
         refuse_others(context, "--import-kit", _TO_IMPORT, "everything is measured already")
+    from nas.folders import check_writable
     from nas.progress import progress_for
     from nas.report.document import to_json
     from nas.targets.profile import saved_profile
@@ -88,8 +89,10 @@ def profile(
     if import_kit is not None:
         from nas.targets.kit import import_result
 
+        path = out or saved_profile(name)
+        check_writable(path.parent)
         made = import_result(name, import_kit)
-        made.save(out or saved_profile(name))
+        made.save(path)
     else:
         made = profile_this_host(name, out, progress=progress, **options)
     if as_json:

@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 
 from nas.controller.config import SearchConfig
 from nas.controller.run_folder import RunFolder
-from nas.controller.storage import StudyStorage, locked, open_storage
+from nas.controller.storage import StudyStorage, open_storage
 from nas.executors import Executor, check_choice, executor_for
 from nas.executors.ray_cluster import connected
 from nas.executors.ray_devices import connected_device
 from nas.export.checkpoint import write_json
+from nas.folders import locked
 from nas.measure.site import Site
 from nas.targets.registry import LOCAL
 from nas.tasks import TaskData

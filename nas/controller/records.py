@@ -25,6 +25,7 @@ from nas.export.deploy import (
     judge,
 )
 from nas.export.onnx import Parity
+from nas.export.records import read_record, write_record
 from nas.measure.host import HostFingerprint
 from nas.measure.measurement import Measurement
 from nas.measure.site import Site
@@ -181,25 +182,6 @@ def figures_on_test(
         write_json(path, known)
     found = known[identity]
     return dict(found) if isinstance(found, dict) else {task_of(data).metric: found}  # earlier versions kept one figure
-
-
-def write_record(folder: Path, name: str, document: dict[str, Any], files: Sequence[Path]) -> None:
-    """Write `folder`/`name`: the document, and the checksums of `files` (in `folder`)."""
-    write_json(folder / name, {**document, "sha256": {f.name: sha256_of(f) for f in files}})
-
-
-def read_record(folder: Path, name: str, expected: dict[str, Any]) -> dict[str, Any] | None:
-    """The record, where it is whole, has the `expected` entries, and its files have not changed; else None."""
-    try:
-        document: Any = json.loads((folder / name).read_text(encoding="utf-8"))
-    except (FileNotFoundError, UnicodeDecodeError, json.JSONDecodeError):
-        return None
-    if not isinstance(document, dict) or not isinstance(document.get("sha256"), dict):
-        return None
-    if any(document.get(key) != value for key, value in json.loads(json.dumps(expected)).items()):
-        return None
-    files = {folder / file: checksum for file, checksum in document["sha256"].items()}
-    return document if all(f.is_file() and sha256_of(f) == checksum for f, checksum in files.items()) else None
 
 
 def _tried_to_json(t: TriedDeployment) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import Any
 from nas.controller.config import SearchConfig
 from nas.errors import UserError
 from nas.export.checkpoint import write_json
+from nas.folders import check_writable
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +131,7 @@ def check_folder(config: SearchConfig) -> RunFolder:
         _check_storage(config, folder)
     elif folder.path.is_dir() and any(folder.path.iterdir()):
         raise UserError(f"{folder.path} is not empty and no run of this program", "give another --out")
-    existing = next(p for p in (folder.path, *folder.path.absolute().parents) if p.exists())
-    if not os.access(existing, os.W_OK | os.X_OK):
-        raise UserError(f"{existing} cannot be written to", "give an --out you may write to")
+    check_writable(folder.path)
     return folder
 
 

@@ -1,6 +1,5 @@
 """Where the studies of a run live: an SQLite file in the run's folder, or a database server for many machines."""
 
-import fcntl
 import importlib.util
 import os
 import re
@@ -47,7 +46,7 @@ class StudyStorage:
     """Of the studies' names: on a server, several runs share the database."""
     owner: str
     """Who this is: trials that were begun under this name and are still running were left behind by an earlier process
-    of ours (`locked` sees to it that there is only one at a time)."""
+    of ours (`nas.folders.locked` sees to it that there is only one at a time)."""
     shared: bool
     """Whether others may work on the same studies."""
 
@@ -143,24 +142,6 @@ def check_server(url: str | None) -> None:
     """Raises what `open_storage` would, before anything is written."""
     if url is not None:
         open_storage(Path(), url)
-
-
-@contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Only one process at a time works on the run in `folder`; the lock ends with its process, however that ends."""
-    with (folder / "lock").open("a+", encoding="utf-8") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            file.seek(0)
-            raise UserError(
-                f"another process works on {folder} ({file.read().strip() or 'it does not say which'})",
-                "wait for its end, or give another --out",
-            ) from error
-        file.truncate(0)
-        file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
-        file.flush()
-        yield
 
 
 def without_passwords(command: str) -> str:

@@ -1,7 +1,6 @@
 """`nas export`: a trained network, its deployments tried, the best of them as a bundle."""
 
 import math
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +14,8 @@ from nas.export.bundle import Claims, DataSource, deliver_files, write_papers
 from nas.export.checkpoint import NetworkDescription, write_json
 from nas.export.deploy import FP32, Deployed, TriedDeployment, UpperBound, deploy, deployed_accuracy, judge
 from nas.export.receipt import RECEIPT, read_receipt
-from nas.measure.host import usable_threads
+from nas.folders import check_writable
+from nas.measure.host import threads_here
 from nas.progress import Progress, SilentProgress
 from nas.runtimes import available_runtimes, deployments_here, load_runtime, require
 from nas.runtimes.base import check_supported, staging_folder
@@ -122,6 +122,7 @@ def export_bundle(request: ExportRequest, progress: Progress | None = None) -> E
     progress = progress or SilentProgress()
     source = resolve(request.model, request.checkpoint)
     out = claim_folder(request.out or default_folder(source))
+    place = out.resolve()  # `.` cannot be renamed, and a link should go on showing there
     data, reference = load_data(request, source)
     description = source.described(data.num_classes)
     network = source.load(description)
@@ -138,7 +139,7 @@ def export_bundle(request: ExportRequest, progress: Progress | None = None) -> E
         asked=frozenset(asked),
         upper_bound=None if target.is_host else predicted_bound(target, asked, description),
     )
-    with staging_folder(out.parent) as staging:
+    with staging_folder(place.parent) as staging:
         progress.note(f"measuring accuracy in torch on {len(data.val)} validation images")
         network.to(resolve_device("auto"))
         torch_accuracy = task_of(data).accuracy(network, data.at("val", description.resolution), data.preprocess)
@@ -163,8 +164,9 @@ def export_bundle(request: ExportRequest, progress: Progress | None = None) -> E
             architecture = load_search_space(description.source.space).to_json(description.source)
             write_json(bundle / "architecture.json", architecture)
         receipt = write_papers(bundle, delivered, data, claims)
-        shutil.rmtree(out, ignore_errors=True)
-        bundle.replace(out)
+        if place.exists():
+            place.replace(staging / "replaced")  # it disappears with the staging folder
+        bundle.replace(place)
     return Exported(folder=out, receipt=receipt, missed=judging.missed(chosen))
 
 
@@ -177,9 +179,13 @@ def default_folder(source: Source) -> Path:
 
 
 def claim_folder(out: Path) -> Path:
-    """`out`, where it is free, empty or a bundle to be replaced. Raises `UserError` where it holds anything else."""
+    """`out`, where it is free, empty or a bundle to be replaced.
+
+    Raises `UserError` where it holds anything else, or cannot be written.
+    """
     if out.exists() and not out.is_dir():
         raise UserError(f"--out {out} is a file", "name a folder")
+    check_writable(out)
     if not out.is_dir():
         return out
     present = {path.name for path in out.iterdir()}
@@ -231,7 +237,7 @@ def choose_deployments(request: ExportRequest, target: Target, threads: int | No
             require(runtime)
             if request.precision != AUTO:
                 check_supported(runtime, request.precision)
-        known = deployments_here(threads or usable_threads(), request.runtimes, batch)
+        known = deployments_here(threads_here(threads), request.runtimes, batch)
     else:
         assert target.profile is not None
         if target.profile.batch != batch:

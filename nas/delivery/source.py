@@ -104,7 +104,7 @@ def resolve(model: str, checkpoint: Path | None = None) -> Source:
     Raises:
         UserError: there is no such network, or it has no weights.
     """
-    winner = re.fullmatch(r"(.+)#(\d+)", model)
+    winner = None if Path(model).expanduser().is_dir() else re.fullmatch(r"(.+)#(\d+)", model)
     path = Path(winner[1] if winner else model).expanduser()
     if winner or ((path / "config.json").is_file() and not (path / NETWORK).is_file()):
         path = _winner(path, int(winner[2]) if winner else 1)

@@ -126,22 +126,12 @@ def read_json(path: Path) -> object:
 def load_weights(network: "nn.Module", weights: Path) -> None:
     """Give `network` the weights in a safetensors file.
 
-    Raises `UserError` if the file is missing, is something else (a pickle is never opened) or a part of one, or holds
-    the weights of another network.
+    Raises `UserError` if the file is missing, is something else (a pickle is never opened) or a part of one, was
+    changed after it was written, or holds the weights of another network.
     """
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
+    from nas.export.tensors import load_tensors
 
-    _require(weights)
-    try:
-        given = load_file(str(weights))
-    except SafetensorError as error:
-        if is_pickle(weights):
-            raise UserError(
-                f"{weights} is a pickle, which could run anything and is never opened, not a safetensors file",
-                "save the weights with `safetensors.torch.save_file(network.state_dict(), PATH)`",
-            ) from error
-        raise UserError(f"{weights} is not a whole safetensors file: {error}", "export the network again") from error
+    given, _ = load_tensors(weights)
     own = network.state_dict()
     wrong = sorted(
         name for name in own.keys() | given.keys()
@@ -180,8 +170,19 @@ def write_json(path: Path, document: object) -> None:
     write_whole(path, (json.dumps(document, indent=2, allow_nan=False) + "\n").encode())
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file so that a reader finds the old one or the new one, never half of it."""
+def write_whole(path: Path, content: bytes, *, durable: bool = False) -> None:
+    """Write a file so that a reader finds the old one or the new one, never half of it.
+
+    `durable`: also after the machine has lost its power.
+    """
     partial = path.with_name(path.name + ".partial")
-    partial.write_bytes(content)
-    os.replace(partial, path)
+    try:
+        with partial.open("wb") as file:
+            file.write(content)
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+        os.replace(partial, path)
+    except OSError:
+        partial.unlink(missing_ok=True)  # on a full disk it takes room
+        raise

@@ -310,10 +310,10 @@ def judge(
 
 
 def _floor(tried: Sequence[TriedDeployment], max_drop: float) -> float:
-    """The least accuracy that may be delivered."""
+    """The least accuracy that may be delivered; a drop of just `max_drop` may, whatever rounding says."""
     exact = [t.accuracy for t in tried if t.deployment.precision == FP32 and t.accuracy is not None]
     accuracies = exact or [t.accuracy for t in tried if t.accuracy is not None]
-    return max(accuracies, default=0.0) - max_drop
+    return max(accuracies, default=0.0) - max_drop - 1e-9
 
 
 def _defect(t: TriedDeployment, floor: float | None, metric: str) -> str:

@@ -36,8 +36,14 @@ class Receipt:
     """A name or path as the task's `load` takes it."""
     data_seed: int
     validation_sha256: str
+    onnx: str
+    """The network in fp32."""
     accuracy: float | None
     """On the validation split in the deployed runtime, by the task's metric; None where it was not measured."""
+    test_accuracy: float | None
+    """The same on the test split."""
+    onnx_accuracy: float | None
+    """In fp32 on the validation split."""
     limits: Mapping[str, float]
     fingerprint: HostFingerprint | None
     """Of the host it was measured on; None where it was not measured."""
@@ -80,8 +86,9 @@ def _parse(document: dict[str, Any]) -> Receipt:
     outside = [name for name in sha256 if Path(name).name != name]
     if outside:
         raise ValueError(f"{outside[0]!r} is no file of the bundle")
-    if document["model"] not in sha256:
-        raise ValueError(f"no checksum of {document['model']!r}")
+    unknown = [document[name] for name in ("model", "onnx") if document[name] not in sha256]
+    if unknown:
+        raise ValueError(f"no checksum of {unknown[0]!r}")
     return Receipt(
         deployment=Deployment(**{name: document[name] for name in ("runtime", "precision", "threads", "batch")}),
         model=document["model"],
@@ -91,7 +98,10 @@ def _parse(document: dict[str, Any]) -> Receipt:
         data_source=str(data["source"]),
         data_seed=int(data["seed"]),
         validation_sha256=str(data["validation_sha256"]),
+        onnx=document["onnx"],
         accuracy=document["accuracy"]["deployed"],
+        test_accuracy=document["accuracy"]["test"],
+        onnx_accuracy=document["accuracy"]["onnx_fp32"],
         limits=dict(document["limits"]),
         fingerprint=HostFingerprint.from_json(host) if host is not None else None,
         sha256=sha256,

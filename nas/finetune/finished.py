@@ -12,7 +12,7 @@ from nas.data.images import Preprocess
 from nas.export.bundle import LABELS
 from nas.export.checkpoint import NetworkDescription, write_json
 from nas.export.papers import PAPERS
-from nas.finetune.state import load_tensors, save_tensors
+from nas.export.tensors import load_tensors, save_tensors
 from nas.finetune.trainer import BEST, Trainer
 from nas.training.evaluate import recalibrate_batch_norm
 from search_spaces.modules import folded

@@ -2,13 +2,13 @@
 
 import csv
 import io
-import os
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from nas.errors import UserError
+from nas.export.checkpoint import write_whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,10 +41,8 @@ def write_csv(path: Path, curve: list[EpochRecord]) -> None:
     writer = csv.DictWriter(text, [field.name for field in fields(EpochRecord)], lineterminator="\n")
     writer.writeheader()
     writer.writerows(asdict(record) for record in curve)
-    partial = path.with_name(path.name + ".partial")
     try:
-        partial.write_text(text.getvalue())
-        os.replace(partial, path)
+        write_whole(path, text.getvalue().encode())
     except OSError as error:
         raise UserError(
             f"cannot write '{path}': {error.strerror}", "make room and run the same command again"

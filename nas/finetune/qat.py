@@ -19,12 +19,12 @@ from nas.deployment import Deployment
 from nas.export.checkpoint import NetworkDescription
 from nas.export.deploy import PARITY_IMAGES
 from nas.export.onnx import INPUT_NAME, OUTPUT_NAME, check_parity, export_onnx
+from nas.export.tensors import load_tensors
 from nas.finetune.images import Images, images_of
 from nas.finetune.quantised import FILE, QuantisedInTraining, write_quantised
 from nas.finetune.recipe import EarlyStoppingSettings, Recipe, ScheduleSettings
 from nas.finetune.rounding import fixed, ranges, rounded
 from nas.finetune.setup import Setup
-from nas.finetune.state import load_tensors
 from nas.finetune.trainer import BEST, Trainer
 from nas.finetune.world import World
 from nas.runtimes import load_runtime
@@ -108,7 +108,6 @@ def train_quantized(
     return {
         **made.story(),
         "best_epoch": trainer.best_epoch,
-        "onnx": str(exported),
         "deployments": _compared(exported, plain, data, images, folder),
     }
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nas.controller.records import read_record, write_record
 from nas.errors import UserError
 from nas.export.checkpoint import read_json, sha256_of
 from nas.export.onnx import Parity
+from nas.export.records import read_record, write_record
 
 FOLDER, FILE, RECORD = "qat", "model.onnx", "qat.json"
 

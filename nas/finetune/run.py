@@ -1,22 +1,23 @@
 """`finetune`: train a run's networks with a recipe, and say what that changed."""
 
-import errno
 import json
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, cast
 
 from nas import __version__
-from nas.controller.records import read_record, write_record
 from nas.data import ImageData
 from nas.errors import UserError
-from nas.export.checkpoint import write_json
+from nas.export.checkpoint import sha256_of, write_json
+from nas.export.records import read_record, write_record
 from nas.finetune.quantised import FOLDER as QUANTISED
 from nas.finetune.quantised import RECORD
 from nas.finetune.recipe import Recipe
 from nas.finetune.recipe_files import load_recipe, recipe_label
+from nas.folders import NO_ROOM, check_writable, locked
 from nas.progress import Progress, SilentProgress
 from nas.tasks import TaskData, TaskSplit, task_of
 
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 SCHEMA = 1
 IDENTITY, RESULT = "finetune.json", "result.json"
 SMOKE_BATCHES = 2
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +82,8 @@ def finetune(
     check_recipe(settings, images.task)  # before anything is written
     label = recipe_label(recipe)
     place = out or folder / "finetune" / label
+    if not smoke:
+        check_writable(place)
     if smoke:
         settings, images = _shortened(settings, images)
     with joined_world() as world, TemporaryDirectory(prefix="nas-smoke-") as scratch:
@@ -106,29 +108,34 @@ def train_candidate(candidate: "Candidate", job: Job, folder: Path, world: "Worl
     """Train one network in its folder, or read what was trained there with just the same.
 
     Raises:
-        UserError: the folder holds something else, or the training cannot go on.
+        UserError: the folder holds something else, another process trains in it, or the training cannot go on.
     """
     identity = _identity(candidate, job)
     # Only the first process looks: the others might see what it has just written.
     found = world.agree(_known(folder, identity) if world.is_first else None)
+    # Not in the record: the folder may be moved.
+    checkpoint = str(folder / "model.network.json")
     if found is not None:
-        return {**found, "reused": True}
+        return {**found, "checkpoint": checkpoint, "reused": True}
     if world.is_first:
         _claim(folder, identity)
     try:
-        with job.progress.stage(f"{job.label}: network {candidate.rank}", job.recipe.epochs or None) as bar:
+        with (
+            locked(folder) if world.is_first else nullcontext(),
+            job.progress.stage(f"{job.label}: network {candidate.rank}", job.recipe.epochs or None) as bar,
+        ):
             document = _trained(candidate, job, folder, world, bar.advance)
         if world.is_first:
             files = [folder / f"{kind}{end}" for kind in ("model", "last") for end in (".network.json", ".safetensors")]
             write_record(folder, RESULT, {"identity": identity, **document}, files)
     except OSError as error:
-        if error.errno not in _NO_ROOM:
+        if error.errno not in NO_ROOM:
             raise
         raise UserError(
             f"cannot write into '{folder}': {error.strerror}",
             "make room, then run the same command again: it goes on from the last checkpoint",
         ) from error
-    return {**world.agree(document), "reused": False}
+    return {**world.agree(document), "checkpoint": checkpoint, "reused": False}
 
 
 def _trained(
@@ -188,7 +195,6 @@ def _trained(
             "data_wait_share": _median([record.data_wait_share for record in curve]),
             "processes": world.size,
             **asdict(setup),
-            "checkpoint": str(folder / "model.network.json"),
             "qat": None,
         }
         network = finished.network
@@ -208,12 +214,18 @@ def _known(folder: Path, identity: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _identity(candidate: "Candidate", job: Job) -> dict[str, Any]:
-    identity = {
+    from nas.finetune.sources import teacher_of
+
+    identity: dict[str, Any] = {
         "network": candidate.description.to_json(),
         "start_sha256": candidate.sha256 if job.recipe.start == "trained" else None,
         "recipe": job.recipe.model_dump(mode="json"),
         "data": {"name": job.data.name, "classes": list(job.data.classes), **_sizes(job.data)},
     }
+    teacher = job.recipe.distillation.teacher
+    if teacher is not None:
+        weights = teacher_of(teacher, job.data.num_classes, candidate.description.resolution).weights
+        identity["teacher_sha256"] = sha256_of(weights) if weights is not None and weights.is_file() else None
     plain: dict[str, Any] = json.loads(json.dumps(identity))
     return plain
 

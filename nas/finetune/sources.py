@@ -10,8 +10,9 @@ import torch
 from torch import nn
 
 from nas.errors import UnknownNameError, UserError
-from nas.export.checkpoint import NetworkDescription, sha256_of, weights_path
-from nas.finetune.state import Tensors, load_tensors
+from nas.export.bundle import LABELS
+from nas.export.checkpoint import NetworkDescription, read_json, sha256_of, weights_path
+from nas.export.tensors import Tensors, load_tensors
 from nas.tasks import TaskData, task_named
 from nas.zoo import ZOO
 
@@ -48,7 +49,7 @@ def split_rank(run: str) -> tuple[Path, int | None]:
     path, hash_sign, rank = run.rpartition("#")
     if not hash_sign or Path(run).is_dir():
         path, rank = run, ""
-    elif not rank.isdigit() or int(rank) < 1:
+    elif not rank.isdecimal() or int(rank) < 1:
         raise UserError(f"{run!r} has no number after #", "write RUN#1 for a run's first network")
     if not Path(path).is_dir():
         raise UserError(f"no such run folder: '{path}'", "give the folder that `nas search` printed as `run`")
@@ -152,6 +153,21 @@ def load_matching(network: nn.Module, tensors: Tensors, path: Path, old_classes:
     return "trained without head" if heads else "trained"
 
 
+def teacher_of(text: str, num_classes: int, resolution: int) -> Candidate:
+    """The network that `load_teacher` loads.
+
+    Raises:
+        UserError: there is none of that name.
+    """
+    if not text:
+        raise UserError("the recipe needs a teacher", "name one: --set distillation.teacher=RUN#1")
+    if text.startswith("torchvision:"):
+        return _torchvision(text, num_classes, resolution)
+    if text.endswith(".network.json"):
+        return pair(Path(text))
+    return chosen_candidates(text, 1)[1][0]
+
+
 def load_teacher(text: str, data: TaskData, resolution: int, device: torch.device) -> "Teacher":
     """The teacher that `RUN#k`, `NAME.network.json` or `torchvision:NAME:FILE` names.
 
@@ -164,17 +180,17 @@ def load_teacher(text: str, data: TaskData, resolution: int, device: torch.devic
     """
     from nas.finetune.distill import Teacher
 
-    if not text:
-        raise UserError("the recipe needs a teacher", "name one: --set distillation.teacher=RUN#1")
-    if text.startswith("torchvision:"):
-        candidate = _torchvision(text, data.num_classes, resolution)
-    elif text.endswith(".network.json"):
-        candidate = pair(Path(text))
-    else:
-        candidate = chosen_candidates(text, 1)[1][0]
+    candidate = teacher_of(text, data.num_classes, resolution)
     if candidate.description.num_classes != data.num_classes:
         raise UserError(
             f"the teacher {text!r} knows {candidate.description.num_classes} classes, the data have {data.num_classes}",
+            "give a teacher that was trained on these data",
+        )
+    assert candidate.weights is not None
+    labels = candidate.weights.with_name(LABELS)
+    if labels.is_file() and read_json(labels) != list(data.classes):
+        raise UserError(
+            f"the teacher {text!r} knows other classes than {data.name!r} has, or in another order",
             "give a teacher that was trained on these data",
         )
     network, _ = starting_network(candidate, data.num_classes, 0, scratch=False)

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
@@ -14,6 +14,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from nas.errors import UserError
+from nas.export.tensors import load_tensors, save_tensors
 from nas.finetune.average import MovingAverage
 from nas.finetune.batches import Batches, seed_step
 from nas.finetune.distill import Learner, Teacher, distilled
@@ -26,19 +27,15 @@ from nas.finetune.setup import Setup
 from nas.finetune.state import (
     below,
     group_numbers,
-    load_tensors,
     optimizer_tensors,
     prefixed,
     restore_optimizer,
-    save_tensors,
 )
 from nas.finetune.world import World
 from nas.training.optim import clip_gradients
 from nas.training.precision import autocast
 
-STATE, BEST, AVERAGE, LOG = "state.safetensors", "best.safetensors", "average.safetensors", "log.csv"
-
-
+STATE, BEST, LOG = "state.safetensors", "best.safetensors", "log.csv"
 _FUSED = ("sgd", "momentum", "adam", "adamw")
 """What torch does in one pass over the weights instead of one per operation."""
 
@@ -79,7 +76,6 @@ class Trainer:
         self.scaler = torch.amp.GradScaler(world.device.type, enabled=setup.precision == "fp16")
         self.average = MovingAverage(network, recipe.ema_decay) if recipe.ema_decay else None
         self.curve: list[EpochRecord] = []
-        self.best_epoch = 0
         self.sums: dict[str, torch.Tensor] = {}
         self.summed = 0
         self.parallel: Callable[[torch.Tensor], Any] = (
@@ -94,7 +90,7 @@ class Trainer:
     def run(self, on_epoch: Callable[[EpochRecord], None] = lambda record: None) -> None:
         """Train to the end, from where the folder's state says.
 
-        Afterwards `network` has the last weights, `BEST` the best ones, and `AVERAGE` the average where wanted.
+        Afterwards `network` has the last weights, `BEST` the best ones.
 
         Raises:
             DivergedError: the training diverges.
@@ -123,8 +119,18 @@ class Trainer:
     @property
     def stopped(self) -> bool:
         """Whether it ended before its last epoch, for lack of progress."""
-        patience = self.recipe.early_stopping.patience_epochs
-        return patience is not None and bool(self.curve) and len(self.curve) - self.best_epoch >= patience
+        settings = self.recipe.early_stopping
+        patience = settings.patience_epochs
+        return patience is not None and epochs_without_gain(self._accuracies, settings.min_gain) >= patience
+
+    @property
+    def best_epoch(self) -> int:
+        """The first of those with the best accuracy on the validation images, from 1; 0 before there is one."""
+        return self._accuracies.index(max(self._accuracies)) + 1 if self.curve else 0
+
+    @property
+    def _accuracies(self) -> list[float]:
+        return [record.val_accuracy for record in self.curve]
 
     def accuracy(self, network: nn.Module) -> float:
         """The task's metric on the validation images, a fraction."""
@@ -221,16 +227,12 @@ class Trainer:
         accuracy = self.world.agree(self.accuracy(self.network) if self.world.is_first else 0.0)
         seconds = record.seconds + time.perf_counter() - started
         record = EpochRecord(**{**asdict(record), "val_accuracy": accuracy, "seconds": seconds})
-        best = self.curve[self.best_epoch - 1].val_accuracy if self.best_epoch else -1.0
         self.curve.append(record)
-        better = accuracy > best + self.recipe.early_stopping.min_gain or not self.best_epoch
-        if better:
-            self.best_epoch = record.epoch
         if record.epoch > self.recipe.epochs - self.recipe.checkpoints.average_epochs:
             self._add_to_sums()
         if self.world.is_first:
             # The state last: whatever it speaks of is there.
-            if better:
+            if self.best_epoch == record.epoch:
                 save_tensors(self.folder / BEST, self.network.state_dict(), {"epoch": record.epoch})
             write_csv(self.folder / LOG, self.curve)
             self._save()
@@ -262,7 +264,6 @@ class Trainer:
             "optimizer": group_numbers(self.optimizer),
             "scaler": self.scaler.state_dict(),
             "curve": [asdict(record) for record in self.curve],
-            "best_epoch": self.best_epoch,
             "summed": self.summed,
         }
         save_tensors(self.folder / STATE, tensors, story)
@@ -285,7 +286,16 @@ class Trainer:
             raise UserError(f"'{path}' is of another network", "give another --out, or remove it") from error
         self.sums = {k: v.to(self.world.device) for k, v in below("sums", tensors).items()}
         self.curve = [EpochRecord(**record) for record in story["curve"]]
-        self.best_epoch, self.summed = story["best_epoch"], story["summed"]
+        self.summed = story["summed"]
+
+
+def epochs_without_gain(accuracies: Sequence[float], min_gain: float) -> int:
+    """How many epochs ago the accuracy last grew by more than `min_gain` over the last one that had."""
+    best, last = -math.inf, 0
+    for epoch, accuracy in enumerate(accuracies, start=1):
+        if accuracy > best + min_gain:
+            best, last = accuracy, epoch
+    return len(accuracies) - last
 
 
 def kept_setup(folder: Path) -> Setup | None:

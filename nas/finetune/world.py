@@ -4,12 +4,17 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TypeVar
 
 import torch
 from torch import distributed
 
 T = TypeVar("T")
+
+PATIENCE = timedelta(days=7)
+"""How long the others wait while the first process validates, or trains with rounding: `torchrun` ends them where it
+has failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +49,7 @@ def joined_world() -> Iterator[World]:
     # A caller may have set up the group itself.
     owns = size > 1 and not distributed.is_initialized()
     if owns:
-        distributed.init_process_group("nccl" if cuda else "gloo")
+        distributed.init_process_group("nccl" if cuda else "gloo", timeout=PATIENCE)
         if cuda:
             torch.cuda.set_device(device)
     try:

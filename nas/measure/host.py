@@ -9,6 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from nas.errors import UserError
 from nas.runtimes.cpu import nvidia_device_present, parse_cpu_flags
 
 ISA_PREFIXES = ("avx2", "avx_vnni", "avx512", "amx_", "asimd", "sve", "i8mm", "bf16", "dotprod", "fp16")
@@ -77,6 +78,17 @@ def usable_threads() -> int:
     quota = cgroup_quota_cores()
     cores = _affinity_cores()
     return cores if quota is None else max(1, min(cores, int(quota)))
+
+
+def threads_here(asked: int | None) -> int:
+    """As many threads as were asked for, by default all that can run at once.
+
+    Raises `UserError` for more: they would wait for each other, and what is measured would be that.
+    """
+    usable = usable_threads()
+    if asked is not None and asked > usable:
+        raise UserError(f"{asked} threads are more than the {usable} this machine can run", "give fewer --threads")
+    return asked or usable
 
 
 _WORDS = {

@@ -1,7 +1,6 @@
 """Measuring a profile: random networks of the spaces, exported, deployed and timed in fresh sessions."""
 
 import math
-import os
 import shutil
 import time
 from collections.abc import Sequence
@@ -16,8 +15,9 @@ from numpy.typing import NDArray
 
 from nas.deployment import Deployment
 from nas.errors import UserError
+from nas.folders import check_writable
 from nas.measure.energy import why_no_energy
-from nas.measure.host import fingerprint, usable_threads
+from nas.measure.host import fingerprint, threads_here
 from nas.measure.measurement import Measurement
 from nas.measure.protocol import measure
 from nas.measure.site import Measure
@@ -177,12 +177,9 @@ def _started(
 
 def _require_writable(path: Path) -> None:
     """Raises `UserError` now rather than after minutes of measuring."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"cannot write to {path.parent}: {error.strerror}", "give another --out") from error
-    if path.is_dir() or not os.access(path.parent, os.W_OK):
-        raise UserError(f"cannot write the profile {path}", "give a file in a folder that you may write to as --out")
+    check_writable(path.parent)
+    if path.is_dir():
+        raise UserError(f"cannot write the profile {path}: it is a folder", "give a file as --out")
 
 
 def _extended(
@@ -238,11 +235,9 @@ def profile_this_host(
     resolutions: Sequence[int] = (),
 ) -> DeviceProfile:
     """`make_profile` for this host, with its usual deployments narrowed down to what was asked for."""
-    counts = threads or (usable_threads(),)
-    too_many = [count for count in counts if count > usable_threads()]
-    if too_many:
-        raise UserError(f"{too_many[0]} threads were asked for, this host has {usable_threads()}", "ask for fewer")
-    here = [d for count in counts for d in deployments_here(count, runtimes or None, batch)]
+    here = [
+        d for count in map(threads_here, threads or (None,)) for d in deployments_here(count, runtimes or None, batch)
+    ]
     wanted = [d for d in here if not precisions or d.precision in precisions]
     if not wanted:
         raise UserError(

@@ -1,12 +1,15 @@
 """The table of results and its verdicts, and trainings that are done once."""
 
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from experiments import zoo_deploy
 from experiments.zoo_table import curves_chart, main
 from experiments.zoo_trainings import Trainings, accuracies_of, contestants, shortened
 from experiments.zoo_verdicts import Row, last_gain, results_table, verdicts
@@ -14,6 +17,10 @@ from nas.data import load_dataset
 from nas.errors import UnknownNameError, UserError
 from nas.finetune.logs import EpochRecord
 from nas.finetune.recipe_files import load_recipe
+from nas.measure.measurement import Measurement, MeasureRequest
+from nas.measure.site import this_host
+from nas.runtimes import deployments_here
+from tests.nas.bundles import instant, timed
 
 
 def row(name: str, accuracies: tuple[float, ...], p50_ms: float, *, winner: bool = False, gain: float = 0.0) -> Row:
@@ -101,6 +108,37 @@ def test_trainings_are_done_once_and_settings_are_kept(photos: Path, tmp_path: P
             [*arguments, "--set", "optimizer.lr=0.1", "--threads", "1", "--out", str(tmp_path)],
             catch_exceptions=False,
         )
+
+
+def test_every_seed_is_deployed_and_judged_on_test_images(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def timed_together(requests: Sequence[MeasureRequest], *, sessions: int, timeout_s: float) -> list[Measurement]:
+        return [timed(r, 4.0 if r.streams == 1 else 2.5) for r in requests]
+
+    monkeypatch.setattr(zoo_deploy, "this_host", lambda: replace(this_host(), measure=instant))
+    monkeypatch.setattr(zoo_deploy, "deployments_here", lambda threads: deployments_here(threads, ["onnxruntime"]))
+    monkeypatch.setattr(zoo_deploy, "measure", timed_together)
+    where = ["--data", str(photos), "--out", str(tmp_path)]
+    train = ["train", "--network", "resnet10_w50", "--epochs", "2", "--seeds", "2", "--threads", "1"]
+    for command in (train, ["table", "--threads", "2"]):
+        done = CliRunner().invoke(main, [*command, *where], catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+    accuracies = []
+    for seed in range(2):
+        folder = tmp_path / "resnet10_w50" / f"seed{seed}" / "deployed"
+        tried = json.loads((folder / "deployed.json").read_text())["tried"]
+        names = [t["deployment"]["precision"] for t in tried]
+        assert names == (["fp32", "int8"] if seed == 0 else [names[0]])
+        ((key, figures),) = json.loads((folder / "test.json").read_text()).items()
+        accuracies.append(figures["accuracy"])
+        chosen = key.split()[0].removeprefix("onnxruntime-")
+        assert seed == 0 or names == [chosen]
+    shown = f"| {50 * sum(accuracies):.1f} ± "
+    assert shown in (line := next(x for x in done.output.splitlines() if x.startswith("| resnet10_w50")))
+    assert "| 2 | 4.00 | 400 |" in line, "the better throughput is that of two streams"
+    assert (tmp_path / "results.md").read_text().strip() == done.output.strip()
+    assert "<svg" in (tmp_path / "curves.svg").read_text()
 
 
 def test_a_killed_training_goes_on_after_its_last_epoch(photos: Path, tmp_path: Path) -> None:

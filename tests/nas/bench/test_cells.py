@@ -19,7 +19,7 @@ from nas.bench.document import (
     operators_document,
 )
 from nas.bench.figure import check_plot_path, write_plot
-from nas.bench.models import BenchModel
+from nas.bench.models import BenchModel, rebatched_name
 from nas.bench.tables import print_bench
 from nas.deployment import Deployment
 from nas.errors import UserError
@@ -51,7 +51,9 @@ def test_a_cell_says_what_was_measured_or_why_not() -> None:
     assert found["int8_calibrated_on"] == RANDOM_IMAGES
     assert deployment_name(found) == "onnxruntime-int8*"
     bundle = replace(MODEL, delivered={("onnxruntime", "int8"): Path("int8.onnx")})
-    assert cell_document(cell, bundle, measured)["int8_calibrated_on"] == TRAINING_IMAGES
+    for file, images in ((rebatched_name(Path("int8.onnx"), 8), TRAINING_IMAGES), ("b8.ort-int8.onnx", RANDOM_IMAGES)):
+        of_file = replace(measured, request=replace(measured.request, path=Path("work") / file))
+        assert cell_document(cell, bundle, of_file)["int8_calibrated_on"] == images
     for failed in ("no such thing", replace(measured, failed="no such thing")):
         entry = cell_document(cell, MODEL, failed)
         assert entry["not_measured"] == "no such thing"

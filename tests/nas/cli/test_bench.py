@@ -1,11 +1,12 @@
 """One real bench from the command line to its document."""
 
+import errno
 import json
 from pathlib import Path
 
 import pytest
 
-from nas.bench import bench
+from nas.bench import bench, figure
 from nas.cli.main import run
 from nas.measure import protocol
 from tests.nas.detectors import RESOLUTION, smallest, write_detector
@@ -59,6 +60,23 @@ def test_where_nothing_is_measured_the_exit_code_says_so(
     assert run(["bench", str(bad), *options, "--plot", str(tmp_path / "plot.png"), "--quiet"]) == 1
     assert "its output is not finite" in capsys.readouterr().out
     assert not (tmp_path / "plot.png").exists()
+
+
+def test_what_was_measured_is_printed_where_the_plot_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(document: object, path: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr(protocol, "REPEATS", 0)
+    monkeypatch.setattr(figure, "write_plot", full)
+    network = write_tiny_network(tmp_path / "good.onnx")
+    options = ["--runtime", "onnxruntime", "--precision", "fp32", "--batch", "1", "--threads", "1", "--sessions", "1"]
+    plot = ["--operators", "0", "--plot", str(tmp_path / "plot.png")]
+    assert run(["bench", str(network), *options, *plot, "--json", "--quiet"]) == 1
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["cells"][0]["p50_ms"] > 0
+    assert "No space left on device" in captured.err
 
 
 def test_a_missing_network_is_bad_input(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,5 +1,6 @@
 """The shell around all commands: start-up, errors as sentences, exit codes."""
 
+import errno
 import subprocess
 import sys
 import time
@@ -87,6 +88,20 @@ def test_infeasible_limit_exits_3(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     use_command(monkeypatch, failing(InfeasibleError("no network keeps 0.01 ms", "the nearest limit is 0.2 ms")))
     assert run(["it"]) == 3
     assert "hint: the nearest limit is 0.2 ms" in capsys.readouterr().err
+
+
+def test_a_full_disk_is_a_sentence_and_a_hint(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    use_command(monkeypatch, failing(OSError(errno.ENOSPC, "No space left on device", "model.onnx")))
+    assert run(["it"]) == 1
+    assert capsys.readouterr().err.splitlines() == [
+        "Error: cannot write 'model.onnx': No space left on device",
+        "hint: make room, then run the same command again",
+    ]
+    use_command(monkeypatch, failing(FileNotFoundError(errno.ENOENT, "No such file or directory", "x")))
+    with pytest.raises(FileNotFoundError):
+        run(["it"])
 
 
 def test_unexpected_exception_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

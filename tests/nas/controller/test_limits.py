@@ -18,7 +18,6 @@ from nas.controller.limits import LIMIT_KINDS, Limits, Seen, broken
 from nas.controller.objective import Objective, finalist_pool, next_finalist, winners
 from nas.controller.plan import OPEN_END_S, estimate, open_end_plan, planned_s, room_for_baseline
 from nas.controller.probes import fitted_files
-from nas.controller.records import read_record, write_record
 from nas.deployment import Deployment
 from nas.errors import UserError
 from nas.executors.executor import hangs_after_s
@@ -189,21 +188,6 @@ def test_one_interrupt_ends_a_block_and_two_end_all() -> None:
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is before
-
-
-def test_only_whole_records_are_believed(tmp_path: Path) -> None:
-    (tmp_path / "weights").write_bytes(b"abc")
-    write_record(tmp_path, "r.json", {"recipe": {"epochs": 3}}, [tmp_path / "weights"])
-    assert read_record(tmp_path, "r.json", {"recipe": {"epochs": 3}}) is not None
-    assert read_record(tmp_path, "r.json", {"recipe": {"epochs": 4}}) is None
-    text = (tmp_path / "r.json").read_text()
-    (tmp_path / "r.json").write_text(text[: len(text) // 2])
-    assert read_record(tmp_path, "r.json", {}) is None
-    (tmp_path / "r.json").write_text(text)
-    (tmp_path / "weights").write_bytes(b"abd")
-    assert read_record(tmp_path, "r.json", {}) is None
-    (tmp_path / "weights").unlink()
-    assert read_record(tmp_path, "r.json", {}) is None
 
 
 def test_probes_tell_size_memory_and_tail() -> None:

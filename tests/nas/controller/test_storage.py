@@ -1,12 +1,6 @@
-"""Where studies live: messages without passwords, one process per run, and a real PostgreSQL server."""
+"""Where studies live: messages without passwords, and real servers (PostgreSQL, and MariaDB for MySQL)."""
 
-import importlib.util
-import os
-import pwd
-import shutil
-import socket
-import subprocess
-import sys
+import re
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -22,12 +16,13 @@ from nas.controller.relimit import studies_on_server, take_over
 from nas.controller.run_folder import RunFolder, check_folder
 from nas.controller.samplers import INTERRUPTED_ATTR, RandomFeasibleSampler
 from nas.controller.samplers.base import distributions
-from nas.controller.storage import StudyStorage, copy_studies, locked, open_storage, without_passwords
+from nas.controller.storage import StudyStorage, copy_studies, open_storage, without_passwords
 from nas.controller.trials import SHORT, Judgement, finished, left_behind, propose, tell
 from nas.errors import MissingDependencyError, UserError
 from nas.executors import Failure
 from nas.export.checkpoint import write_json
 from search_spaces import StagedSpace, load_search_space
+from tests.nas.controller.database_servers import PASSWORD, SERVERS, Server
 
 pytestmark = pytest.mark.xdist_group("storage")  # one set-up for all of them
 
@@ -108,24 +103,6 @@ def test_folders_with_braces(space: StagedSpace, tmp_path: Path) -> None:
     assert (tmp_path / "{run}" / "study.db").exists()
 
 
-def test_one_process_per_run(tmp_path: Path) -> None:
-    script = (
-        "import sys, time; from pathlib import Path; from nas.controller.storage import locked\n"
-        "with locked(Path(sys.argv[1])): print('in', flush=True); time.sleep(60)"
-    )
-    other = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE)
-    try:
-        assert other.stdout is not None
-        assert other.stdout.readline() == b"in\n"
-        with pytest.raises(UserError, match=f"process {other.pid} on"), locked(tmp_path):
-            pass
-    finally:
-        other.kill()
-        other.wait()
-    with locked(tmp_path):
-        assert str(os.getpid()) in (tmp_path / "lock").read_text()
-
-
 @pytest.mark.parametrize(
     ("url", "words"),
     [
@@ -142,12 +119,12 @@ def test_urls_that_make_no_sense(tmp_path: Path, url: str, words: str) -> None:
     assert "secret" not in f"{error.value} {error.value.hint}"
 
 
-def test_a_missing_driver_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "DRIVERS", {"postgresql": (("psycopg", "no_such_module"),)})
-    with pytest.raises(MissingDependencyError) as error:
-        open_storage(tmp_path, "postgresql://me:secret@localhost/nas")
-    assert "psycopg" in str(error.value)
-    assert "hardware-nas[postgresql]" in str(error.value.hint)
+@pytest.mark.parametrize(("kind", "driver"), [("postgresql", "psycopg"), ("mysql", "pymysql")])
+def test_a_missing_driver_is_named(kind: str, driver: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "DRIVERS", {kind: ((driver, "no_such_module"),)})
+    with pytest.raises(MissingDependencyError, match=f"the driver {driver} for {kind} databases") as error:
+        open_storage(tmp_path, f"{kind}://me:secret@localhost/nas")
+    assert f"hardware-nas[{kind}]" in str(error.value.hint)
 
 
 def test_commands_without_passwords() -> None:
@@ -172,90 +149,56 @@ def test_a_search_that_cannot_be_had_writes_nothing(
     assert not (tmp_path / "run").exists()
 
 
-# -- a real server -------------------------------------------------------------------------------
+# -- real servers --------------------------------------------------------------------------------
 
 
-def server_tools() -> Path | None:
-    """The folder of PostgreSQL's programs."""
-    found = shutil.which("initdb")
-    candidates = [Path(found).parent] if found else sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
-    return next((c for c in candidates if (c / "pg_ctl").exists()), None)
+@pytest.fixture(scope="module", params=SERVERS)
+def server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    with SERVERS[request.param]() as running:
+        yield running
 
 
-@pytest.fixture(scope="module")
-def postgresql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """URL of a fresh server on 127.0.0.1."""
-    tools = server_tools()
-    if tools is None:
-        pytest.skip("PostgreSQL's programs are not installed (Debian: apt install postgresql)")
-    if importlib.util.find_spec("psycopg") is None:
-        pytest.skip("the driver psycopg is not installed (pip install 'hardware-nas[postgresql]')")
-    if os.geteuid() == 0 and "postgres" not in {user.pw_name for user in pwd.getpwall()}:
-        pytest.skip("PostgreSQL does not run as root, and there is no user 'postgres'")
-    folder = Path(subprocess.check_output(["mktemp", "-d", "/tmp/nas-pg-XXXXXX"], text=True).strip())
-    password = folder / "password"
-    password.write_text("s3cret-word")
-    as_user: list[str] = []
-    if os.geteuid() == 0:  # it refuses to run as root
-        shutil.chown(folder, "postgres")
-        shutil.chown(password, "postgres")
-        as_user = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"]
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    data = str(folder / "data")
-    subprocess.run(
-        [*as_user, str(tools / "initdb"), "-D", data, "-U", "me", "-A", "scram-sha-256", f"--pwfile={password}", "-N"],
-        check=True, stdout=subprocess.DEVNULL, cwd=folder,
-    )  # fmt: skip
-    control = [*as_user, str(tools / "pg_ctl"), "-D", data, "-w", "-o", f"-h 127.0.0.1 -p {port} -k {folder}"]
-    subprocess.run([*control, "-l", str(folder / "log"), "start"], check=True, stdout=subprocess.DEVNULL, cwd=folder)
-    try:
-        yield f"postgresql://me:s3cret-word@127.0.0.1:{port}/postgres"
-    finally:
-        subprocess.run([*control, "-m", "immediate", "stop"], check=False, stdout=subprocess.DEVNULL, cwd=folder)
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def test_several_machines_may_create_the_tables_at_once(tmp_path: Path, postgresql: str) -> None:
+def test_several_machines_may_create_the_tables_at_once(tmp_path: Path, server: Server) -> None:
     with ThreadPoolExecutor(4) as pool:
-        opened = list(pool.map(lambda i: open_storage(tmp_path / str(i), postgresql), range(4)))
-    assert len({storage.where for storage in opened}) == 1
+        opened = list(pool.map(lambda i: open_storage(tmp_path / str(i), server.url), range(4)))
+    assert {storage.where for storage in opened} == {server.where}
 
 
-def test_a_search_on_a_server(space: StagedSpace, tmp_path: Path, postgresql: str) -> None:
+def test_a_search_on_a_server(space: StagedSpace, tmp_path: Path, server: Server) -> None:
     """Two machines on one search: each goes on with its own trials and sees what the other has learnt."""
-    here, there = (open_storage(tmp_path / machine / "run", postgresql) for machine in ("here", "there"))
+    here, there = (open_storage(tmp_path / machine / "run", server.url) for machine in ("here", "there"))
     assert here.prefix == there.prefix == "run/"
     study = study_of(here, space)
     tell(study, propose(study, space, here), DONE)
     propose(study, space, here)
     assert left_behind(study_of(there, space), space, there) == [], "it is somebody else's"
-    restarted = open_storage(tmp_path / "here" / "run", postgresql)
+    restarted = open_storage(tmp_path / "here" / "run", server.url)
     (found,) = left_behind(study_of(restarted, space), space, restarted)
     assert found.trial.number == 1
     tell(study_of(restarted, space), found, DONE)
     trials = finished(study_of(there, space))
     assert [t.number for t in trials] == [0, 1]
     assert trials[0].user_attrs["curve"] == [0.25, 0.5]
-    other_run = open_storage(tmp_path / "another", postgresql)
+    other_run = open_storage(tmp_path / "another", server.url)
     assert finished(study_of(other_run, space)) == []
 
 
 def test_a_new_limit_finds_the_evaluations_on_the_server(
-    space: StagedSpace, tmp_path: Path, postgresql: str, monkeypatch: pytest.MonkeyPatch
+    space: StagedSpace, tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old, new = RunFolder(tmp_path / "asked-again"), RunFolder(tmp_path / "asked-again" / "limits" / "5ms")
     new.path.mkdir(parents=True)
-    server = open_storage(old.path, postgresql)
-    study = study_of(server, space)
+    shared = open_storage(old.path, server.url)
+    study = study_of(shared, space)
     for _ in range(3):
-        tell(study, propose(study, space, server), DONE)
-    write_json(old.server, {"where": server.where})
-    with pytest.raises(UserError, match=r"the studies of .* are not at hand: .*postgresql://me@127") as error:
+        tell(study, propose(study, space, shared), DONE)
+    write_json(old.server, {"where": shared.where})
+    with pytest.raises(UserError, match=rf"the studies of .* are not at hand: .*{re.escape(server.where)}") as error:
         studies_on_server(old, None)
     assert "--storage" in str(error.value.hint)
-    monkeypatch.setenv("PGPASSWORD", "s3cret-word")
-    for url in (None, postgresql):
+    for name, value in server.environment.items():
+        monkeypatch.setenv(name, value)
+    for url in (None, server.url) if server.environment else (server.url,):
         take_over(old, new, studies_on_server(old, url))
         here = open_storage(new.path)
         copied = study_of(here, space)
@@ -265,37 +208,36 @@ def test_a_new_limit_finds_the_evaluations_on_the_server(
         assert len(study.trials) == 3, "the run itself stays as it was"
         new.reused.unlink()
     with pytest.raises(UserError, match="holds no studies named 'elsewhere/"):
-        copy_studies(open_storage(tmp_path / "elsewhere", postgresql), new.path)
+        copy_studies(open_storage(tmp_path / "elsewhere", server.url), new.path)
     moved = SearchConfig(latency_ms=5.0, out=old.path)
     write_json(old.config, moved.identity())
-    with pytest.raises(UserError, match="lie in postgresql://me@127"):
+    with pytest.raises(UserError, match=f"lie in {re.escape(server.where)}"):
         check_folder(moved)
 
 
-def test_a_server_that_is_not_there_or_refuses_us(tmp_path: Path, postgresql: str) -> None:
-    wrong = postgresql.replace("s3cret-word", "wr0ng-word")
-    with pytest.raises(UserError, match=r"cannot be used: .*password authentication failed") as error:
-        open_storage(tmp_path, wrong)
+def test_a_server_that_is_not_there_or_refuses_us(tmp_path: Path, server: Server) -> None:
+    with pytest.raises(UserError, match=rf"cannot be used: .*{server.refusal}") as error:
+        open_storage(tmp_path, server.url.replace(PASSWORD, "wr0ng-word"))
     assert "wr0ng-word" not in f"{error.value} {error.value.hint}"
-    host = postgresql.split("@")[1].split(":")[0]
-    with pytest.raises(UserError, match=r"postgresql://me@127\.0\.0\.1:1/postgres cannot be used") as error:
-        open_storage(tmp_path, f"postgresql://me:s3cret-word@{host}:1/postgres")
-    assert "s3cret-word" not in f"{error.value} {error.value.hint}"
+    absent = re.sub(r":\d+/", ":1/", server.url)
+    with pytest.raises(UserError, match=r"://me@127\.0\.0\.1:1/.* cannot be used") as error:
+        open_storage(tmp_path, absent)
+    assert PASSWORD not in f"{error.value} {error.value.hint}"
 
 
-def lose_connection(storage: StudyStorage) -> None:
+def lose_connection(storage: StudyStorage, sql: str) -> None:
     from sqlalchemy import text
 
     assert isinstance(storage.storage, optuna.storages._CachedStorage)
     with storage.storage._backend.engine.connect() as connection:
-        connection.execute(text("select pg_terminate_backend(pg_backend_pid())"))
+        connection.execute(text(sql))
 
 
-def test_a_server_that_goes_away(space: StagedSpace, tmp_path: Path, postgresql: str) -> None:
-    storage = open_storage(tmp_path / "gone", postgresql)
+def test_a_server_that_goes_away(space: StagedSpace, tmp_path: Path, server: Server) -> None:
+    storage = open_storage(tmp_path / "gone", server.url)
     study = study_of(storage, space)
     began = time.monotonic()
     with pytest.raises(UserError, match="cannot be read or written any more"), storage.reachable():
-        lose_connection(storage)
+        lose_connection(storage, server.disconnect)
     study.ask()
     assert time.monotonic() - began < 60, "it goes on at once with a new connection"

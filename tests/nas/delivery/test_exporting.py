@@ -17,7 +17,7 @@ from nas.delivery.verify import verify_bundle
 from nas.errors import NotDeliverableError, UnknownNameError, UserError
 from nas.export import deploy as deploying
 from nas.export.checkpoint import weights_path
-from nas.export.onnx import check_parity
+from nas.export.onnx import Parity, check_parity
 from nas.export.receipt import RECEIPT
 from nas.finetune.images import Images
 from nas.finetune.qat import calibrate, export_rounded
@@ -89,6 +89,21 @@ def test_a_drop_that_is_too_large_is_refused(request_: ExportRequest, monkeypatc
     assert reasons["onnxruntime-fp32"].startswith("not asked for"), "the reference was tried and not delivered"
 
 
+def test_an_onnx_file_that_computes_something_else_is_refused(
+    request_: ExportRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for wrong in ({"agreement": 0.98}, {"mean_abs_difference": 2e-4}, {"mean_abs_difference": float("nan")}):
+
+        def other(*arguments: Any, wrong: dict[str, float] = wrong) -> Parity:
+            return replace(check_parity(*arguments), **wrong)
+
+        monkeypatch.setattr(deploying, "check_parity", other)
+        with pytest.raises(NotDeliverableError, match="does not compute what torch does"):
+            export_bundle(replace(request_, precision="fp32"))
+        assert request_.out is not None
+        assert not request_.out.exists()
+
+
 def test_no_validation_images_is_a_sentence(
     request_: ExportRequest, data: ImageData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -117,6 +132,21 @@ def test_what_is_in_the_way_stays(request_: ExportRequest, tmp_path: Path) -> No
     assert (folder / "notes.txt").read_text() == "mine"
 
 
+def test_unusual_places(request_: ExportRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "Größe {1} #2"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    exported = export_bundle(replace(request_, precision="fp32", out=Path()))
+    assert exported.folder == Path()
+    assert (folder / RECEIPT).is_file()
+    link = tmp_path / "link"
+    link.symlink_to(folder)
+    again = export_bundle(replace(request_, precision="fp32", out=link))
+    assert link.is_symlink()
+    assert json.loads((folder / RECEIPT).read_text()) == again.receipt, "an earlier bundle is replaced"
+    assert sorted(p.name for p in tmp_path.iterdir() if p.is_dir()) == ["Größe {1} #2", "link"]
+
+
 def test_a_bundle_has_a_place_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     save_pair(tmp_path / "run" / "winners" / "2")
@@ -134,6 +164,8 @@ def test_deployments_that_do_not_exist(request_: ExportRequest) -> None:
         choose_deployments(replace(request_, precision="bf16"), here, 1)
     with pytest.raises(UnknownNameError, match="tensorrt"):
         choose_deployments(replace(request_, runtimes=("tensorrt",)), here, 1)
+    with pytest.raises(UserError, match="4096 threads are more than the"):
+        choose_deployments(request_, here, 4096)
     names = [d.name for d in choose_deployments(request_, here, 1)]
     assert names == ["onnxruntime-fp32", "onnxruntime-int8"]
 

@@ -51,6 +51,11 @@ def test_a_winner_brings_its_run(run: Path) -> None:
             source.described(3)
 
 
+def test_a_folder_may_be_called_like_a_winner(tmp_path: Path) -> None:
+    save_pair(tmp_path / "net#1")
+    assert resolve(str(tmp_path / "net#1")).path == tmp_path / "net#1" / "model.network.json"
+
+
 def test_the_batch_of_a_run_is_that_of_its_target(run: Path) -> None:
     def batch() -> int | None:
         settings = resolve(f"{run}#1").run

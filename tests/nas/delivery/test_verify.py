@@ -90,13 +90,26 @@ def test_another_output_or_accuracy_fails(bundle: Path) -> None:
     sample = json.loads((bundle / "sample.json").read_text())
     (bundle / "sample.json").write_text(json.dumps({**sample, "logits": [0.0] * 10}))
     resign(bundle, "sample.json")
+    assert status(bundle)["sample output"] == "failed"
     accuracy = json.loads((bundle / RECEIPT).read_text())["accuracy"]
-    rewrite(bundle, accuracy={**accuracy, "deployed": accuracy["deployed"] + 0.1})
-    found = status(bundle)
-    assert (found["sample output"], found["accuracy"]) == ("failed", "failed")
+    for name in ("deployed", "test"):
+        rewrite(bundle, accuracy={**accuracy, name: accuracy[name] + 0.1})
+        assert status(bundle)["accuracy"] == "failed", name
     (bundle / "sample.json").write_text("{}")
     resign(bundle, "sample.json")
     assert status(bundle)["sample output"] == "failed", "also where it cannot be read"
+
+
+def test_the_accuracy_in_fp32_is_repeated_too(bundle: Path, data: ImageData, tmp_path: Path) -> None:
+    folder = write_bundle(tmp_path / "int8", replace(FP32, precision="int8"), data)
+    accuracy = json.loads((folder / RECEIPT).read_text())["accuracy"]
+    assert accuracy["onnx_fp32"] is None, "it was not tried"
+    assert status(folder)["accuracy"] == "passed"
+    right = json.loads((bundle / RECEIPT).read_text())["accuracy"]["onnx_fp32"]
+    rewrite(folder, accuracy={**accuracy, "onnx_fp32": right})
+    assert status(folder)["accuracy"] == "passed"
+    rewrite(folder, accuracy={**accuracy, "onnx_fp32": right + 0.1})
+    assert status(folder)["accuracy"] == "failed"
 
 
 def test_without_the_data_accuracy_is_not_repeated(

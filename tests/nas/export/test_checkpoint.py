@@ -10,6 +10,7 @@ import torch
 from nas.errors import UnknownNameError, UserError
 from nas.export.checkpoint import NetworkDescription, load_network, save_network, weights_path
 from nas.export.onnx import Parity, check_parity, export_onnx
+from nas.export.tensors import save_tensors
 from nas.runtimes.onnx_file import read_input
 from search_spaces import load_search_space
 from search_spaces.modules import set_norm_statistics
@@ -69,6 +70,18 @@ def test_truncated_and_foreign_files_are_named(saved: tuple[torch.nn.Module, Net
         load_network(path)
     weights.unlink()
     with pytest.raises(UserError, match="does not exist"):
+        load_network(path)
+
+
+def test_one_changed_byte_of_a_fine_tuned_network_is_found_without_any_record_beside_it(
+    saved: tuple[torch.nn.Module, NetworkDescription, Path],
+) -> None:
+    network, _, path = saved
+    save_tensors(weights_path(path), network.state_dict(), {"val_accuracy": 0.9})
+    load_network(path)
+    content = weights_path(path).read_bytes()
+    weights_path(path).write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(UserError, match="was changed after it was written"):
         load_network(path)
 
 

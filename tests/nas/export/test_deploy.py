@@ -52,6 +52,11 @@ def test_the_fastest_accurate_one_is_chosen() -> None:
     assert "85.0%" in judged["int8"].reason
 
 
+def test_a_drop_of_just_as_much_as_allowed_is_allowed() -> None:
+    assert 0.13 - 0.01 > 0.12
+    assert judge(tried(FP32, [2.0], 0.13), tried(INT8, [1.0], 0.12))["int8"].chosen
+
+
 def test_one_slow_session_breaks_the_limit() -> None:
     judged = judge(tried(FP32, [2.0, 2.1, 2.0], 0.9), tried(INT8, [1.0, 1.0, 3.1], 0.9))
     assert judged["fp32"].chosen

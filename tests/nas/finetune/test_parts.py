@@ -8,6 +8,7 @@ import torch
 from timm.utils.model_ema import ModelEmaV3
 
 from nas.errors import UserError
+from nas.finetune import setup as setting_up
 from nas.finetune.average import MovingAverage
 from nas.finetune.batches import Augmenter, Batches, erased, seed_step
 from nas.finetune.distill import Learner, Teacher, distilled, soft_labels
@@ -15,7 +16,7 @@ from nas.finetune.images import Images
 from nas.finetune.recipe import AugmentationSettings, DistillationSettings, Recipe
 from nas.finetune.recipe_files import load_recipe
 from nas.finetune.schedule import learning_rate
-from nas.finetune.setup import choose_setup
+from nas.finetune.setup import Setup, choose_setup
 from tests.training.conftest import blobs, small_network
 
 
@@ -95,6 +96,40 @@ def test_what_the_recipe_says_is_not_measured(images: Images) -> None:
     recipe = load_recipe("base", ["precision=fp32", "channels_last=no", "batch_size=7"])
     setup = choose_setup(recipe, small_network(), 32, len(images.train), torch.device("cpu"))
     assert (setup.precision, setup.channels_last, setup.batch_size) == ("fp32", False, 7)
+
+
+@pytest.mark.parametrize(
+    ("bf16_ms", "channels_last_ms", "both_ms", "chosen"),
+    [
+        (100, 100, 100, ("fp32", False)), (95, 95, 95, ("fp32", False)), (80, 100, 80, ("bf16", False)),
+        (100, 80, 100, ("fp32", True)), (70, 75, 72, ("bf16", False)), (70, 75, 50, ("bf16", True)),
+    ],
+)  # fmt: skip
+def test_bf16_and_channels_last_have_to_be_a_tenth_faster(
+    bf16_ms: int, channels_last_ms: int, both_ms: int, chosen: tuple[str, bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = {("bf16", False): bf16_ms, ("fp32", True): channels_last_ms, ("bf16", True): both_ms}
+
+    def seconds(model: object, resolution: int, setup: Setup, device: object) -> float:
+        return known.get((setup.precision, setup.channels_last), 100) / 1e3
+
+    monkeypatch.setattr(setting_up, "step_seconds", seconds)
+    found = choose_setup(load_recipe("base"), small_network(), 32, 100, torch.device("cpu"))
+    assert (found.precision, found.channels_last) == chosen
+
+
+@pytest.mark.parametrize(("most", "gain", "expected"), [(128, 0.5, 128), (512, 0.5, 512), (512, 0.01, 32)])
+def test_an_automatic_batch_grows_while_it_pays_and_fits(
+    most: int, gain: float, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def seconds(model: object, resolution: int, setup: Setup, device: object) -> float:
+        if setup.batch_size > most:
+            raise torch.OutOfMemoryError
+        return float(setup.batch_size ** (1 - gain))
+
+    monkeypatch.setattr(setting_up, "step_seconds", seconds)
+    recipe = load_recipe("base", ["precision=fp32", "channels_last=yes", "batch_size=auto"])
+    assert choose_setup(recipe, small_network(), 32, 100_000, torch.device("cpu")).batch_size == expected
 
 
 def test_automatic_batch_leaves_steps(images: Images) -> None:

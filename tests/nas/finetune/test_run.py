@@ -16,9 +16,13 @@ from nas.data import load_dataset
 from nas.delivery.source import resolve
 from nas.errors import UnknownNameError, UserError
 from nas.export.checkpoint import NetworkDescription, load_network, save_network
+from nas.export.tensors import load_tensors
+from nas.finetune import qat
 from nas.finetune.run import finetune
 from nas.finetune.sources import candidates_of, load_teacher
-from nas.finetune.state import load_tensors
+from nas.folders import locked
+from nas.measure import protocol
+from tests.nas.bundles import instant
 from tests.nas.finetune.conftest import small_description, write_data, write_run
 from tests.nas.killing import start, stop_when
 
@@ -37,6 +41,42 @@ def test_a_run_is_trained_and_then_read(run_folder: Path) -> None:
         assert load_network(pair)(torch.zeros(1, 3, network["resolution"], network["resolution"])).shape == (1, 3)
     again = finetune(run_folder, overrides=QUICK)["networks"][0]
     assert again == {**network, "reused": True}
+
+
+def test_a_folder_that_was_moved_is_read_where_it_is(run_folder: Path, tmp_path: Path) -> None:
+    finetune(run_folder, overrides=QUICK, out=tmp_path / "a")
+    (tmp_path / "a").rename(tmp_path / "b")
+    (again,) = finetune(run_folder, overrides=QUICK, out=tmp_path / "b")["networks"]
+    assert again["reused"]
+    assert Path(again["checkpoint"]) == tmp_path / "b" / "1" / "model.network.json"
+
+
+def test_two_calls_do_not_train_in_one_folder(run_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "out" / "1").mkdir(parents=True)
+    with locked(tmp_path / "out" / "1"), pytest.raises(UserError, match="another process works on"):
+        finetune(run_folder, overrides=QUICK, out=tmp_path / "out")
+
+
+@pytest.mark.slow
+def test_quantisation_aware_training_from_the_recipe_to_the_export(
+    run_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(qat, "RUNTIMES", ("onnxruntime",))
+    monkeypatch.setattr(protocol, "measure", instant)
+    settings = ("qat.epochs=2", "batch_size=12", "precision=fp32", "channels_last=yes")
+    (network,) = finetune(run_folder, recipe="classification-qat", overrides=settings)["networks"]
+    assert (network["epochs"], network["qat"]["epochs"]) == (0, 2)
+    assert network["accuracy"]["after"] == network["accuracy"]["before"], "the pair is the network before rounding"
+    assert [d["quantised"] for d in network["qat"]["deployments"]] == ["after training", "quantisation-aware"]
+    folder = Path(network["checkpoint"]).parent
+    source = resolve(str(folder))
+    assert source.in_training is not None
+    assert source.in_training.file == folder / "qat" / "model.onnx"
+    (again,) = finetune(run_folder, recipe="classification-qat", overrides=settings)["networks"]
+    assert again == {**network, "reused": True}
+    source.in_training.file.unlink()
+    (made_again,) = finetune(run_folder, recipe="classification-qat", overrides=settings)["networks"]
+    assert made_again["qat"]["val_accuracy_torch"] == network["qat"]["val_accuracy_torch"]
 
 
 def test_finished_weights_that_were_changed_are_made_again(run_folder: Path) -> None:
@@ -91,6 +131,17 @@ def test_distillation(teacher: str, run_folder: Path, tmp_path: Path) -> None:
     assert "learner.adapter.weight" in load_tensors(Path(network["checkpoint"]).with_name("state.safetensors"))[0]
 
 
+def test_another_teacher_is_another_training(run_folder: Path, tmp_path: Path) -> None:
+    pair = tmp_path / "teacher.network.json"
+    save_network(small_description().build(), small_description(), pair)
+    settings = (*QUICK, "epochs=1", f"distillation.teacher={pair}")
+    finetune(run_folder, recipe="classification-distill", overrides=settings)
+    assert finetune(run_folder, recipe="classification-distill", overrides=settings)["networks"][0]["reused"]
+    save_network(small_description().build(), small_description(), pair)
+    with pytest.raises(UserError, match=r"holds another fine-tuning \(teacher_sha256 differ\)"):
+        finetune(run_folder, recipe="classification-distill", overrides=settings)
+
+
 def test_teachers_that_cannot_teach(run_folder: Path, tmp_path: Path) -> None:
     data = load_dataset(str(tmp_path / "data.npz"))
     cpu = torch.device("cpu")
@@ -103,6 +154,12 @@ def test_teachers_that_cannot_teach(run_folder: Path, tmp_path: Path) -> None:
     other = write_run(tmp_path / "other", small_description(5), tmp_path / "data.npz")
     with pytest.raises(UserError, match="knows 5 classes"):
         load_teacher(f"{other}#1", data, 32, cpu)
+    names = run_folder / "winners" / "1" / "labels.json"
+    names.write_text(json.dumps(data.classes))
+    load_teacher(f"{run_folder}#1", data, 32, cpu)
+    names.write_text(json.dumps(data.classes[::-1]))
+    with pytest.raises(UserError, match=r"knows other classes than .* has, or in another order"):
+        load_teacher(f"{run_folder}#1", data, 32, cpu)
     torch.save({}, tmp_path / "weights.pt")
     with pytest.raises(UserError, match="is a pickle"):
         load_teacher(f"torchvision:resnet18:{tmp_path / 'weights.pt'}", data, 32, cpu)
@@ -112,7 +169,7 @@ def test_weights_that_are_not_the_networks(run_folder: Path, tmp_path: Path) -> 
     weights = run_folder / "winners" / "1" / "model.safetensors"
     good = weights.read_bytes()
     weights.write_bytes(good[:-10])
-    with pytest.raises(UserError, match="no whole safetensors"):
+    with pytest.raises(UserError, match="not a whole safetensors"):
         finetune(run_folder, overrides=QUICK)
     weights.write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
     with pytest.raises(UserError, match="was changed after the run"):
@@ -133,6 +190,7 @@ def test_runs_that_are_none(run_folder: Path, tmp_path: Path) -> None:
         ("nowhere", "no such run folder"),
         (f"{run_folder}#2", "has no network #2"),
         (f"{run_folder}#best", "no number after #"),
+        (f"{run_folder}#²", "no number after #"),
         (str(tmp_path), "has no trained network"),
     ):
         with pytest.raises(UserError, match=message):

@@ -8,14 +8,14 @@ import pytest
 import torch
 
 from nas.errors import UserError
+from nas.export.tensors import load_tensors, save_tensors
 from nas.finetune.distill import Teacher
 from nas.finetune.images import Images
 from nas.finetune.logs import EpochRecord
 from nas.finetune.recipe_files import load_recipe
 from nas.finetune.schedule import learning_rate
 from nas.finetune.setup import Setup
-from nas.finetune.state import load_tensors, save_tensors
-from nas.finetune.trainer import STATE, Trainer
+from nas.finetune.trainer import BEST, STATE, Trainer, epochs_without_gain
 from nas.training.precision import autocast
 from tests.nas.finetune.conftest import ALONE
 from tests.training.conftest import small_network
@@ -113,6 +113,18 @@ def test_it_stops_where_nothing_gets_better(images: Images, tmp_path: Path) -> N
     assert len(resumed.curve) == len(done.curve)
 
 
+def test_the_best_weights_are_kept_whatever_counts_as_a_gain(images: Images, tmp_path: Path) -> None:
+    done = trainer(images, tmp_path, "early_stopping.min_gain=0.9", "early_stopping.patience_epochs=4")
+    accuracies = iter([0.3, 0.5, 0.4, 0.45])
+    done.accuracy = lambda network: next(accuracies)  # type: ignore[method-assign]
+    done.run()
+    assert (done.best_epoch, done.stopped) == (2, False)
+    assert load_tensors(tmp_path / BEST)[1] == {"epoch": 2}
+    assert epochs_without_gain([0.3, 0.35, 0.39, 0.41, 0.41], 0.1) == 1
+    assert epochs_without_gain([0.3, 0.3], 0.0) == 1
+    assert epochs_without_gain([], 0.0) == 0
+
+
 def test_all_that_is_random_at_the_start_hangs_on_the_seed(images: Images, tmp_path: Path) -> None:
     teacher = Teacher(small_network(seed=1).eval(), 32, "other")
 
@@ -176,7 +188,7 @@ def test_a_state_of_another_training_is_refused(images: Images, tmp_path: Path) 
     with pytest.raises(UserError, match="another network"):
         trainer(images, tmp_path, "epochs=1").run()
     (tmp_path / STATE).write_bytes((tmp_path / STATE).read_bytes()[:-100])
-    with pytest.raises(UserError, match="no whole safetensors"):
+    with pytest.raises(UserError, match="not a whole safetensors"):
         trainer(images, tmp_path, "epochs=1").run()
 
 

@@ -1,0 +1,48 @@
+"""Where results go: whether anything can be written there, and that only one process does."""
+
+import errno
+import fcntl
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryFile
+
+from nas.errors import UserError
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""What an `OSError` has as `errno` where a disk is full."""
+
+
+def check_writable(folder: Path) -> None:
+    """Raises `UserError` where `folder` cannot be written or made: before hours of work, not after.
+
+    Leaves nothing behind. It is tried out: root has every permission, also in /proc and on a read-only disk.
+    """
+    try:
+        nearest = next(f for f in (folder.absolute(), *folder.absolute().parents) if f.exists())
+        with TemporaryFile(dir=nearest):
+            pass
+    except OSError as error:
+        raise UserError(
+            f"'{folder}' cannot be written to: {error.strerror}", "name a folder you may write to"
+        ) from error
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Only one process at a time works on what is in `folder`; the lock ends with its process, however that ends."""
+    with (folder / "lock").open("a+", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            file.seek(0)
+            raise UserError(
+                f"another process works on {folder} ({file.read().strip() or 'it does not say which'})",
+                "wait for its end, or give another --out",
+            ) from error
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+        file.flush()
+        yield
