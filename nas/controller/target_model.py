@@ -14,7 +14,7 @@ from nas.controller.plan import planned_s
 from nas.deployment import Deployment
 from nas.errors import UserError
 from nas.executors.ray_cluster import device_resource
-from nas.measure.host import HostFingerprint, fingerprint, usable_threads
+from nas.measure.host import HostFingerprint, fingerprint, threads_here, usable_threads
 from nas.measure.measurement import MeasureRequest
 from nas.measure.reference import reference_model
 from nas.measure.site import Site, this_host
@@ -66,6 +66,8 @@ def prepare_target(config: SearchConfig, budget: Budget, progress: Progress, dev
     task = load_search_space(config.space).task
     target = load_target(config.target, asked, device.fingerprint if device else None, task)
     site = device or (this_host() if target.is_host else None)
+    if site is not None:
+        site.run(threads_here, config.threads)
     threads = asked or (target.profile.threads if target.profile else (site or this_host()).run(usable_threads))
     batch = target.profile.batch if target.profile else 1
     here = site.run(deployments_here, threads, None, batch) if site else []

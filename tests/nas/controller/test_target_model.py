@@ -119,6 +119,12 @@ def test_a_strict_search_refuses_a_profile_that_differs(tmp_path: Path, monkeypa
 
 
 @pytest.mark.usefixtures("impatient")
+def test_more_threads_than_this_machine_runs_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(UserError, match="are more than the"):
+        prepare_target(config(threads=usable_threads() + 1), Budget(60), SilentProgress())
+
+
 def test_an_equal_host_needs_no_probes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own_profile(tmp_path, monkeypatch)
     target = prepare_target(config(strict=True), Budget(60), SilentProgress())
