@@ -66,7 +66,7 @@ def prepare_target(config: SearchConfig, budget: Budget, progress: Progress, dev
     task = load_search_space(config.space).task
     target = load_target(config.target, asked, device.fingerprint if device else None, task)
     site = device or (this_host() if target.is_host else None)
-    if site is not None:
+    if site is not None and config.threads is not None:
         site.run(threads_here, config.threads)
     threads = asked or (target.profile.threads if target.profile else (site or this_host()).run(usable_threads))
     batch = target.profile.batch if target.profile else 1

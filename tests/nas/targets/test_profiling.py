@@ -88,14 +88,14 @@ def test_a_place_that_cannot_be_written_is_refused_before_measuring(
 ) -> None:
     measured = on_the_fake_device(monkeypatch)
     (tmp_path / "file").write_text("notes of somebody")
-    for path, words in (
-        (tmp_path, "cannot write"),
-        (tmp_path / "file" / "p.json", "cannot write"),
-        (tmp_path / "file", "not a profile"),
+    for path, words, hint in (
+        (tmp_path, "cannot write", "--out"),
+        (tmp_path / "file" / "p.json", "cannot be written to", "name a folder"),
+        (tmp_path / "file", "not a profile", "--out"),
     ):
         with pytest.raises(UserError, match=words) as error:
             quick(path, 12)
-        assert "--out" in str(error.value.hint)
+        assert hint in str(error.value.hint)
     assert measured == []
     assert (tmp_path / "file").read_text() == "notes of somebody"
 
