@@ -24,7 +24,7 @@ class Panel:
     x_range: tuple[float, float]
     y_range: tuple[float, float]
     ticks: Mapping[str, float]
-    """Labels of heights."""
+    """Labels of heights; those outside `y_range` are left out."""
 
 
 def chart(rows: Sequence[Sequence[Panel]], x_label: str) -> str:
@@ -56,13 +56,17 @@ def _panel(panel: Panel, colours: Mapping[str, str], left: float, top: float) ->
 
     parts = [f'<text x="{left}" y="{top - 6}" font-weight="bold" {_FONT}>{escape(panel.title)}</text>']
     for label, tick in panel.ticks.items():
+        if not panel.y_range[0] <= tick <= panel.y_range[1]:
+            continue
         ends = place(np.array(panel.x_range), np.array([tick, tick]))
         height = ends.split(",")[-1]
         parts.append(f'<polyline points="{ends}" stroke="#dddddd" fill="none"/>')
         parts.append(
             f'<text x="{left - 5}" y="{float(height) + 4:.1f}" text-anchor="end" {_FONT}>{escape(label)}</text>'
         )
-    for x_tick in np.linspace(*panel.x_range, 5):
+    span = panel.x_range[1] - panel.x_range[0]
+    steps = next((n for n in (4, 5, 3) if (span / n).is_integer()), 4)
+    for x_tick in np.linspace(*panel.x_range, steps + 1):
         x = left + _WIDTH * (x_tick - panel.x_range[0]) / (panel.x_range[1] - panel.x_range[0])
         parts.append(f'<text x="{x:.1f}" y="{top + _HEIGHT + 14}" text-anchor="middle" {_FONT}>{x_tick:g}</text>')
     for name, (x_values, y_values) in panel.lines.items():

@@ -9,6 +9,7 @@ in one interleaved session, and writes `DIR/results.md` and `DIR/curves.svg`.
 """
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -175,7 +176,8 @@ def curves_chart(finished: Sequence[Mapping[str, Any]]) -> str:
             lines[f"seed {training['seed']}"] = (np.arange(1.0, len(accuracies) + 1), accuracies)
         epochs = max(len(x) for x, _ in lines.values())
         marks = {f"{mark} %": float(mark) for mark in range(0, 101, 20)}
-        panels.append(Panel(name, lines, (0.0, float(max(2, epochs))), (0.0, max(20.0, 100 * best)), marks))
+        top = 20.0 * math.ceil(max(0.1, best) * 5)
+        panels.append(Panel(name, lines, (0.0, float(max(2, epochs))), (0.0, top), marks))
     rows = [panels[i : i + PANELS_PER_ROW] for i in range(0, len(panels), PANELS_PER_ROW)]
     return chart(rows, "epoch; validation accuracy")
 

@@ -22,12 +22,16 @@ def test_efforts() -> None:
 
 def test_chart_is_valid_and_keeps_lines_inside() -> None:
     x = np.arange(5.0)
-    panel = Panel("a < b", {"one": (x, x**2), "two": (x, -x)}, (0, 4), (0, 10), {"0": 0, "5": 5, "< 10": 10})
+    ticks = {"0": 0.0, "5": 5.0, "< 10": 10.0, "outside": 11.0}
+    panel = Panel("a < b", {"one": (x, x**2), "two": (x, -x)}, (0.0, 15.0), (0.0, 10.0), ticks)
     root = ElementTree.fromstring(chart([[panel, panel]], "n"))
     lines = [e.get("points", "") for e in root.iter("{http://www.w3.org/2000/svg}polyline")]
     assert len(lines) == 2 * (3 + 2)
     heights = [float(p.split(",")[1]) for line in lines for p in line.split()]
     assert max(heights) - min(heights) == pytest.approx(170)
+    texts = [e.text for e in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert "outside" not in texts
+    assert texts.count("12") == 2, "15 epochs are told in threes"
 
 
 @pytest.mark.slow
