@@ -52,14 +52,22 @@ _LOADERS: Mapping[str, Callable[[Deployment, str], tuple[str, str]]] = {
 """Runtime -> (its imports, the lines that turn `images` into `output`, that of the one image)."""
 
 
+_OPEN = """\
+image = ImageOps.exif_transpose(Image.open(file))
+if image.mode.startswith("I"):  # grey of 16 bits, which `convert` would cut off at 255
+    image = Image.fromarray(np.rint(np.asarray(image).clip(0, 65535) / 257).astype(np.uint8))
+image = image.convert("RGB")"""
+"""`file` -> `image`, 8-bit RGB, as `nas.data.decode` reads what is trained on."""
+
+
 def run_script(template: str, deployment: Deployment, file: str) -> str | None:
     """The text of `run.py` for a bundle whose model is `file`; None for a runtime that has no such script.
 
-    `template` has the fields `{imports}` and `{run}`; the lines of the latter read `images` (1, 3, r, r) float32 and
-    define `output`, float32, that of the image.
+    `template` has the fields `{imports}`, `{open}` (a path `file` becomes `image`) and `{run}`: its lines read `images`
+    (1, 3, r, r) float32 and define `output`, float32, that of the image.
     """
     loader = _LOADERS.get(deployment.runtime)
     if loader is None:
         return None
     imports, run = loader(deployment, file)
-    return template.replace("{imports}", imports).replace("{run}", run)
+    return template.replace("{imports}", imports).replace("{open}", _OPEN).replace("{run}", run)

@@ -30,10 +30,9 @@ here = Path(__file__).resolve().parent
 papers = "labels.json", "preprocess.json", "sample.json"
 labels, how, sample = (json.loads((here / name).read_text("utf-8")) for name in papers)
 size, mean, std = how["resolution"], np.array(how["mean"]), np.array(how["std"])
-image = ImageOps.exif_transpose(Image.open(sys.argv[1] if sys.argv[1:] else here / sample["image"]))
-if image.mode.startswith("I"):  # grey of 16 bits, which `convert` would cut off at 255
-    image = Image.fromarray(np.rint(np.asarray(image).clip(0, 65535) / 257).astype(np.uint8))
-pixels = np.asarray(ImageOps.fit(image.convert("RGB"), (size, size), Image.Resampling.BILINEAR), np.float32)
+file = Path(sys.argv[1]) if sys.argv[1:] else here / sample["image"]
+{open}
+pixels = np.asarray(ImageOps.fit(image, (size, size), Image.Resampling.BILINEAR), np.float32)
 pixels = pixels * (1 / (255 * std)).astype(np.float32) + (-mean / std).astype(np.float32)
 images = np.ascontiguousarray(pixels.transpose(2, 0, 1)[None])
 {run}

@@ -17,10 +17,7 @@ here = Path(__file__).resolve().parent
 papers = "labels.json", "preprocess.json", "postprocess.json", "sample.json"
 labels, how, rules, sample = (json.loads((here / name).read_text("utf-8")) for name in papers)
 file = Path(sys.argv[1]) if sys.argv[1:] else here / sample["image"]
-image = ImageOps.exif_transpose(Image.open(file))
-if image.mode.startswith("I"):  # grey of 16 bits, which `convert` would cut off at 255
-    image = Image.fromarray(np.rint(np.asarray(image).clip(0, 65535) / 257).astype(np.uint8))
-image = image.convert("RGB")
+{open}
 
 # The picture lies at the top left of a grey square: boxes are scaled, never shifted.
 size, mean, std = how["resolution"], np.array(how["mean"]), np.array(how["std"])
