@@ -25,6 +25,9 @@ FINALISTS = 2
 FRONT_FINALISTS = 3
 """Where a front is wanted, or the fastest network above an accuracy, or no candidate was trained before: one training
 tells too little of any of these."""
+MOST_FINALISTS = 8
+"""Where time is left after the longest trainings of those wanted, so many are trained: short trainings order the best
+candidates poorly. Beyond that the winner would rather be the luckiest on the validation split."""
 STRETCH = 1.5
 """A finalist may take this much longer to train than the best candidates are expected to; then its learning rate has
 come down to zero and it ends, whatever the number of epochs. Otherwise one slow network would eat the budget."""
@@ -131,16 +134,20 @@ def final_plan(
     deployments: int,
     wanted: int = FINALISTS,
     *,
+    most: int = MOST_FINALISTS,
     shape: TrainingShape,
 ) -> FinalPlan:
     """As many finalists, up to `wanted`, and epochs as `available_s` allows.
 
-    Another finalist is only worth it where all get at least twice the fewest epochs.
+    Another finalist is only worth it where all get at least twice the fewest epochs; more than `wanted`, up to
+    `most`, where all get the most.
     """
     lowest, highest = shape.final_epochs
-    shares = {count: available_s / count - DEPLOY_S * deployments for count in range(1, wanted + 1)}
+    counts = range(1, max(wanted, most) + 1)
+    shares = {count: available_s / count - DEPLOY_S * deployments for count in counts}
     affordable = {count: int(share / max(epoch_s, 1e-9)) for count, share in shares.items()}
-    count = max((c for c, epochs in affordable.items() if epochs >= 2 * lowest), default=1)
+    least = {count: 2 * lowest if count <= wanted else highest for count in shares}
+    count = max((c for c, epochs in affordable.items() if epochs >= least[c]), default=1)
     epochs = min(highest, max(lowest, affordable[count]))
     # Where even the fewest epochs do not fit, the clock ends the training rather than the budget being ignored.
     limit_s = max(ANYTIME_S / 3, min(STRETCH * epochs * epoch_s, STRETCH * shares[count]))
@@ -150,19 +157,24 @@ def final_plan(
 def open_end_plan(
     recipe: TrainConfig, epoch_s: float, deployments: int, wanted: int, *, shape: TrainingShape, baselines: bool
 ) -> FinalPlan:
-    """`final_plan` where trials alone end the search: `epoch_s` is nominal, and no clock ends a training."""
+    """`final_plan` where trials alone end the search: `epoch_s` is nominal, no clock ends a training, and there is no
+    time left over for more finalists."""
     marks = schedule(0.0, OPEN_END_S, baselines=baselines)
     final_s = marks.search_until_s - marks.search_short_until_s
-    plan = final_plan(recipe, epoch_s, final_s, deployments, wanted, shape=shape)
+    plan = final_plan(recipe, epoch_s, final_s, deployments, wanted, most=wanted, shape=shape)
     return replace(plan, recipe=replace(plan.recipe, time_limit_s=None))
 
 
-def room_for_baseline(elapsed_s: float, budget_s: float, spent: Mapping[str, float], evaluations: int) -> bool:
+def room_for_baseline(
+    elapsed_s: float, budget_s: float, spent: Mapping[str, float], evaluations: int, finalists: int
+) -> bool:
     """Whether one network can still be trained briefly and fully as the search's were, `spent` being its account.
 
     A search that ran over its time must not have its opponent run over it as well.
     """
-    one_s = spent.get("short_training", 0.0) / max(1, evaluations) + spent.get("final_training", 0.0) / FINALISTS
+    one_s = spent.get("short_training", 0.0) / max(1, evaluations) + spent.get("final_training", 0.0) / max(
+        1, finalists
+    )
     return elapsed_s + one_s <= budget_s - REPORT_S
 
 

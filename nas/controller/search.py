@@ -357,7 +357,7 @@ class Search:
         many), same recipe and number of finalists. None where none kept the limits, or the budget has no room for a
         single one."""
         spent = self.budget.account()
-        if not room_for_baseline(self.budget.elapsed_s, self.budget.seconds, spent, search_evaluations):
+        if not room_for_baseline(self.budget.elapsed_s, self.budget.seconds, spent, search_evaluations, final.size):
             self.notes.append("the budget did not reach random search")
             return None
         self._ready()

@@ -163,16 +163,19 @@ def test_trials_alone_are_planned_for_a_usual_budget() -> None:
         plan = open_end_plan(TrainConfig(), 2.0, 5, 2, shape=TASKS["classification"].shape, baselines=baselines)
         assert plan.recipe.time_limit_s is None, "no clock ends a training"
         assert 5 <= plan.recipe.epochs <= 40
-    assert room_for_baseline(1e6, endless, {"short_training": 1e5}, 3)
+        cheap = open_end_plan(TrainConfig(), 1e-3, 5, 2, shape=TASKS["classification"].shape, baselines=baselines)
+        assert cheap.size == 2, "no time is left over where none was given"
+    assert room_for_baseline(1e6, endless, {"short_training": 1e5}, 3, 2)
     assert hangs_after_s(60.0) == 60.0 < hangs_after_s(3600.0) == 900.0 == hangs_after_s(endless)
     assert hangs_after_s(1e6) == 3600.0
 
 
 def test_a_search_that_ran_over_its_time_has_no_opponent() -> None:
     spent = {"prepare": 10.0, "short_training": 20.0, "final_training": 30.0}
-    assert room_for_baseline(60.0, 100.0, spent, 4), "one short and one full training: 20 s"
-    assert not room_for_baseline(80.0, 100.0, spent, 4)
-    assert not room_for_baseline(101.0, 100.0, {}, 0)
+    assert room_for_baseline(60.0, 100.0, spent, 4, 2), "one short and one full training: 20 s"
+    assert not room_for_baseline(80.0, 100.0, spent, 4, 2)
+    assert room_for_baseline(80.0, 100.0, spent, 4, 4), "four finalists took the 30 s, one takes 7.5 s"
+    assert not room_for_baseline(101.0, 100.0, {}, 0, 0)
 
 
 def test_one_interrupt_ends_a_block_and_two_end_all() -> None:

@@ -7,13 +7,23 @@ from pathlib import Path
 import numpy as np
 import optuna
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from nas.controller.budget import Budget
 from nas.controller.config import SearchConfig
 from nas.controller.feasibility import DeploymentRange, examples, latency_ranges, require_feasible, searchable
 from nas.controller.ladder import ladder, rungs_ms
 from nas.controller.limits import Limits
-from nas.controller.plan import affordable_image_s, final_plan, final_time_s, nominal_image_s, schedule, short_training
+from nas.controller.plan import (
+    MOST_FINALISTS,
+    affordable_image_s,
+    final_plan,
+    final_time_s,
+    nominal_image_s,
+    schedule,
+    short_training,
+)
 from nas.controller.run_folder import check_folder, open_folder
 from nas.controller.samplers import (
     RandomFeasibleSampler,
@@ -237,8 +247,31 @@ def test_recipes_follow_the_time() -> None:
     assert long.recipe.epochs > short.recipe.epochs >= 5
     spent = final_plan(recipe, 10.0, -3.0, 5, shape=SHAPE)
     assert spent.recipe.time_limit_s == 5.0, "nothing left: the clock ends the training"
-    assert final_plan(recipe, 1.0, 1000.0, 5, wanted=3, shape=SHAPE).size == 3
+    assert final_plan(recipe, 10.0, 1000.0, 5, wanted=3, shape=SHAPE).size == 3
     assert affordable_image_s(200.0, 1000, 5, SHAPE) > affordable_image_s(100.0, 1000, 5, SHAPE) > 0
+
+
+@given(
+    epoch_s=st.floats(1e-3, 1e3),
+    available_s=st.floats(1.0, 1e6),
+    deployments=st.integers(1, 10),
+    wanted=st.integers(1, 5),
+)
+def test_more_finalists_than_wanted_cost_no_epoch(
+    epoch_s: float, available_s: float, deployments: int, wanted: int
+) -> None:
+    plan = final_plan(TrainConfig(), epoch_s, available_s, deployments, wanted, shape=SHAPE)
+    usual = final_plan(TrainConfig(), epoch_s, available_s, deployments, wanted, most=wanted, shape=SHAPE)
+    assert plan.recipe.epochs == usual.recipe.epochs
+    assert usual.size <= plan.size <= max(wanted, MOST_FINALISTS)
+    if plan.size > usual.size:
+        assert plan.recipe.epochs == SHAPE.final_epochs[1]
+        assert plan.size * plan.recipe.epochs * epoch_s <= available_s
+
+
+def test_time_left_over_trains_more_finalists() -> None:
+    assert final_plan(TrainConfig(), 5.0, 1140.0, 5, shape=SHAPE).size == 5
+    assert final_plan(TrainConfig(), 5.0, 500.0, 5, shape=SHAPE).size == 2
 
 
 def test_nominal_training_time_grows_with_the_network(space: StagedSpace) -> None:
