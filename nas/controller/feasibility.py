@@ -31,6 +31,8 @@ class DeploymentRange:
     deployment: Deployment
     min_ms: float
     """The fastest network found, at the upper end of its 90 % interval."""
+    expected_ms: float
+    """The fastest network found, as expected."""
     median_ms: float
     max_ms: float
     satisfiable: bool
@@ -53,6 +55,7 @@ def latency_ranges(
             DeploymentRange(
                 deployment=deployment,
                 min_ms=float(upper.min()),
+                expected_ms=float(reached[deployment].mean.min()),
                 median_ms=float(np.median(mean)),
                 max_ms=float(mean.max()),
                 satisfiable=bool(upper.min() <= limits.call_limit_ms(deployment.batch)),
@@ -87,7 +90,9 @@ def require_feasible(
         return
     if not any(r.satisfiable for r in ranges) and names == ("latency_ms",) and limits.percentile == 50:
         nearest = min(ranges, key=lambda r: r.min_ms)
-        raise _infeasible(limits, space.name, target, {"latency_ms": nearest.min_ms}, f" ({nearest.deployment.name})")
+        unsure = any(r.expected_ms <= limits.call_limit_ms(r.deployment.batch) for r in ranges)
+        among = f" ({nearest.deployment.name})"
+        raise _infeasible(limits, space.name, target, {"latency_ms": nearest.min_ms}, among, unsure=unsure)
     sampled = space.sample(SAMPLES, rng)
     best = descend(space, scorer.worst_ratio, sampled, rng)[:1]
     if scorer.worst_ratio(best)[0] <= 1.0:
@@ -158,16 +163,21 @@ def _value(limits: Limits, name: str, ratio: float) -> float:
     return asked * ratio if LIMIT_KINDS[name].at_most else asked / ratio
 
 
-def _infeasible(limits: Limits, space: str, target: str, nearest: dict[str, float], detail: str) -> InfeasibleError:
+def _infeasible(
+    limits: Limits, space: str, target: str, nearest: dict[str, float], detail: str, *, unsure: bool = False
+) -> InfeasibleError:
+    """`unsure`: some network is expected to keep the limits, but its interval reaches beyond them."""
     rounded = _rounded(nearest)
     names = " or ".join(limits.quantity(name, value) for name, value in rounded.items())
     options = ", or ".join(
         f"{LIMIT_KINDS[n].option} {v:g} or {'more' if LIMIT_KINDS[n].at_most else 'less'}" for n, v in rounded.items()
     )
     asked = limits.text.removeprefix("at most ") if tuple(limits.given) == ("latency_ms",) else limits.text
+    keeps = "is sure to keep" if unsure else "keeps"
+    finer = ", or make a finer profile with `nas profile`" if unsure else ""
     return InfeasibleError(
-        f"no network of space {space!r} keeps {asked} on {target!r}: the nearest feasible limit is {names}{detail}",
-        f"ask for {options}, or a lower --resolution",
+        f"no network of space {space!r} {keeps} {asked} on {target!r}: the nearest feasible limit is {names}{detail}",
+        f"ask for {options}, or a lower --resolution{finer}",
     )
 
 

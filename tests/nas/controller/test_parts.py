@@ -173,8 +173,15 @@ def test_feasibility(space: StagedSpace, model: LatencyModel) -> None:
     with pytest.raises(InfeasibleError) as error:
         check(1e-3)
     assert error.value.exit_code == 3
+    assert " keeps " in str(error.value)
+    assert "profile" not in (error.value.hint or "")
     named = float(str(error.value).split("nearest feasible limit is ")[1].split(" ms")[0])
     check(named)
+    tightest = min(ranges, key=lambda r: r.min_ms)
+    assert tightest.expected_ms < tightest.min_ms
+    with pytest.raises(InfeasibleError, match="is sure to keep") as error:
+        check(min(r.expected_ms for r in ranges) * 1.001)
+    assert "`nas profile`" in (error.value.hint or ""), "a network may keep it: what is known is too coarse"
 
 
 def test_limits_in_combination(space: StagedSpace, model: LatencyModel) -> None:
