@@ -10,10 +10,11 @@ from typing import Any
 
 import torch
 
-from nas.bench.models import NETWORK_FILE, winner_folder
+from nas.bench.models import NETWORK_FILE
 from nas.data import ImageData
 from nas.errors import UnknownNameError, UserError
 from nas.export.checkpoint import NetworkDescription, load_network, write_json
+from nas.export.run_networks import numbered_network, split_number
 from nas.finetune.finished import finish
 from nas.finetune.images import images_of
 from nas.finetune.logs import EpochRecord
@@ -42,7 +43,7 @@ def contestants(zoo: Sequence[str], winners: Sequence[str], data: TaskData, reso
     """Winners (`RUN#k`) at their resolution, then networks of the task's zoo, at `resolution` (default: the data's).
 
     Raises:
-        UserError: an unknown name, or no such winner.
+        UserError: an unknown name, or no such network of a run.
     """
     known = task_of(data).zoo
     unknown = next((name for name in zoo if name not in known), None)
@@ -50,13 +51,12 @@ def contestants(zoo: Sequence[str], winners: Sequence[str], data: TaskData, reso
         raise UnknownNameError("network", unknown, known)
     found = []
     for text in winners:
-        run, _, rank = text.rpartition("#")
-        if not run:
+        numbered = split_number(text)
+        if numbered is None:
             raise UserError(f"{text!r} names no winner", "write RUN#1")
-        path = winner_folder(Path(run), rank) / NETWORK_FILE
-        described = NetworkDescription.from_json(json.loads(path.read_text(encoding="utf-8")))
-        name = f"{Path(run).name}#{rank}"
-        found.append(Contestant(name, replace(described, num_classes=data.num_classes), True))
+        run, rank = numbered
+        described = numbered_network(run, rank).description
+        found.append(Contestant(f"{run.name}#{rank}", replace(described, num_classes=data.num_classes), True))
     return found + [
         Contestant(name, NetworkDescription(name, data.num_classes, resolution or data.native_resolution), False)
         for name in zoo

@@ -9,12 +9,15 @@ from typing import Any
 
 from nas.errors import UserError
 from nas.export.checkpoint import NetworkDescription, weights_path
+from nas.export.onnx import Parity
+from nas.export.receipt import RECEIPT
+from nas.export.records import read_record
+from nas.export.run_networks import DEPLOYED, RunNetwork, numbered_network, split_number
 
 TORCHVISION = "torchvision:"
 NETWORK_FILE = "model.network.json"
-RECEIPT = "receipt.json"
 DEFAULT_RESOLUTION = 224
-FORMS = "give an ONNX file, a bundle's folder, RUN#k (the k-th winner of a run) or torchvision:NAME"
+FORMS = "give an ONNX file, a bundle's folder, RUN#k (the k-th network of a run) or torchvision:NAME"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,10 +80,12 @@ def read_model(text: str, resolution: int | None) -> BenchModel:
         return _bundle(text, path, resolution)
     if path.is_file():
         return _onnx_file(text, path, resolution)
-    run, hash_sign, rank = text.rpartition("#")
-    if hash_sign and Path(run).is_dir():
-        return _bundle(text, winner_folder(Path(run), rank), resolution)
-    raise UserError(f"no such file or folder: '{run if hash_sign else text}'", FORMS)
+    numbered = split_number(text)
+    if numbered is None:
+        raise UserError(f"no such file or folder: '{text}'", FORMS)
+    network = numbered_network(*numbered)
+    delivered = (network.folder / RECEIPT).is_file()
+    return _bundle(text, network.folder, resolution) if delivered else _undelivered(text, network)
 
 
 def _torchvision(text: str, resolution: int) -> BenchModel:
@@ -95,18 +100,35 @@ def _torchvision(text: str, resolution: int) -> BenchModel:
     return BenchModel(name=text, resolution=(resolution, resolution), torchvision=name)
 
 
-def winner_folder(run: Path, rank: str) -> Path:
-    """The folder of `RUN#rank`. Raises `UserError` where there is none."""
-    from nas.controller.run_folder import RunFolder
+def _undelivered(text: str, network: RunNetwork) -> BenchModel:
+    """A finalist, with the files that were calibrated for its deployments, if there are any.
 
-    folder = RunFolder(run)
-    if not folder.result.is_file():
-        raise UserError(f"the run '{run}' is not finished: it has no result.json", "run its search again: it resumes")
-    found = sorted((p.name for p in (run / "winners").glob("*") if p.name.isdigit()), key=int)
-    if rank not in found:
-        what = f"its winners are {', '.join(found)}" if found else "none of its networks kept the limits"
-        raise UserError(f"the run '{run}' has no winner {rank!r}", what)
-    return folder.winner(int(rank))
+    Raises:
+        UserError: its weights are gone, or the search found that none of its files may be timed.
+    """
+    if not weights_path(network.file).is_file():
+        raise UserError(
+            f"{text} cannot be timed: its weights in '{network.folder}' are gone", "run the search again: it resumes"
+        )
+    record: dict[str, Any] = read_record(network.folder, DEPLOYED, {}) or {"tried": [], "parity": None}
+    tried: list[dict[str, Any]] = record["tried"]
+    defect = Parity.from_json(record["parity"]).defect if record["parity"] else ""
+    if tried and all(t["file"] is None for t in tried):
+        defect = f"no deployment of it works, {_name_of(tried[0])} {tried[0]['reason']}"
+    if defect:
+        raise UserError(f"{text} cannot be timed: {defect}", f"`nas finetune {text}` can still train it")
+    # Of several ways of rounding in one runtime the last: each was tried because those before had lost too much.
+    int8 = {
+        (t["deployment"]["runtime"], "int8"): network.folder / t["file"]
+        for t in tried
+        if t["deployment"]["precision"] == "int8" and t["file"] is not None
+    }
+    size = network.description.resolution
+    return BenchModel(name=text, resolution=(size, size), network=network.file, delivered=int8)
+
+
+def _name_of(tried: Mapping[str, Any]) -> str:
+    return f"{tried['deployment']['runtime']}-{tried['deployment']['precision']}"
 
 
 def _bundle(text: str, folder: Path, resolution: int | None) -> BenchModel:

@@ -46,8 +46,9 @@ _WITH_VERIFY = ("model", "--data", "--json", "--quiet")
 def export(context: click.Context, /, *, model: str, verify: bool, as_json: bool, quiet: bool, **options: Any) -> None:
     """Export MODEL to ONNX, try every runtime and precision on this machine, and write the best as a bundle.
 
-    MODEL is RUN#k (the k-th winner of a run; RUN alone is RUN#1), NAME.network.json with NAME.safetensors beside it, a
-    folder with model.network.json, or an architecture's JSON with --checkpoint. ONNX is compared with torch; accuracy
+    MODEL is RUN#k (the k-th network of a run: its winners, then its other finalists by accuracy; RUN alone is RUN#1),
+    NAME.network.json with NAME.safetensors beside it, a folder with model.network.json, or an architecture's JSON with
+    --checkpoint. ONNX is compared with torch; accuracy
     is measured in each runtime on all validation images, int8 is calibrated on training images, and latency is measured
     in freshly loaded sessions. The bundle holds the model, labels, pre-processing, a sample, run.py and the receipt.
     A limit that is missed is exit code 3.

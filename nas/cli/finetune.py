@@ -36,6 +36,8 @@ def finetune(
 ) -> None:
     """Train the first networks of RUN, or the one of RUN#k, with a recipe; `nas recipes` lists them.
 
+    A run's networks are its winners, then its other finalists by accuracy.
+
     Interrupted, also by force, the same command goes on after the last finished epoch; finished, it shows the result
     again. With more than one processor: torchrun --nproc-per-node 2 -m nas finetune RUN.
 

@@ -26,6 +26,7 @@ from nas.export.deploy import (
 )
 from nas.export.onnx import Parity
 from nas.export.records import read_record, write_record
+from nas.export.run_networks import DEPLOYED, TRAINED
 from nas.measure.host import HostFingerprint
 from nas.measure.measurement import Measurement
 from nas.measure.site import Site
@@ -36,7 +37,7 @@ from nas.training.config import Stopped, TrainConfig
 if TYPE_CHECKING:
     from torch import nn
 
-NETWORK, TRAINED, DEPLOYED, TEST = "model.network.json", "trained.json", "deployed.json", "test.json"
+NETWORK, TEST = "model.network.json", "test.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

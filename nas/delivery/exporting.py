@@ -54,7 +54,7 @@ class ExportRequest:
     """Of splits that are held out; usually 0."""
     latency_ms: float | None = None
     out: Path | None = None
-    """None: `RUN/exports/K` of a run's winner, else `NAME.bundle` beside the network's file."""
+    """None: `RUN/exports/K` of `RUN#K` and of a winner's folder, else `NAME.bundle` beside the network's file."""
     command: str = ""
 
     def __post_init__(self) -> None:
@@ -172,9 +172,11 @@ def export_bundle(request: ExportRequest, progress: Progress | None = None) -> E
 
 def default_folder(source: Source) -> Path:
     """Where a bundle goes that nobody named a place for."""
-    winner = source.path.parent
-    if source.run is not None and winner.absolute().parent == source.run.folder / "winners":
-        return winner.parent.parent / "exports" / winner.name
+    folder = source.path.parent  # RUN/winners/K, or RUN/finalists/NAME
+    if source.rank is not None:
+        return folder.parent.parent / "exports" / str(source.rank)
+    if source.run is not None and folder.absolute().parent == source.run.folder / "winners":
+        return folder.parent.parent / "exports" / folder.name
     return source.path.with_name(source.path.name.removesuffix(PAIR_SUFFIX).removesuffix(".json") + ".bundle")
 
 

@@ -1,7 +1,6 @@
 """What `nas export` is asked for: a winner of a run, a pair of files, or an architecture with weights."""
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -16,6 +15,7 @@ from nas.export.bundle import LABELS, NETWORK
 from nas.export.checkpoint import NetworkDescription, load_weights, read_description, read_json, sha256_of, weights_path
 from nas.export.papers import PREPROCESS
 from nas.export.receipt import RECEIPT
+from nas.export.run_networks import TRAINED, numbered_network, split_number
 from nas.finetune.quantised import FOLDER as QUANTISED
 from nas.finetune.quantised import QuantisedInTraining, read_quantised
 from search_spaces import Architecture, load_search_space
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 PAIR_SUFFIX = ".network.json"
-RECORDS = (RECEIPT, "trained.json")
+RECORDS = (RECEIPT, TRAINED)
 """Files that may lie beside weights and list their checksum."""
 RUN_DEPTH = 4
 """So many folders up a network's run is looked for."""
@@ -63,6 +63,8 @@ class Source:
     labels: tuple[str, ...] | None
     in_training: QuantisedInTraining | None
     """Where the network was quantised in training too, from just these weights."""
+    rank: int | None = None
+    """The k of `RUN#k`, where it was asked for by that."""
 
     @property
     def task(self) -> str:
@@ -97,17 +99,19 @@ def resolve(model: str, checkpoint: Path | None = None) -> Source:
     """Find the network that `model` names.
 
     Args:
-        model: `RUN` or `RUN#k` (the k-th winner), `NAME.network.json` or a folder with `model.network.json`, or an
-            architecture as `SearchSpace.to_json` writes it.
+        model: `RUN#k` (see `nas.export.run_networks`) or `RUN`, which is `RUN#1`; `NAME.network.json` or a folder with
+            `model.network.json`; or an architecture as `SearchSpace.to_json` writes it.
         checkpoint: weights; without, those beside the network's file.
 
     Raises:
         UserError: there is no such network, or it has no weights.
     """
-    winner = None if Path(model).expanduser().is_dir() else re.fullmatch(r"(.+)#(\d+)", model)
-    path = Path(winner[1] if winner else model).expanduser()
-    if winner or ((path / "config.json").is_file() and not (path / NETWORK).is_file()):
-        path = _winner(path, int(winner[2]) if winner else 1)
+    path = Path(model).expanduser()
+    numbered = split_number(model)
+    if numbered is None and (path / "config.json").is_file() and not (path / NETWORK).is_file():
+        numbered = path, 1
+    if numbered is not None:
+        path = numbered_network(*numbered).file
     elif path.is_dir():
         path = path / NETWORK
     if not path.is_file():
@@ -134,20 +138,8 @@ def resolve(model: str, checkpoint: Path | None = None) -> Source:
         preprocess=next((p for p in map(_preprocess, nearby) if p is not None), None),
         labels=next((names for names in map(_labels, nearby) if names is not None), None),
         in_training=read_quantised(path.parent / QUANTISED, weights),
+        rank=numbered[1] if numbered is not None else None,
     )
-
-
-def _winner(run: Path, rank: int) -> Path:
-    result = run / "result.json"
-    if not result.is_file():
-        what = "has no result yet" if (run / "config.json").is_file() else "is no run"
-        raise UserError(f"'{run}' {what}", "give the folder that `nas search` printed as `run`")
-    document = read_json(result)
-    count = len(document.get("best", ())) if isinstance(document, dict) else 0
-    if not 1 <= rank <= count:
-        has = f"{count} winner{'s' if count != 1 else ''}"
-        raise UserError(f"'{run}' has {has}, there is no #{rank}", f"give {run}#1" if count else "search again")
-    return run / "winners" / str(rank) / NETWORK
 
 
 def _architecture(path: Path) -> Architecture:
@@ -163,7 +155,8 @@ def _architecture(path: Path) -> Architecture:
 def _enclosing_run(path: Path) -> RunSettings | None:
     """The settings of the run whose folder `path` lies in."""
     for folder in list(path.absolute().parents)[:RUN_DEPTH]:
-        if not ((folder / "config.json").is_file() and (folder / "winners").is_dir()):
+        trained = (folder / "winners").is_dir() or (folder / "finalists").is_dir()
+        if not (trained and (folder / "config.json").is_file()):
             continue
         config = read_json(folder / "config.json")
         if isinstance(config, dict) and {"data", "seed", "target", "max_drop"} <= config.keys():

@@ -12,6 +12,8 @@ from torch import nn
 from nas.errors import UnknownNameError, UserError
 from nas.export.bundle import LABELS
 from nas.export.checkpoint import NetworkDescription, read_json, sha256_of, weights_path
+from nas.export.receipt import RECEIPT
+from nas.export.run_networks import TRAINED, RunNetwork, numbered_network, run_folder, run_networks, split_number
 from nas.export.tensors import Tensors, load_tensors
 from nas.tasks import TaskData, task_named
 from nas.zoo import ZOO
@@ -19,15 +21,13 @@ from nas.zoo import ZOO
 if TYPE_CHECKING:
     from nas.finetune.distill import Teacher
 
-NETWORK = "model.network.json"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
     """A network to train."""
 
     rank: int
-    """Its number in `RUN#k`: the winners first, then the other finalists by accuracy."""
+    """Its number in `RUN#k`, see `nas.export.run_networks`."""
     description: NetworkDescription
     weights: Path | None = None
     """Where a training may start; None: random."""
@@ -40,55 +40,17 @@ class Candidate:
         return source if isinstance(source, str) else source.key
 
 
-def split_rank(run: str) -> tuple[Path, int | None]:
-    """`RUN#k` -> its folder and k; `RUN` -> its folder and None.
-
-    Raises:
-        UserError: no such folder, or k is no number from 1.
-    """
-    path, hash_sign, rank = run.rpartition("#")
-    if not hash_sign or Path(run).is_dir():
-        path, rank = run, ""
-    elif not rank.isdecimal() or int(rank) < 1:
-        raise UserError(f"{run!r} has no number after #", "write RUN#1 for a run's first network")
-    if not Path(path).is_dir():
-        raise UserError(f"no such run folder: '{path}'", "give the folder that `nas search` printed as `run`")
-    return Path(path), int(rank) if rank else None
-
-
-def candidates_of(run: Path) -> list[Candidate]:
-    """The trained networks of a run: its winners, then its other finalists, the most accurate first.
-
-    Raises:
-        UserError: there are none, or their files are damaged.
-    """
-    winners = [f for f in (run / "winners").glob("*") if f.name.isdigit()]
-    found = [_candidate(f, "receipt.json") for f in sorted(winners, key=lambda f: int(f.name))]
-    known = {c.name for c in found}
-    finalists = [(_json(f / "trained.json"), f) for f in (run / "finalists").glob("*") if (f / "trained.json").exists()]
-    for _, folder in sorted(finalists, key=lambda f: (-float(f[0].get("accuracy", 0.0)), f[1].name)):
-        candidate = _candidate(folder, "trained.json")
-        if candidate.name not in known:
-            known.add(candidate.name)
-            found.append(candidate)
-    if not found:
-        raise UserError(f"the run '{run}' has no trained network", "run its search to the end: it resumes")
-    return [replace(candidate, rank=rank) for rank, candidate in enumerate(found, start=1)]
-
-
 def chosen_candidates(run: str, top: int) -> tuple[Path, list[Candidate]]:
     """The run's folder, and its `top` first networks or the one that `RUN#k` names.
 
     Raises:
-        UserError: no such run or number.
+        UserError: no such run or number, or damaged files.
     """
-    folder, rank = split_rank(run)
-    found = candidates_of(folder)
-    if rank is None:
-        return folder, found[:top]
-    if rank > len(found):
-        raise UserError(f"the run '{folder}' has no network #{rank}", f"it has #1 to #{len(found)}")
-    return folder, [found[rank - 1]]
+    numbered = split_number(run)
+    if numbered is not None:
+        return numbered[0], [_candidate(numbered_network(*numbered))]
+    folder = run_folder(run)
+    return folder, [_candidate(network) for network in run_networks(folder)[:top]]
 
 
 def data_of(run: Path, data: str | None) -> TaskData:
@@ -213,11 +175,13 @@ def _torchvision(text: str, num_classes: int, resolution: int) -> Candidate:
     return Candidate(rank=1, description=NetworkDescription(parts[1], num_classes, resolution), weights=Path(parts[2]))
 
 
-def _candidate(folder: Path, record: str) -> Candidate:
-    checksums: Any = _json(folder / record).get("sha256", {}) if (folder / record).exists() else {}
-    found = pair(folder / NETWORK)
-    assert found.weights is not None
-    return replace(found, sha256=checksums.get(found.weights.name))
+def _candidate(network: RunNetwork) -> Candidate:
+    record = network.folder / (RECEIPT if network.winner else TRAINED)
+    checksums: Any = _json(record).get("sha256", {}) if record.exists() else {}
+    weights = weights_path(network.file)
+    return Candidate(
+        rank=network.rank, description=network.description, weights=weights, sha256=checksums.get(weights.name)
+    )
 
 
 def _json(path: Path) -> dict[str, Any]:

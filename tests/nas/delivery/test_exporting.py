@@ -149,11 +149,12 @@ def test_unusual_places(request_: ExportRequest, tmp_path: Path, monkeypatch: py
 
 def test_a_bundle_has_a_place_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    save_pair(tmp_path / "run" / "winners" / "2")
-    (tmp_path / "run" / "result.json").write_text(json.dumps({"best": [{}, {}]}))
+    for rank in ("1", "2"):
+        save_pair(tmp_path / "run" / "winners" / rank)
     config = {"data": "digits", "seed": 0, "target": "local", "max_drop": 0.01}
     (tmp_path / "run" / "config.json").write_text(json.dumps(config))
-    assert default_folder(resolve("run#2")) == Path("run/exports/2")
+    for name in ("run#2", "run/winners/2"):
+        assert default_folder(resolve(name)) == Path("run/exports/2")
     save_pair(tmp_path / "run" / "finetune")
     assert default_folder(resolve("run/finetune")) == Path("run/finetune/model.bundle")
 

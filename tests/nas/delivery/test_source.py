@@ -104,13 +104,12 @@ def test_a_pair_alone_and_an_architecture_with_weights(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("RUN#2", "has 1 winner, there is no #2"),
-        ("RUN#0", "has 1 winner, there is no #0"),
-        ("nowhere#1", "'nowhere' is no run"),
+        ("nowhere#1", "no such run folder: 'nowhere'"),
         ("nowhere.json", "no such network"),
         ("RUN/winners", "no such network"),
         ("RUN/result.json", "is neither a network nor an architecture"),
-        ("RUN/unfinished#1", "has no result yet"),
+        ("RUN/unfinished#1", "has no trained network"),
+        ("RUN/unfinished", "has no trained network"),
     ],
 )
 def test_unknown_networks_are_named(name: str, sentence: str, run: Path) -> None:

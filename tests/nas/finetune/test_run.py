@@ -19,7 +19,7 @@ from nas.export.checkpoint import NetworkDescription, load_network, save_network
 from nas.export.tensors import load_tensors
 from nas.finetune import qat
 from nas.finetune.run import finetune
-from nas.finetune.sources import candidates_of, load_teacher
+from nas.finetune.sources import load_teacher
 from nas.folders import locked
 from nas.measure import protocol
 from tests.nas.bundles import instant
@@ -188,9 +188,6 @@ def test_weights_that_are_not_the_networks(run_folder: Path, tmp_path: Path) -> 
 def test_runs_that_are_none(run_folder: Path, tmp_path: Path) -> None:
     for name, message in (
         ("nowhere", "no such run folder"),
-        (f"{run_folder}#2", "has no network #2"),
-        (f"{run_folder}#best", "no number after #"),
-        (f"{run_folder}#²", "no number after #"),
         (str(tmp_path), "has no trained network"),
     ):
         with pytest.raises(UserError, match=message):
@@ -207,17 +204,6 @@ def test_classes_that_differ_between_train_and_val(run_folder: Path, tmp_path: P
     np.savez(tmp_path / "bad.npz", **arrays)
     with pytest.raises(UserError, match="has no images in val"):
         finetune(run_folder, overrides=QUICK, data=str(tmp_path / "bad.npz"))
-
-
-def test_finalists_follow_the_winners(run_folder: Path, tmp_path: Path) -> None:
-    for name, accuracy, width in (("a", 0.5, 24), ("b", 0.7, 32)):
-        other = write_run(tmp_path / name, small_description(stage1__width=width), tmp_path / "data.npz")
-        shutil.copytree(other / "winners" / "1", run_folder / "finalists" / name)
-        (run_folder / "finalists" / name / "trained.json").write_text(json.dumps({"accuracy": accuracy}))
-    shutil.copytree(run_folder / "winners" / "1", run_folder / "finalists" / "c")
-    (run_folder / "finalists" / "c" / "trained.json").write_text(json.dumps({"accuracy": 0.9}))
-    folders = [c.weights.parent.name for c in candidates_of(run_folder) if c.weights is not None]
-    assert folders == ["1", "b", "a"]
 
 
 def test_command(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
