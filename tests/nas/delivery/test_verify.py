@@ -151,7 +151,31 @@ def test_limits_are_judged_on_the_same_device_alone(bundle: Path, monkeypatch: p
     assert limits_check(4.9, "busy")[0] == "passed", "a busy machine only adds time"
     rewrite(bundle, limits={"latency_ms": 5.0, "percentile": 99})
     assert limits_check(4.9)[0] == "failed"
+    rewrite(bundle, limits={"latency_ms": 5.0, "max_params": 1000.0})
+    assert limits_check(1.0, "busy")[0] == "failed", "who is busy has no more parameters"
+    assert "k parameters; asked for: at most 5 ms, at most 1 k parameters" in limits_check(1.0)[1]
+    rewrite(bundle, limits={"min_accuracy": 0.99})
+    assert limits_check(1.0)[0] == "failed"
     rewrite(bundle, limits={"colour": 5.0})
     assert limits_check(1.0)[0] == "failed"
     rewrite(bundle, limits={})
     assert limits_check(1.0) == ("not repeated", "there was no limit")
+
+
+def test_limits_are_counted_again_whatever_the_receipt_claims(
+    bundle: Path, data: ImageData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "measure", lambda requests: [timed(request, 1.0) for request in requests])
+    document = json.loads((bundle / RECEIPT).read_text())
+    claimed = {**document["accuracy"], "deployed": 1.0}
+    rewrite(bundle, fingerprint=fingerprint().to_json(), accuracy=claimed, limits={"min_accuracy": 0.9})
+    assert status(bundle)["limits"] == "failed", "the accuracy is measured"
+    rewrite(bundle, limits={"max_params": 1e9, "min_accuracy": 1e-9})
+    assert status(bundle)["limits"] == "passed"
+    weights = bundle / "model.safetensors"
+    weights.unlink()
+    rewrite(bundle, sha256={k: v for k, v in document["sha256"].items() if k != weights.name})
+    monkeypatch.setattr(Classification, "load", lambda self, name, seed: replace(data, val=data.test, _resized={}))
+    check = verify_bundle(bundle)[-1]
+    assert check.status == "not repeated"
+    assert check.detail.startswith("its parameters cannot be counted and its accuracy cannot be measured here (p50")
