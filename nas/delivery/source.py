@@ -127,7 +127,8 @@ def resolve(model: str, checkpoint: Path | None = None) -> Source:
             f"'{model}' is an architecture without weights", "give its trained weights: --checkpoint FILE.safetensors"
         )
     run = _enclosing_run(path)
-    nearby = (path.parent, *([run.folder / "winners" / "1"] if run else []))
+    # First what lies beside the weights: a --checkpoint may have been trained on other data than the network's run.
+    nearby = (weights.parent, path.parent, *([run.folder / "winners" / "1"] if run else []))
     return Source(
         label=model,
         path=path,

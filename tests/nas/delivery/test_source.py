@@ -84,6 +84,16 @@ def test_a_pair_inside_a_run_is_of_that_run(run: Path) -> None:
         assert source.weights == weights_path(pair)
 
 
+def test_a_checkpoint_brings_what_it_was_trained_with(run: Path, tmp_path: Path) -> None:
+    pair = save_pair(tmp_path / "elsewhere")
+    (pair.parent / PREPROCESS).write_text(json.dumps({"mean": [0.5] * 3, "std": [0.25] * 3}))
+    (pair.parent / LABELS).write_text(json.dumps(["c", "d"]))
+    source = resolve(f"{run}#1", weights_path(pair))
+    assert source.preprocess is not None
+    assert source.preprocess.mean == (0.5, 0.5, 0.5), "not that of the winner"
+    assert source.labels == ("c", "d")
+
+
 def test_a_pair_alone_and_an_architecture_with_weights(tmp_path: Path) -> None:
     pair = save_pair(tmp_path)
     assert resolve(str(pair)).run is None
