@@ -17,6 +17,8 @@ from nas.finetune.recipe import Recipe
 
 Settings = dict[str, Any]
 _SUFFIXES = (".yaml", ".yml")
+_PARENT = "inherits"
+"""The key of a file that names the recipe whose settings it changes."""
 
 
 def recipe_names() -> list[str]:
@@ -87,7 +89,7 @@ def _resolved(name_or_file: str, beside: Path | None, chain: tuple[str, ...]) ->
         cycle = " -> ".join(recipe_label(c) for c in (*chain[chain.index(identity) :], identity))
         raise UserError(f"recipes inherit from each other: {cycle}", "remove one `inherits`")
     settings = _parsed(text, name_or_file)
-    parent = settings.pop("inherits", None)
+    parent = settings.pop(_PARENT, None)
     if parent is None:
         return settings
     if not isinstance(parent, str):
@@ -130,6 +132,8 @@ def _override(text: str) -> Settings:
     parts = [part.strip() for part in key.split(".")]
     if not equals or not all(parts):
         raise UserError(f"--set {text!r} is no setting", "write it like --set optimizer.lr=0.01")
+    if parts == [_PARENT]:
+        raise UserError(f"--set {text!r}: only a file can inherit", f"name that recipe itself: --recipe {value}")
     try:
         nested: Any = yaml.safe_load(value)
     except yaml.YAMLError as error:
@@ -154,7 +158,8 @@ def _check_keys(settings: Mapping[str, Any], model: type[BaseModel], path: tuple
     for key, value in settings.items():
         if key not in model.model_fields:
             prefix = "".join(f"{part}." for part in path)
-            raise UnknownNameError("recipe key", f"{prefix}{key}", [f"{prefix}{name}" for name in model.model_fields])
+            known = [*model.model_fields, *([] if path else [_PARENT])]
+            raise UnknownNameError("recipe key", f"{prefix}{key}", [f"{prefix}{name}" for name in known])
         section = _section(model, key)
         if section is not None and isinstance(value, dict):
             _check_keys(value, section, (*path, key))

@@ -48,6 +48,7 @@ def test_a_cycle_is_named(tmp_path: Path) -> None:
     ("override", "named", "nearest"),
     [
         ("epoch=3", "'epoch'", "'epochs'"),
+        ("inherit=base", "'inherit'", "'inherits'"),
         ("optimizer.learnrate=3", "'optimizer.learnrate'", "'optimizer.lr'"),
         ("distillation.temprature=3", "'distillation.temprature'", "'distillation.temperature'"),
     ],
@@ -69,6 +70,7 @@ def test_a_misspelt_key_is_named_with_the_nearest(override: str, named: str, nea
         ("batch_size=1", "batch_size = 1"),
         ("checkpoints.deliver=average", "needs average_epochs"),
         ("epochs", "'epochs' is no setting"),
+        ("inherits=base", "only a file can inherit"),
         ("epochs=[", "not YAML"),
     ],
 )
