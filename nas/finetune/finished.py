@@ -13,6 +13,7 @@ from nas.export.bundle import LABELS
 from nas.export.checkpoint import NetworkDescription, write_json
 from nas.export.papers import PAPERS
 from nas.export.tensors import load_tensors, save_tensors
+from nas.finetune.lessons import accuracy_of
 from nas.finetune.trainer import BEST, Trainer
 from nas.training.evaluate import recalibrate_batch_norm
 from search_spaces.modules import folded
@@ -28,7 +29,7 @@ class Finished:
     network: nn.Module
     """In evaluation mode, not folded."""
     accuracy: float
-    """Fraction of the validation images, of the folded network: what an export starts from."""
+    """Fraction of the validation images, of the folded network in fp32: what an export starts from."""
     kind: str
     """`best`, `last` or `average`."""
     accuracies: Mapping[str, float]
@@ -44,12 +45,17 @@ def finish(trainer: Trainer, description: NetworkDescription, classes: Sequence[
     """
     wanted = trainer.recipe.checkpoints.deliver
     networks = {kind: _finished(trainer, kind, state) for kind, state in _states(trainer).items()}
-    accuracies = {kind: trainer.accuracy(folded(network)) for kind, network in networks.items()}
+    images = trainer.images
+    # In fp32, whatever the training's precision: so is the accuracy before it, and an export starts from fp32.
+    accuracies = {
+        kind: accuracy_of(folded(network), images.val, images.preprocess, device=trainer.world.device)
+        for kind, network in networks.items()
+    }
     for kind, network in networks.items():
         save_pair(folder, kind, network, description, {"val_accuracy": accuracies[kind]})
     # An early end leaves no average.
     kind = wanted if wanted in networks else max(accuracies, key=lambda k: accuracies[k])
-    write_papers(folder, classes, description, trainer.images.preprocess)
+    write_papers(folder, classes, description, images.preprocess)
     save_pair(folder, "model", networks[kind], description, {"kind": kind, "val_accuracy": accuracies[kind]})
     return Finished(networks[kind], accuracies[kind], kind, accuracies)
 

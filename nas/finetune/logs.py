@@ -22,7 +22,7 @@ class EpochRecord:
     train_loss: float
     """Mean over the epoch's batches, with augmentation, smoothing and distillation."""
     val_accuracy: float
-    """Fraction; of the averaged weights where the recipe has an average."""
+    """Fraction, in the training's precision; of the averaged weights where the recipe has an average."""
     images_per_s: float
     """Training images per second of training time, waiting for data included."""
     data_wait_share: float

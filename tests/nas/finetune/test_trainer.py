@@ -4,12 +4,14 @@ import csv
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from nas.errors import UserError
 from nas.export.tensors import load_tensors, save_tensors
-from nas.finetune.distill import Teacher
+from nas.finetune.distill import Teacher, last_linear
+from nas.finetune.finished import finish
 from nas.finetune.images import Images
 from nas.finetune.logs import EpochRecord
 from nas.finetune.recipe_files import load_recipe
@@ -17,7 +19,7 @@ from nas.finetune.schedule import learning_rate
 from nas.finetune.setup import Setup
 from nas.finetune.trainer import BEST, STATE, Trainer, epochs_without_gain
 from nas.training.precision import autocast
-from tests.nas.finetune.conftest import ALONE
+from tests.nas.finetune.conftest import ALONE, small_description
 from tests.training.conftest import small_network
 
 SETUP = Setup(precision="fp32", channels_last=True, batch_size=16)
@@ -190,6 +192,21 @@ def test_a_state_of_another_training_is_refused(images: Images, tmp_path: Path) 
     (tmp_path / STATE).write_bytes((tmp_path / STATE).read_bytes()[:-100])
     with pytest.raises(UserError, match="not a whole safetensors"):
         trainer(images, tmp_path, "epochs=1").run()
+
+
+def test_a_finished_network_is_judged_in_fp32(images: Images, tmp_path: Path) -> None:
+    ones = replace(images, val=images.val.take(np.flatnonzero(images.val.labels == 1)))
+    recipe = load_recipe("base", ["epochs=0", "ema_decay=null"])
+    network = small_network()
+    last = last_linear(network)
+    with torch.no_grad():
+        last.weight.zero_()
+        last.bias.copy_(torch.tensor([1.0, 1.001, 0.0]))  # the first two are one number in bf16
+    setup = Setup(precision="bf16", channels_last=False, batch_size=16)
+    trained = Trainer(network, ones, recipe, setup, folder=tmp_path, world=ALONE)
+    trained.run()
+    assert trained.accuracy(trained.network) == 0.0
+    assert finish(trained, small_description(), ("a", "b", "c"), tmp_path).accuracy == 1.0
 
 
 def test_bf16_forward_passes_learn_too(images: Images, tmp_path: Path) -> None:
