@@ -13,7 +13,7 @@ from nas.deployment import Deployment, common_batch
 from nas.errors import UserError
 from nas.export.bundle import LABELS, NETWORK
 from nas.export.checkpoint import NetworkDescription, load_weights, read_description, read_json, sha256_of, weights_path
-from nas.export.papers import PREPROCESS
+from nas.export.papers import read_preprocess
 from nas.export.receipt import RECEIPT
 from nas.export.run_networks import TRAINED, numbered_network, split_number
 from nas.finetune.quantised import FOLDER as QUANTISED
@@ -136,7 +136,7 @@ def resolve(model: str, checkpoint: Path | None = None) -> Source:
         architecture=architecture,
         weights=weights,
         run=run,
-        preprocess=next((p for p in map(_preprocess, nearby) if p is not None), None),
+        preprocess=next((p for p in map(read_preprocess, nearby) if p is not None), None),
         labels=next((names for names in map(_labels, nearby) if names is not None), None),
         in_training=read_quantised(path.parent / QUANTISED, weights),
         rank=numbered[1] if numbered is not None else None,
@@ -189,21 +189,6 @@ def _batch(run: Path) -> int:
         return common_batch(Deployment(**entry["deployment"]) for entry in document["deployments"])
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"'{path}' is not what a search wrote: {error}", "restore it, or search again") from error
-
-
-def _preprocess(folder: Path) -> Preprocess | None:
-    path = folder / PREPROCESS
-    if not path.is_file():
-        return None
-    document = read_json(path)
-    try:
-        if not isinstance(document, dict):
-            raise TypeError(document)
-        mean, std = (tuple(float(value) for value in document[name]) for name in ("mean", "std"))
-        (r, g, b), (r_std, g_std, b_std) = mean, std
-    except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"'{path}' has no mean and std of three channels", "remove it, or export again") from error
-    return Preprocess((r, g, b), (r_std, g_std, b_std))
 
 
 def _labels(folder: Path) -> tuple[str, ...] | None:

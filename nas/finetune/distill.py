@@ -6,8 +6,22 @@ import torch
 from torch import nn
 from torch.nn.functional import cosine_similarity, interpolate, kl_div, log_softmax
 
+from nas.data.images import Preprocess
 from nas.errors import UserError
 from nas.finetune.recipe import DistillationSettings
+
+Rescale = tuple[torch.Tensor, torch.Tensor]
+"""Factor and summand of each channel, (3, 1, 1) float32."""
+
+
+def rescaling(given: Preprocess, wanted: Preprocess) -> Rescale | None:
+    """What makes images that were normalised by `given` those that `wanted` makes; None where both are the same."""
+    if given == wanted:
+        return None
+    (mean, std), (own_mean, own_std) = (
+        (torch.tensor(p.mean)[:, None, None], torch.tensor(p.std)[:, None, None]) for p in (given, wanted)
+    )
+    return std / own_std, (mean - own_mean) / own_std
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -19,12 +33,16 @@ class Teacher:
     resolution: int
     """Input height = width in pixels; images of another size are resized for it."""
     name: str
+    rescale: Rescale | None = None
+    """From the student's normalisation to its own; None: they are the same."""
 
     @torch.no_grad()
     def __call__(self, images: torch.Tensor, *, features: bool) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Logits (n, c) and, if wanted, last features (n, f) of normalised images (n, 3, h, h)."""
+        """Logits (n, c) and, if wanted, last features (n, f) of images (n, 3, h, h), normalised for the student."""
         if images.shape[-1] != self.resolution:
             images = interpolate(images, size=(self.resolution,) * 2, mode="bilinear", antialias=True)
+        if self.rescale is not None:
+            images = images * self.rescale[0] + self.rescale[1]
         if features:
             return with_features(self.network, images)
         return self.network(images), None

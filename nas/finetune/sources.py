@@ -10,8 +10,9 @@ import torch
 from torch import nn
 
 from nas.errors import UnknownNameError, UserError
-from nas.export.bundle import LABELS
+from nas.export.bundle import LABELS, NETWORK
 from nas.export.checkpoint import NetworkDescription, read_json, sha256_of, weights_path
+from nas.export.papers import read_preprocess
 from nas.export.receipt import RECEIPT
 from nas.export.run_networks import TRAINED, RunNetwork, numbered_network, run_folder, run_networks, split_number
 from nas.export.tensors import Tensors, load_tensors
@@ -125,22 +126,26 @@ def teacher_of(text: str, num_classes: int, resolution: int) -> Candidate:
         raise UserError("the recipe needs a teacher", "name one: --set distillation.teacher=RUN#1")
     if text.startswith("torchvision:"):
         return _torchvision(text, num_classes, resolution)
+    path = Path(text).expanduser()
     if text.endswith(".network.json"):
-        return pair(Path(text))
+        return pair(path)
+    if (path / NETWORK).is_file():
+        return pair(path / NETWORK)
     return chosen_candidates(text, 1)[1][0]
 
 
 def load_teacher(text: str, data: TaskData, resolution: int, device: torch.device) -> "Teacher":
-    """The teacher that `RUN#k`, `NAME.network.json` or `torchvision:NAME:FILE` names.
+    """The teacher that `RUN#k`, `NAME.network.json`, a folder with such a file or `torchvision:NAME:FILE` names.
 
     Args:
         resolution: of the network to be taught, in pixels. A torchvision network and a detector look at images of this
-            size, others at those that they were trained with: only the cells of a detector have to be the same.
+            size, others at those that they were trained with: only the cells of a detector have to be the same. All see
+            them normalised as the `preprocess.json` beside their weights says, without one as the student does.
 
     Raises:
         UserError: there is none of that name, its file is damaged, or it knows other classes.
     """
-    from nas.finetune.distill import Teacher
+    from nas.finetune.distill import Teacher, rescaling
 
     candidate = teacher_of(text, data.num_classes, resolution)
     if candidate.description.num_classes != data.num_classes:
@@ -158,7 +163,11 @@ def load_teacher(text: str, data: TaskData, resolution: int, device: torch.devic
     network, _ = starting_network(candidate, data.num_classes, 0, scratch=False)
     network.eval().requires_grad_(False).to(device)
     own = candidate.description
-    return Teacher(network, own.resolution if own.head_kind is None else resolution, text)
+    preprocess = read_preprocess(candidate.weights.parent)
+    rescale = rescaling(data.preprocess, preprocess) if preprocess is not None else None
+    if rescale is not None:
+        rescale = rescale[0].to(device), rescale[1].to(device)
+    return Teacher(network, own.resolution if own.head_kind is None else resolution, text, rescale)
 
 
 def pair(path: Path) -> Candidate:

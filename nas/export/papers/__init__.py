@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from nas.export.papers.base import PREPROCESS, Figures, Papers, Sheet
+from nas.export.papers.base import PREPROCESS, Figures, Papers, Sheet, read_preprocess
 from nas.export.papers.classification import ClassificationPapers
 from nas.export.papers.detection import DetectionPapers
 
-__all__ = ["PAPERS", "PREPROCESS", "Figures", "Papers", "Sheet"]
+__all__ = ["PAPERS", "PREPROCESS", "Figures", "Papers", "Sheet", "read_preprocess"]
 
 PAPERS: Mapping[str, Papers[Any]] = {"classification": ClassificationPapers(), "detection": DetectionPapers()}
 """By the names of `nas.tasks.TASKS`."""

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nas.data.images import Preprocess
-from nas.export.checkpoint import NetworkDescription
+from nas.errors import UserError
+from nas.export.checkpoint import NetworkDescription, read_json
 from nas.tasks import TaskData
 from nas.tasks.task import Run
 
@@ -81,3 +82,19 @@ def preprocess_document(preprocess: Preprocess, resolution: int, **resizing: Any
         "mean": list(preprocess.mean),
         "std": list(preprocess.std),
     }
+
+
+def read_preprocess(folder: Path) -> Preprocess | None:
+    """What `folder` says of a network's input; None where it says nothing. Raises `UserError` for a damaged file."""
+    path = folder / PREPROCESS
+    if not path.is_file():
+        return None
+    document = read_json(path)
+    try:
+        if not isinstance(document, dict):
+            raise TypeError(document)
+        mean, std = (tuple(float(value) for value in document[name]) for name in ("mean", "std"))
+        (r, g, b), (r_std, g_std, b_std) = mean, std
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"'{path}' has no mean and std of three channels", "remove it, or export again") from error
+    return Preprocess((r, g, b), (r_std, g_std, b_std))

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from nas.cli.main import run
-from nas.data import load_dataset
+from nas.data import Preprocess, load_dataset
 from nas.delivery.source import resolve
 from nas.errors import UnknownNameError, UserError
 from nas.export.checkpoint import NetworkDescription, load_network, save_network
@@ -22,6 +22,7 @@ from nas.finetune.run import finetune
 from nas.finetune.sources import load_teacher
 from nas.folders import locked
 from nas.measure import protocol
+from search_spaces.modules import set_norm_statistics
 from tests.nas.bundles import instant
 from tests.nas.finetune.conftest import small_description, write_data, write_run
 from tests.nas.killing import start, stop_when
@@ -119,6 +120,27 @@ def test_the_data_of_a_fine_tuning_are_those_of_its_export(run_folder: Path, tmp
     source = resolve(str(Path(network["checkpoint"]).parent))
     assert source.labels == load_dataset(str(data)).classes
     assert source.preprocess == load_dataset(str(data)).preprocess
+
+
+def test_a_teacher_sees_images_as_it_was_trained_on_them(tmp_path: Path) -> None:
+    data = load_dataset(str(write_data(tmp_path / "data.npz")))
+    folder, own = tmp_path / "teacher", Preprocess((0.3, 0.4, 0.5), (0.1, 0.2, 0.4))
+    folder.mkdir()
+    network = small_description().build()
+    set_norm_statistics(network, torch.randn(16, 3, 32, 32))
+    save_network(network.eval(), small_description(), folder / "model.network.json")
+    pixels = torch.from_numpy(data.val.images)
+    resolution = small_description().resolution
+    assert data.val.resolution == resolution
+
+    def taught() -> torch.Tensor:
+        teacher = load_teacher(str(folder), data, resolution, torch.device("cpu"))
+        return teacher(data.preprocess.tensor(pixels), features=False)[0]
+
+    with torch.no_grad():
+        torch.testing.assert_close(taught(), network(data.preprocess.tensor(pixels)))
+        (folder / "preprocess.json").write_text(json.dumps({"mean": own.mean, "std": own.std}))
+        torch.testing.assert_close(taught(), network(own.tensor(pixels)), atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("teacher", ["{run}#1", "{run}/winners/1/model.network.json", "torchvision:resnet10_w50:{zoo}"])
