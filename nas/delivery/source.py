@@ -144,6 +144,11 @@ def resolve(model: str, checkpoint: Path | None = None) -> Source:
 
 
 def _architecture(path: Path) -> Architecture:
+    if path.suffix != ".json":
+        raise UserError(
+            f"'{path}' is neither a network nor an architecture: those are JSON files",
+            "give NAME.network.json with NAME.safetensors beside it, or ARCH.json with --checkpoint FILE.safetensors",
+        )
     document = read_json(path)
     if not isinstance(document, Mapping) or not isinstance(document.get("space"), str):
         raise UserError(

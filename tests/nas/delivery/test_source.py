@@ -117,6 +117,7 @@ def test_a_pair_alone_and_an_architecture_with_weights(tmp_path: Path) -> None:
         ("nowhere#1", "no such run folder: 'nowhere'"),
         ("nowhere.json", "no such network"),
         ("RUN/winners", "no such network"),
+        ("RUN/winners/1/model.safetensors", "is neither a network nor an architecture: those are JSON files"),
         ("RUN/result.json", "is neither a network nor an architecture"),
         ("RUN/unfinished#1", "has no trained network"),
         ("RUN/unfinished", "has no trained network"),
