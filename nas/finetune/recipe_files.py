@@ -21,6 +21,18 @@ _PARENT = "inherits"
 """The key of a file that names the recipe whose settings it changes."""
 
 
+class _Loader(yaml.SafeLoader):
+    """PyYAML's safe one, which refuses a key that is there twice: it would quietly take the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        known: set[str] = set()
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            if key.value in known:
+                raise yaml.MarkedYAMLError(problem=f"{key.value!r} is there twice", problem_mark=key.start_mark)
+            known.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
 def recipe_names() -> list[str]:
     """The bundled recipes, sorted; those that are only inherited from begin with `base`."""
     return sorted(Path(str(f)).stem for f in files("nas.finetune").joinpath("recipes").iterdir() if _is_yaml(str(f)))
@@ -114,7 +126,7 @@ def _text(name_or_file: str, beside: Path | None) -> tuple[Path | None, str]:
 
 def _parsed(text: str, name: str) -> Settings:
     try:
-        settings = yaml.safe_load(text)
+        settings = yaml.load(text, _Loader)  # noqa: S506 (it is a SafeLoader)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" (line {mark.line + 1})" if mark is not None else ""

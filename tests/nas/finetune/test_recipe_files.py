@@ -82,13 +82,19 @@ def test_a_value_that_makes_no_sense_is_named(override: str, message: str) -> No
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("text", ["- 1", "epochs: [", "inherits: 3", "inherits: bose", "\x00"])
+@pytest.mark.parametrize("text", ["- 1", "epochs: [", "inherits: 3", "inherits: bose", "\x00", "? [a]\n: 1"])
 def test_a_file_that_is_no_recipe_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text(text)
     with pytest.raises(UserError):
         load_recipe(str(tmp_path / "bad.yaml"))
     with pytest.raises(UserError, match="cannot read"):
         load_recipe(str(tmp_path / "none.yaml"))
+
+
+def test_a_setting_that_is_there_twice_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "twice.yaml").write_text("epochs: 3\noptimizer:\n  lr: 0.1\n  momentum: 0.5\n  lr: 0.2\n")
+    with pytest.raises(UserError, match=r"'lr' is there twice \(line 5\)"):
+        load_recipe(str(tmp_path / "twice.yaml"))
 
 
 def test_commands(capsys: pytest.CaptureFixture[str]) -> None:
