@@ -1,6 +1,5 @@
 """The target as a search uses it: a latency model, scaled, re-calibrated or measured afresh where it has to be."""
 
-import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,7 +21,7 @@ from nas.progress import Progress, SilentProgress
 from nas.runtimes import deployments_here, load_runtime
 from nas.targets.latency import Correction, LatencyModel
 from nas.targets.preparing import ALL_SPACES, networks_to_measure, preparer, spaces_like
-from nas.targets.profile import ENOUGH_NETWORKS, DeploymentTable, DeviceProfile, saved_profile
+from nas.targets.profile import ENOUGH_NETWORKS, DeploymentTable, DeviceProfile, saved_profile, set_aside
 from nas.targets.profiling import make_profile, measure_networks, median_or_none, timing_of
 from nas.targets.registry import LOCAL, bundled_profiles, load_target, material_differences, usable_deployments
 from predictors.block_latency import MIN_NETWORKS
@@ -141,7 +140,7 @@ def _quick_profile(
         profile = site.run(_profile_there, config.target, deployments, budget_s, config.seed, spaces)
         bar.advance(len(profile.networks))
     if path.exists():  # of a host that is nothing like it
-        shutil.copyfile(path, path.with_name(path.name + ".old"))
+        set_aside(path)
     profile.save(path)
     return profile
 

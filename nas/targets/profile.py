@@ -7,6 +7,7 @@ predictor needs no new measurements, and nothing in the file has to be trusted b
 import hashlib
 import json
 import math
+import shutil
 from collections.abc import Container, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -227,6 +228,13 @@ def profiles_folder() -> Path:
 
 def saved_profile(name: str) -> Path:
     return profiles_folder() / f"{name}.json"
+
+
+def set_aside(path: Path) -> Path:
+    """Keep a profile that is about to be replaced, as `NAME.json.old` beside it; returns where that is."""
+    old = path.with_name(path.name + ".old")
+    shutil.copyfile(path, old)
+    return old
 
 
 def _table(document: dict[str, Any]) -> DeploymentTable:

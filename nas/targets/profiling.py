@@ -1,7 +1,6 @@
 """Measuring a profile: random networks of the spaces, exported, deployed and timed in fresh sessions."""
 
 import math
-import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,7 +16,7 @@ from nas.deployment import Deployment
 from nas.errors import UserError
 from nas.folders import check_writable
 from nas.measure.energy import why_no_energy
-from nas.measure.host import fingerprint, threads_here
+from nas.measure.host import differences, fingerprint, threads_here
 from nas.measure.measurement import Measurement
 from nas.measure.protocol import measure
 from nas.measure.site import Measure
@@ -34,7 +33,7 @@ from nas.targets.preparing import (
     new_folder,
     preparer,
 )
-from nas.targets.profile import FAILED, DeploymentTable, DeviceProfile, NetworkTiming, saved_profile
+from nas.targets.profile import FAILED, DeploymentTable, DeviceProfile, NetworkTiming, saved_profile, set_aside
 from nas.text import duration
 from predictors.block_latency import MIN_NETWORKS
 from predictors.block_transfer import MIN_WITH_PRIOR
@@ -100,15 +99,15 @@ def make_profile(
     other devices as prior.
 
     An existing profile at `path` with the same name, deployments and fingerprint is continued, so that an interrupted
-    call is just repeated; its networks of other spaces stay in it. Raises `UserError` if the budget did not suffice for
+    call is just repeated; its networks of other spaces stay in it. Any other one is set aside. Raises `UserError` if the budget did not suffice for
     a usable profile.
     """
     start = time.monotonic()
     planned = networks_to_measure(spaces, networks, seed, resolutions)
-    profile = _started(name, description, deployments, path, sessions, planned)
+    profile = _started(name, description, deployments, path, sessions, planned, progress)
     done = sum(arch.space in spaces for arch in profile.networks)
-    with progress.stage("measuring networks", total=networks) as bar, preparer() as workers:
-        bar.advance(done)
+    # Only what is left: networks of an earlier call took no time of this one, and would make it look fast.
+    with progress.stage("measuring networks", total=max(0, networks - done)) as bar, preparer() as workers:
         longest = 0.0
         while done < networks and (done < least or time.monotonic() - start + longest < budget_s):
             began = time.monotonic()
@@ -146,6 +145,7 @@ def _started(
     path: Path,
     sessions: int,
     planned: Sequence[Architecture],
+    progress: Progress,
 ) -> DeviceProfile:
     here = fingerprint()
     _require_writable(path)
@@ -157,9 +157,10 @@ def _started(
         spaces = {arch.space for arch in planned}
         own = [arch for arch in old.networks if arch.space in spaces]
         same = old.name == name and old.fingerprint == here and {t.deployment for t in old.tables} == set(deployments)
-        if same and own == planned[: len(own)]:
+        if same and own[: len(planned)] == planned[: len(own)]:  # more than were asked for now are kept
             return old
-        shutil.copyfile(path, path.with_name(path.name + ".old"))
+        why = differences(here, old.fingerprint) or [f"it is {old.name!r} with other deployments or networks"]
+        progress.note(f"{path} is begun anew ({'; '.join(why)}); what was there is kept as {set_aside(path).name}")
         if same and len(own) < len(old.networks):
             return old.without_spaces(spaces)
     return DeviceProfile(

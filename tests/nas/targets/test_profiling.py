@@ -2,8 +2,9 @@
 
 import json
 import math
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext, redirect_stdout
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, redirect_stdout
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from nas.deployment import Deployment
 from nas.errors import UserError
 from nas.measure import protocol
 from nas.measure.measurement import Measurement
-from nas.progress import SilentProgress
+from nas.progress import Progress, SilentProgress, Stage
 from nas.targets import profiling
 from nas.targets.latency import LatencyModel
 from nas.targets.preparing import networks_to_measure
@@ -54,9 +55,11 @@ def on_the_fake_device(
     return measured
 
 
-def quick(path: Path, networks: int, budget_s: float = math.inf) -> DeviceProfile:
+def quick(
+    path: Path, networks: int, budget_s: float = math.inf, progress: Progress = SilentProgress()
+) -> DeviceProfile:
     return make_profile(
-        "p", [FP32, INT8], path=path, progress=SilentProgress(), budget_s=budget_s, networks=networks, resolutions=[32]
+        "p", [FP32, INT8], path=path, progress=progress, budget_s=budget_s, networks=networks, resolutions=[32]
     )
 
 
@@ -73,6 +76,48 @@ def test_an_interrupted_profile_goes_on_where_it_was(tmp_path: Path, monkeypatch
     assert len(set(measured)) == len(measured) == 20, "and is not measured again"
     assert [arch.key for arch in done.networks] == measured
     assert all(table.held_out is not None for table in done.tables)
+
+
+class Said(SilentProgress):
+    """Keeps what it was told."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self.totals: list[float | None] = []
+
+    @contextmanager
+    def stage(self, name: str, total: float | None = None) -> Iterator[Stage]:
+        self.totals.append(total)
+        with super().stage(name, total) as stage:
+            yield stage
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+def test_only_what_is_left_is_counted_and_more_than_asked_for_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The time left would be guessed from networks that took no time in this call."""
+    measured, path, said = on_the_fake_device(monkeypatch), tmp_path / "p.json", Said()
+    quick(path, 12)
+    quick(path, 20, progress=said)
+    assert said.totals == [8]
+    assert len(quick(path, 12, progress=said).networks) == len(measured) == 20
+    assert said.notes == []
+    assert [file.name for file in tmp_path.iterdir()] == ["p.json"]
+
+
+def test_a_profile_that_is_begun_anew_is_told_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    on_the_fake_device(monkeypatch)
+    path, said = tmp_path / "p.json", Said()
+    made = quick(path, 12)
+    replace(made, fingerprint=replace(made.fingerprint, cpu_model="a former processor")).save(path)
+    quick(path, 12, progress=said)
+    (note,) = said.notes
+    assert "a former processor there" in note
+    assert "p.json.old" in note
+    assert DeviceProfile.load(tmp_path / "p.json.old").fingerprint.cpu_model == "a former processor"
 
 
 def test_a_spent_budget_leaves_a_profile_to_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
