@@ -230,6 +230,11 @@ def saved_profile(name: str) -> Path:
     return profiles_folder() / f"{name}.json"
 
 
+def quick_profile(name: str) -> Path:
+    """Where a search keeps a quick profile that must not take the place of the saved one."""
+    return profiles_folder() / "quick" / f"{name}.json"
+
+
 def set_aside(path: Path) -> Path:
     """Keep a profile that is about to be replaced, as `NAME.json.old` beside it; returns where that is."""
     old = path.with_name(path.name + ".old")

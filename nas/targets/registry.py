@@ -10,7 +10,7 @@ import numpy as np
 from nas.deployment import Deployment
 from nas.errors import UnknownNameError
 from nas.measure.host import HostFingerprint, differences, fingerprint
-from nas.targets.profile import ENOUGH_NETWORKS, DeviceProfile, profiles_folder, saved_profile
+from nas.targets.profile import ENOUGH_NETWORKS, DeviceProfile, profiles_folder, quick_profile, saved_profile
 from search_spaces import load_search_space
 
 LOCAL = "local"
@@ -110,14 +110,14 @@ def load_target(
 def _nearest_profile(
     name: str, machine: HostFingerprint, threads: int | None, task: str | None
 ) -> DeviceProfile | None:
-    """Of the profile saved as `name` and the bundled ones, the one of the host most like `machine`.
+    """Of the profiles saved as `name` and the bundled ones, the one of the host most like `machine`.
 
     Between hosts that are equally alike it is the one of more networks, up to as many as are enough: a profile made in
     two minutes must not take the place of a bundled one of the same processor. The saved one, which was measured on
     the very machine, wins ties, and always where its calls have another number of images: nobody else knows those.
     """
     saved = saved_profile(name)
-    candidates = [p for p in (saved, *map(bundled_path, BUNDLED)) if p.exists()]
+    candidates = [p for p in (saved, quick_profile(name), *map(bundled_path, BUNDLED)) if p.exists()]
     known = [(p, _networks_by_deployment(p, threads, task)) for p in map(DeviceProfile.load, candidates)]
     usable = [(p, counts) for p, counts in known if any(counts) and _comparable(machine, p.fingerprint)]
     batch = known[0][0].batch if saved.exists() else 1
