@@ -212,7 +212,7 @@ def held_out_error(profile: DeviceProfile, deployment: Deployment, every: int = 
         mape=float(np.abs(predicted / truth - 1).mean()),
         within_5pct=hits(predicted, 0.05),
         within_10pct=hits(predicted, 0.10),
-        kendall_tau=float(kendalltau(predicted, truth).statistic),
+        kendall_tau=float(np.nan_to_num(kendalltau(predicted, truth).statistic)),  # NaN where all take equally long
         constant_within_10pct=hits(np.median(latency[train]), 0.10),
         macs_within_10pct=hits(macs_only, 0.10),
     )

@@ -148,7 +148,7 @@ def _started(
     progress: Progress,
 ) -> DeviceProfile:
     here = fingerprint()
-    _require_writable(path)
+    require_writable(path)
     if path.exists():
         try:
             old = DeviceProfile.load(path)
@@ -176,7 +176,7 @@ def _started(
     )
 
 
-def _require_writable(path: Path) -> None:
+def require_writable(path: Path) -> None:
     """Raises `UserError` now rather than after minutes of measuring."""
     check_writable(path.parent)
     if path.is_dir():

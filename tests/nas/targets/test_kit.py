@@ -1,9 +1,11 @@
 """A kit goes to a device without torch and comes back as a profile."""
 
 import json
+import math
 import subprocess
 import sys
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +14,17 @@ import onnxruntime
 import pytest
 import torch
 
+from nas.cli.main import run
 from nas.errors import UserError
 from nas.progress import SilentProgress
 from nas.targets.kit import export_random_networks, import_result, repeat_weights
 from nas.targets.kit_measure import host, quota_cores
 from nas.targets.latency import LatencyModel
 from nas.targets.preparing import networks_to_measure
+from nas.targets.profile import DeviceProfile
 from search_spaces import load_search_space
 from tests.nas.bare_python import make_bare_python
+from tests.nas.fake_device import fake_profile
 
 pytestmark = pytest.mark.xdist_group("kit")  # one set-up for all of them
 
@@ -111,6 +116,46 @@ def test_other_files_are_refused(content: str, tmp_path: Path) -> None:
     path.write_text(content)
     with pytest.raises(UserError, match="not the result of a kit"):
         import_result("x", path)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda r: r["sessions"][0]["1/fp32"].update(p50_ms=0.0), "a latency of 0.0 ms"),
+        (lambda r: r["sessions"][1]["2/fp32"].update(p50_ms=math.nan), "a latency of nan ms"),
+        (lambda r: r["sessions"][0]["0/fp32"].update(reference_p50_ms=-1), "a latency of -1 ms"),
+        (lambda r: r["kit"].pop("num_classes"), "num_classes"),
+        (lambda r: r["sessions"].clear(), "no session"),
+        (lambda r: r["sessions"][0].pop("3/fp32"), "3/fp32"),
+        (lambda r: r.update(schema=2), "of schema 2, not 1"),
+        (lambda r: [a.update(failed="no such operator") for a in r["sessions"][0].values()], "few.*no such operator"),
+    ],
+)
+def test_results_that_cannot_be_are_refused(change: Callable[[Any], None], words: str, tmp_path: Path) -> None:
+    result, path = result_of_a_kit([(1.0, 1.0)] * 12), tmp_path / "result.json"
+    change(result)
+    path.write_text(json.dumps(result))
+    with pytest.raises(UserError, match=words):
+        import_result("edge", path)
+
+
+def test_a_result_goes_to_a_file_and_sets_the_profile_there_aside(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All networks take equally long in it, and their order is none."""
+    (tmp_path / "result.json").write_text(json.dumps(result_of_a_kit([(1.0, 1.0)] * 16)))
+    out = tmp_path / "edge.json"
+    fake_profile("edge", 12).save(out)
+    line = ["profile", "edge", "--import-kit", str(tmp_path / "result.json"), "--out"]
+    assert run([*line, str(tmp_path)]) == 1
+    assert "it is a folder" in capsys.readouterr().err
+    assert run([*line, str(out)]) == 0
+    assert "edge.json.old" in capsys.readouterr().err
+    assert len(DeviceProfile.load(out).networks) == 16
+    assert len(DeviceProfile.load(tmp_path / "edge.json.old").networks) == 12
+    held_out = DeviceProfile.load(out).tables[0].held_out
+    assert held_out is not None
+    assert held_out.kendall_tau == 0
 
 
 def result_of_a_kit(references: list[tuple[float, float]]) -> dict[str, Any]:
