@@ -4,6 +4,7 @@ import json
 import os
 import zipfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.resources import files
 from math import isfinite, nan
@@ -53,6 +54,8 @@ def export_kit(
             f"a kit is measured with {RUNTIME}, which has no {unknown[0]}",
             f"choose from {', '.join(runtime.precisions)}",
         )
+    if path.is_dir():
+        raise UserError(f"cannot write the kit {path}: it is a folder", "name a file in it, such as kit.zip")
     reference = reference_model()
     if reference is None:
         raise UserError("a kit needs onnx and onnxruntime to be made", "pip install onnx onnxruntime")
@@ -72,9 +75,12 @@ def export_kit(
                 bar.advance(1)
             manifest = {"schema": SCHEMA, "num_classes": NUM_CLASSES, "batch": batch, "networks": entries}
             kit.writestr("kit.json", json.dumps(manifest))
+        os.replace(partial, path)
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}", "choose another place") from error
-    os.replace(partial, path)
+    finally:
+        with suppress(OSError):  # not there, as a rule
+            partial.unlink()
 
 
 def export_random_networks(

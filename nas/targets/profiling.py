@@ -99,8 +99,8 @@ def make_profile(
     other devices as prior.
 
     An existing profile at `path` with the same name, deployments and fingerprint is continued, so that an interrupted
-    call is just repeated; its networks of other spaces stay in it. Any other one is set aside. Raises `UserError` if the budget did not suffice for
-    a usable profile.
+    call is just repeated; its networks of other spaces stay in it. Any other one is set aside. Raises `UserError` if
+    the budget did not suffice for a usable profile.
     """
     start = time.monotonic()
     planned = networks_to_measure(spaces, networks, seed, resolutions)

@@ -17,6 +17,7 @@ import torch
 from nas.cli.main import run
 from nas.errors import UserError
 from nas.progress import SilentProgress
+from nas.targets import kit as kit_module
 from nas.targets.kit import export_random_networks, import_result, repeat_weights
 from nas.targets.kit_measure import host, quota_cores
 from nas.targets.latency import LatencyModel
@@ -216,6 +217,22 @@ def test_kits_are_of_onnxruntime(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="bf16"):
         export_random_networks(tmp_path / "k.zip", progress=SilentProgress(), networks=1, precisions=["bf16"])
     assert not list(tmp_path.iterdir())
+
+
+def test_a_kit_is_there_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(UserError, match="it is a folder"):
+        export_random_networks(tmp_path, progress=SilentProgress(), networks=1)
+    (tmp_path.parent / "notes").write_text("of somebody")
+    with pytest.raises(UserError, match="cannot write"):
+        export_random_networks(tmp_path.parent / "notes" / "k.zip", progress=SilentProgress(), networks=1)
+    monkeypatch.setattr(kit_module, "_write_network", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        export_random_networks(tmp_path / "k.zip", progress=SilentProgress(), networks=1)
+    assert not list(tmp_path.iterdir())
+    assert not list(tmp_path.parent.glob("*.partial"))
 
 
 def test_repeated_weights_keep_the_signal() -> None:

@@ -55,11 +55,10 @@ def on_the_fake_device(
     return measured
 
 
-def quick(
-    path: Path, networks: int, budget_s: float = math.inf, progress: Progress = SilentProgress()
-) -> DeviceProfile:
+def quick(path: Path, networks: int, budget_s: float = math.inf, progress: Progress | None = None) -> DeviceProfile:
+    said = progress or SilentProgress()
     return make_profile(
-        "p", [FP32, INT8], path=path, progress=progress, budget_s=budget_s, networks=networks, resolutions=[32]
+        "p", [FP32, INT8], path=path, progress=said, budget_s=budget_s, networks=networks, resolutions=[32]
     )
 
 
