@@ -18,6 +18,7 @@ from nas.cli.main import run
 from nas.errors import UserError
 from nas.progress import SilentProgress
 from nas.targets import kit as kit_module
+from nas.targets import kit_measure
 from nas.targets.kit import export_random_networks, import_result, repeat_weights
 from nas.targets.kit_measure import host, quota_cores
 from nas.targets.latency import LatencyModel
@@ -159,6 +160,82 @@ def test_a_result_goes_to_a_file_and_sets_the_profile_there_aside(
     assert held_out.kendall_tau == 0
 
 
+FAKE_WORKER = """
+import json, sys, time
+job = json.load(open(sys.argv[2]))
+print("asked for", len(job["tasks"]), file=sys.stderr, flush=True)
+for task, file in job["tasks"]:
+    if file == "hangs":
+        time.sleep(60)
+    print(json.dumps({"task": task, "p50_ms": 1.0}), flush=True)
+"""
+
+
+@pytest.fixture
+def fake_kit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A kit of four networks for the script in this process; its worker measures nothing. Results go to the path."""
+    (tmp_path / "kit.json").write_text(json.dumps({"batch": 1, "networks": [{"files": {"fp32": "f"}}] * 4}))
+    (tmp_path / "worker.py").write_text(FAKE_WORKER)
+    monkeypatch.setattr(kit_measure, "HERE", tmp_path)
+    monkeypatch.setattr(kit_measure, "__file__", str(tmp_path / "worker.py"))
+    out = tmp_path / "result.json"
+    monkeypatch.setattr(sys, "argv", ["measure.py", "--threads", "1", "--sessions", "1", "--out", str(out)])
+    return out
+
+
+def test_an_interrupted_script_goes_on_within_its_session(
+    fake_kit: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(text: str) -> None:
+        if text == "\r3 of 4":
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(kit_measure, "log", interrupt)
+        with pytest.raises(SystemExit, match="the same command goes on"):
+            kit_measure.main()
+    assert len(json.loads(fake_kit.read_text())["unfinished"]) == 3
+    kit_measure.main()
+    assert capfd.readouterr().err.count("asked for 1\n") == 1, "only the one that is left"
+    result = json.loads(fake_kit.read_text())
+    assert [len(session) for session in result["sessions"]] == [4]
+    assert result["unfinished"] == {}
+
+
+def test_a_network_that_hangs_is_left_out(tmp_path: Path, fake_kit: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    networks = [{"files": {"fp32": "hangs" if i == 1 else "f"}} for i in range(3)]
+    (tmp_path / "kit.json").write_text(json.dumps({"batch": 1, "networks": networks}))
+    monkeypatch.setattr(kit_measure, "NETWORK_S", 3)
+    kit_measure.main()
+    (session,) = json.loads(fake_kit.read_text())["sessions"]
+    assert [task for task, answer in session.items() if "failed" in answer] == ["1/fp32"]
+    assert set(session) == {"0/fp32", "1/fp32", "2/fp32"}
+
+
+@pytest.mark.parametrize("content", ['["notes of somebody"]', "{", '{"threads": 64}'])
+def test_another_file_in_the_place_of_the_result_is_kept(content: str, fake_kit: Path) -> None:
+    fake_kit.write_text(content)
+    kit_measure.main()
+    assert fake_kit.with_name("result.json.old").read_text() == content
+    assert len(json.loads(fake_kit.read_text())["sessions"]) == 1
+
+
+@pytest.mark.parametrize(
+    "option", ["--threads 0", "--threads -1", "--threads 100000", "--sessions 0", "--seconds 0", "--seconds nan",
+               "--out kit.json/r.json"],
+)  # fmt: skip
+def test_what_the_script_cannot_do_is_refused_at_once(
+    option: str, fake_kit: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(fake_kit.parent)
+    monkeypatch.setattr(sys, "argv", [*sys.argv, *option.split()])
+    with pytest.raises(SystemExit) as ended:
+        kit_measure.main()
+    assert ended.value.code == 2
+    assert option.split()[-1] in capfd.readouterr().err or option.startswith("--se")
+    assert not fake_kit.exists()
+
+
 def result_of_a_kit(references: list[tuple[float, float]]) -> dict[str, Any]:
     """What the script writes after two sessions; each network's reference latency in them is given."""
     archs = networks_to_measure(("mixed",), len(references), 0, [32])
@@ -251,8 +328,6 @@ def test_repeated_weights_keep_the_signal() -> None:
 def test_the_script_stands_alone() -> None:
     """It travels without the project: only numpy and onnxruntime besides the standard library."""
     import ast
-
-    from nas.targets import kit_measure
 
     tree = ast.parse(Path(kit_measure.__file__).read_text())
     imported = {
