@@ -236,15 +236,16 @@ def profile_this_host(
     resolutions: Sequence[int] = (),
 ) -> DeviceProfile:
     """`make_profile` for this host, with its usual deployments narrowed down to what was asked for."""
-    here = [
-        d for count in map(threads_here, threads or (None,)) for d in deployments_here(count, runtimes or None, batch)
-    ]
-    wanted = [d for d in here if not precisions or d.precision in precisions]
-    if not wanted:
+    counts = sorted({threads_here(count) for count in threads or (None,)})
+    asked = list(dict.fromkeys(runtimes)) or None
+    here = [d for count in counts for d in deployments_here(count, asked, batch)]
+    unknown = [p for p in precisions if p not in {d.precision for d in here}]
+    if unknown:
         raise UserError(
-            f"no deployment of this host has precision {' or '.join(precisions)}",
+            f"no deployment of this host has precision {unknown[0]}",
             f"it has: {', '.join(sorted({d.name for d in here}))}",
         )
+    wanted = [d for d in here if not precisions or d.precision in precisions]
     return make_profile(
         name,
         wanted,

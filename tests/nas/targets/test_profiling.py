@@ -206,8 +206,20 @@ def test_one_profile_holds_classifiers_and_detectors(
         assert all((p.mean > 0).all() for p in predicted.values())
 
 
-def test_unknown_names_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["profile", "x", "--precision", "int3", "--out", str(tmp_path / "p.json")]) == 1
+@pytest.mark.parametrize("options", ["--precision int3", "--precision int3 --precision fp32"])
+def test_unknown_names_are_refused(
+    options: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measured = on_the_fake_device(monkeypatch)
+    assert run(["profile", "x", *options.split(), "--out", str(tmp_path / "p.json")]) == 1
     said = capsys.readouterr().err
     assert "int3" in said
     assert "hint: it has:" in said
+    assert measured == []
+
+
+def test_what_is_asked_for_twice_is_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    on_the_fake_device(monkeypatch)
+    twice = ["--threads", "1", "--runtime", "onnxruntime", "--precision", "fp32"] * 2
+    assert run(["profile", "x", *twice, "--networks", "12", "--out", str(tmp_path / "p.json")]) == 0
+    assert [t.deployment.name for t in DeviceProfile.load(tmp_path / "p.json").tables] == ["onnxruntime-fp32"]
