@@ -26,6 +26,8 @@ from search_spaces import Architecture, load_search_space
 SCHEMA = 3
 _NUMBERS = ("latency_ms", "reference_ms", "spread_pct", "memory_bytes", "energy_mj")
 """Fields of `NetworkTiming` that are columns of the file."""
+_LONGEST_NAME = 200
+"""Bytes; file systems allow 255 for a name with its endings."""
 ENOUGH_NETWORKS = 60
 """From here on a device's own networks say more than all other devices."""
 
@@ -227,6 +229,9 @@ def profiles_folder() -> Path:
 
 
 def saved_profile(name: str) -> Path:
+    """Where the profile of a target lies. Raises `UserError` for what cannot be the name of a file."""
+    if not name or "/" in name or len(name.encode()) > _LONGEST_NAME:
+        raise UserError(f"{name!r} cannot be the name of a target", "give a short name without '/', such as edge-box")
     return profiles_folder() / f"{name}.json"
 
 

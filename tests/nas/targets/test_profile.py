@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from nas.cli.main import run
 from nas.deployment import Deployment
 from nas.errors import UnknownNameError, UserError
 from nas.targets.latency import Correction, LatencyModel, held_out_error, slots_of, usual_latency_ms
@@ -233,6 +234,17 @@ def test_targets(profile: DeviceProfile, tmp_path: Path, monkeypatch: pytest.Mon
         load_target("elsewere")
     assert error.value.hint is not None
     assert "elsewhere" in error.value.hint
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "../../secrets", "x" * 300])
+def test_what_cannot_be_a_file_is_no_name(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(UserError, match="cannot be the name"):
+        load_target(name)
+    assert run(["profile", name, "--import-kit", str(tmp_path / "result.json")]) == 1
+    assert "cannot be the name" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("own", "known"), [(12, "bundled"), (64, LOCAL)])
