@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from nas.deployment import Deployment
-from nas.errors import UnknownNameError
+from nas.errors import UnknownNameError, UserError
 from nas.measure.host import HostFingerprint, differences, fingerprint
 from nas.targets.profile import ENOUGH_NETWORKS, DeviceProfile, profiles_folder, quick_profile, saved_profile
 from search_spaces import load_search_space
@@ -54,7 +54,7 @@ class TargetSummary:
     name: str
     description: str
     source: str
-    """`this host`, `bundled` or `saved`."""
+    """`this host`, `bundled`, `saved`, or `unreadable`, whose description says why."""
     device: str
     deployments: tuple[str, ...]
     matches_host: bool
@@ -153,11 +153,15 @@ def known_names() -> list[str]:
 
 
 def list_targets() -> list[TargetSummary]:
-    """Every target, for people: this host first."""
+    """Every target, for people: this host first. One whose file cannot be read says so, and the others are listed."""
     here = fingerprint()
     summaries = []
     for name in known_names():
-        target = load_target(name)
+        try:
+            target = load_target(name)
+        except UserError as error:
+            summaries.append(TargetSummary(name, str(error), "unreadable", "unknown", (), False, None))
+            continue
         profile = target.profile
         source = "this host" if name == LOCAL else "saved" if saved_profile(name).exists() else "bundled"
         description = BUNDLED[name].description if name in BUNDLED else (profile.description if profile else "")

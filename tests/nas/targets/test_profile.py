@@ -236,6 +236,18 @@ def test_targets(profile: DeviceProfile, tmp_path: Path, monkeypatch: pytest.Mon
     assert "elsewhere" in error.value.hint
 
 
+def test_a_damaged_profile_does_not_hide_the_other_targets(
+    profile: DeviceProfile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    save_fake_profile(tmp_path, profile)
+    (tmp_path / "nas" / "profiles" / "broken.json").write_text('{"schema": 2}')
+    found = {summary.name: summary for summary in list_targets()}
+    assert found["fake"].source == "saved"
+    assert found["broken"].source == "unreadable"
+    assert "is not a profile of schema" in found["broken"].description
+
+
 @pytest.mark.parametrize("name", ["", "a/b", "../../secrets", "x" * 300])
 def test_what_cannot_be_a_file_is_no_name(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
