@@ -15,7 +15,9 @@ _TO_IMPORT = ("name", "--out", "--json", "--quiet")
 @click.command(short_help="Measure this machine, so that searches can predict its latencies.")
 @click.argument("name", default="local")
 @click.option("--budget", "budget_s", type=Seconds(), default="15m", show_default=True, help="Time for measuring.")
-@click.option("--networks", type=click.IntRange(min=12), default=240, show_default=True, help="Stop after this many.")
+@click.option(
+    "--networks", type=click.IntRange(5, 10_000), default=240, show_default=True, help="Stop after this many."
+)
 @click.option("--space", "spaces", multiple=True, help="Only this space (repeatable).  [default: mixed, mobile, dense]")
 @click.option("--threads", type=click.IntRange(min=1), multiple=True, help="Threads (repeatable).  [default: all]")
 @click.option(

@@ -253,6 +253,7 @@ def profile_this_host(
         progress=progress,
         budget_s=budget_s,
         networks=networks,
+        least=min(networks, MIN_NETWORKS),
         spaces=spaces or ALL_SPACES,
         resolutions=resolutions or None,
     )

@@ -223,3 +223,17 @@ def test_what_is_asked_for_twice_is_measured_once(tmp_path: Path, monkeypatch: p
     twice = ["--threads", "1", "--runtime", "onnxruntime", "--precision", "fp32"] * 2
     assert run(["profile", "x", *twice, "--networks", "12", "--out", str(tmp_path / "p.json")]) == 0
     assert [t.deployment.name for t in DeviceProfile.load(tmp_path / "p.json").tables] == ["onnxruntime-fp32"]
+
+
+def test_five_networks_are_a_profile_where_other_devices_are_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured = on_the_fake_device(monkeypatch)
+    out = tmp_path / "p.json"
+    asked = ["--runtime", "onnxruntime", "--precision", "fp32", "--networks", "5", "--json", "--out", str(out)]
+    assert run(["profile", "x", *asked]) == 0
+    assert len(measured) == 5
+    profile, space = DeviceProfile.load(out), load_search_space("mixed")
+    choices = space.sample(5, np.random.default_rng(0))
+    (predicted,) = LatencyModel(profile, prior=[fake_profile("known", 64)]).predict(space, choices, 10).values()
+    assert (predicted.mean > 0).all()
