@@ -2,7 +2,10 @@
 
 import json
 import math
+import multiprocessing
+import os
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import replace
 from io import StringIO
@@ -20,7 +23,7 @@ from nas.measure.measurement import Measurement
 from nas.progress import Progress, SilentProgress, Stage
 from nas.targets import profiling
 from nas.targets.latency import LatencyModel
-from nas.targets.preparing import networks_to_measure
+from nas.targets.preparing import Preparer, networks_to_measure
 from nas.targets.profile import DeviceProfile
 from nas.targets.profiling import make_profile, profile_summary
 from predictors.block_latency import MIN_NETWORKS
@@ -237,3 +240,13 @@ def test_five_networks_are_a_profile_where_other_devices_are_known(
     choices = space.sample(5, np.random.default_rng(0))
     (predicted,) = LatencyModel(profile, prior=[fake_profile("known", 64)]).predict(space, choices, 10).values()
     assert (predicted.mean > 0).all()
+
+
+def test_an_end_of_a_preparing_process_is_a_sentence(tmp_path: Path) -> None:
+    archs = networks_to_measure(("mixed",), 1, 0, [32])
+    context = multiprocessing.get_context("spawn")
+    with (
+        ProcessPoolExecutor(1, mp_context=context, initializer=os.abort) as pool,
+        pytest.raises(UserError, match="of 1 images per call was ended"),
+    ):
+        Preparer(pool).prepare(archs, [FP32], tmp_path, 0)
