@@ -75,7 +75,7 @@ class LatencyModel:
             if len(measured) < (MIN_WITH_PRIOR if sources else MIN_NETWORKS):
                 raise UserError(
                     f"profile {profile.name!r} has {len(measured)} measured networks for {deployment.name}, too few",
-                    f"`nas profile {profile.name}` goes on measuring",
+                    f"`nas profile {profile.name}` goes on measuring; or leave it out with --runtime or --precision",
                 )
             predictor = TransferredLatencyPredictor(sources) if sources else BlockLatencyPredictor()
             self._predictors[deployment] = predictor.fit(*training_data(profile, deployment, measured))

@@ -108,7 +108,7 @@ def make_profile(
     done = sum(arch.space in spaces for arch in profile.networks)
     # Only what is left: networks of an earlier call took no time of this one, and would make it look fast.
     with progress.stage("measuring networks", total=max(0, networks - done)) as bar, preparer() as workers:
-        longest = 0.0
+        longest, failures = 0.0, dict[Deployment, str]()
         while done < networks and (done < least or time.monotonic() - start + longest < budget_s):
             began = time.monotonic()
             batch = planned[done : done + BATCH_OF_NETWORKS]
@@ -122,19 +122,26 @@ def make_profile(
                 workers=workers,
             )
             longest = max(longest, time.monotonic() - began)
+            failures |= {m.request.deployment: m.failed for row in results for m in row if m.failed is not None}
             profile = _extended(profile, batch, results, time.monotonic() - began)
             profile.save(path)
             done += len(batch)
             left_s = budget_s - (time.monotonic() - start)
             bar.advance(len(batch), f"the budget ends in {duration(left_s)}" if 0 < left_s < math.inf else None)
+    enough, short = MIN_WITH_PRIOR if least < MIN_NETWORKS else MIN_NETWORKS, []
     for deployment in deployments:
         table = profile.table(deployment)
-        if table is None or table.measured < (MIN_WITH_PRIOR if least < MIN_NETWORKS else MIN_NETWORKS):
-            raise UserError(
-                f"too few networks could be measured with {deployment.name}", "give a longer --budget, or leave it out"
-            )
-        profile = profile.with_held_out(deployment, held_out_error(profile, deployment))
+        if table is None or table.measured < enough:
+            short.append(deployment)
+        else:
+            profile = profile.with_held_out(deployment, held_out_error(profile, deployment))
     profile.save(path)
+    if short:
+        why = f": {failures[short[0]]}" if short[0] in failures else ""
+        raise UserError(
+            f"too few networks could be measured with {', '.join(d.name for d in short)}{why}",
+            "leave it out with --runtime or --precision, or give a longer --budget",
+        )
     return profile
 
 

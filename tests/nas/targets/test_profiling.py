@@ -19,7 +19,7 @@ from nas.cli.main import run
 from nas.deployment import Deployment
 from nas.errors import UserError
 from nas.measure import protocol
-from nas.measure.measurement import Measurement
+from nas.measure.measurement import Measurement, summarise
 from nas.progress import Progress, SilentProgress, Stage
 from nas.targets import profiling
 from nas.targets.latency import LatencyModel
@@ -128,6 +128,20 @@ def test_a_spent_budget_leaves_a_profile_to_use(tmp_path: Path, monkeypatch: pyt
     assert len(profile.networks) == MIN_NETWORKS
     space = load_search_space("mixed").restrict("resolution", [32])
     assert (LatencyModel(profile).predict(space, space.sample(5, np.random.default_rng(0)), 10)[FP32].mean > 0).all()
+
+
+def test_a_deployment_that_fails_does_not_cost_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def measure(archs: Sequence[Architecture], deployments: Sequence[Deployment], **_: Any) -> list[list[Measurement]]:
+        rows = fake_measurements(archs, deployments)
+        return [[row[0], summarise(row[1].request, [], "no kernel for int8", math.nan)] for row in rows]
+
+    on_the_fake_device(monkeypatch)
+    monkeypatch.setattr(profiling, "measure_networks", measure)
+    with pytest.raises(UserError, match="with onnxruntime-int8: no kernel for int8"):
+        quick(tmp_path / "p.json", 16)
+    known, failed = DeviceProfile.load(tmp_path / "p.json").tables
+    assert known.held_out is not None
+    assert (failed.measured, failed.held_out) == (0, None)
 
 
 def test_a_place_that_cannot_be_written_is_refused_before_measuring(
