@@ -21,9 +21,10 @@ from nas.errors import UserError
 from nas.measure import protocol
 from nas.measure.measurement import Measurement, summarise
 from nas.progress import Progress, SilentProgress, Stage
+from nas.runtimes import load_runtime
 from nas.targets import profiling
 from nas.targets.latency import LatencyModel
-from nas.targets.preparing import Preparer, networks_to_measure
+from nas.targets.preparing import Preparer, deploy_untrained, networks_to_measure
 from nas.targets.profile import DeviceProfile
 from nas.targets.profiling import make_profile, profile_summary
 from predictors.block_latency import MIN_NETWORKS
@@ -254,6 +255,18 @@ def test_five_networks_are_a_profile_where_other_devices_are_known(
     choices = space.sample(5, np.random.default_rng(0))
     (predicted,) = LatencyModel(profile, prior=[fake_profile("known", 64)]).predict(space, choices, 10).values()
     assert (predicted.mean > 0).all()
+
+
+def test_networks_are_prepared_for_every_runtime(tmp_path: Path) -> None:
+    """Also for PyTorch, which is among the deployments of every host with a GPU."""
+    (arch,) = networks_to_measure(("mixed",), 1, 0, [32])
+    deployments = [FP32, replace(FP32, runtime="torch")]
+    images = np.random.default_rng(0).standard_normal((1, 3, 32, 32), dtype=np.float32)
+    onnx, torch = (
+        load_runtime(request.deployment.runtime).load(request.path, request.deployment).run(images)
+        for request in deploy_untrained(arch, deployments, tmp_path, 0)
+    )
+    assert np.abs(onnx - torch).max() < 1e-3 * np.abs(onnx).max()
 
 
 def test_an_end_of_a_preparing_process_is_a_sentence(tmp_path: Path) -> None:
