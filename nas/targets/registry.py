@@ -72,11 +72,16 @@ def bundled_profiles() -> list[DeviceProfile]:
 
 
 def material_differences(here: HostFingerprint, there: HostFingerprint) -> list[str]:
-    """What differs between two hosts that changes latency: not the amount of memory, the kernel or Python's version."""
+    """What differs between two hosts that changes latency: not the amount of memory, the kernel or Python's version.
+
+    Nor a runtime that only one of them has: either the profile has no latencies of it, or this host cannot run it.
+    """
+    both = {name for name, _ in here.packages} & {name for name, _ in there.packages}
+    compared = both & {*RUNTIME_PACKAGES, *(("torch",) if here.gpu else ())}  # PyTorch is deployed on GPUs alone
 
     def essence(host: HostFingerprint) -> HostFingerprint:
         # A patch release does not change kernels as a rule; a minor one may.
-        runtimes = tuple((n, ".".join(v.split(".")[:2])) for n, v in host.packages if n in RUNTIME_PACKAGES)
+        runtimes = tuple((n, ".".join(v.split(".")[:2])) for n, v in host.packages if n in compared)
         return replace(host, packages=runtimes, memory_bytes=None, os="", python="")
 
     return differences(essence(here), essence(there))

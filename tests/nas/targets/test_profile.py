@@ -303,6 +303,17 @@ def test_memory_and_kernel_do_not_make_another_device(profile: DeviceProfile) ->
     assert material_differences(here, replace(here, isa=(*here.isa, "zzz"))) != []
 
 
+def test_a_runtime_that_one_host_lacks_does_not_make_another_device(profile: DeviceProfile) -> None:
+    """A kit knows nothing of OpenVINO, though it may have been measured on this very host."""
+    here = replace(profile.fingerprint, packages=(("onnxruntime", "1.31.0"), ("openvino", "2026.4"), ("torch", "2.15")))
+    kit = replace(here, packages=(("onnxruntime", "1.31.2"),))
+    assert material_differences(here, kit) == material_differences(kit, here) == []
+    assert material_differences(here, replace(kit, packages=(("onnxruntime", "1.30.0"),))) != []
+    newer = replace(here, packages=(*here.packages[:2], ("torch", "2.16")))
+    assert material_differences(here, newer) == []
+    assert material_differences(replace(here, gpu="GPU"), replace(newer, gpu="GPU")) != [], "PyTorch runs there"
+
+
 @pytest.mark.parametrize("name", sorted(BUNDLED))
 def test_bundled_profiles_are_whole_and_beat_their_baselines(name: str) -> None:
     profile = DeviceProfile.load(bundled_path(name))
