@@ -153,7 +153,8 @@ def _place_of_quick_profile(name: str, deployments: Sequence[Deployment], site: 
     if not saved.exists():
         return saved
     old = DeviceProfile.load(saved)
-    adds = site.here and old.fingerprint == site.fingerprint and {t.deployment for t in old.tables} == set(deployments)
+    same = {t.deployment for t in old.tables} == set(deployments)
+    adds = site.here and same and not material_differences(site.fingerprint, old.fingerprint)
     return saved if adds else quick_profile(name)
 
 

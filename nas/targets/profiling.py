@@ -16,7 +16,7 @@ from nas.deployment import Deployment
 from nas.errors import UserError
 from nas.folders import check_writable
 from nas.measure.energy import why_no_energy
-from nas.measure.host import differences, fingerprint, threads_here
+from nas.measure.host import fingerprint, threads_here
 from nas.measure.measurement import Measurement
 from nas.measure.protocol import measure
 from nas.measure.site import Measure
@@ -34,6 +34,7 @@ from nas.targets.preparing import (
     preparer,
 )
 from nas.targets.profile import FAILED, DeploymentTable, DeviceProfile, NetworkTiming, saved_profile, set_aside
+from nas.targets.registry import material_differences
 from nas.text import duration
 from predictors.block_latency import MIN_NETWORKS
 from predictors.block_transfer import MIN_WITH_PRIOR
@@ -98,7 +99,7 @@ def make_profile(
     At least `least` networks are measured whatever the budget; fewer than the default are of use only with profiles of
     other devices as prior.
 
-    An existing profile at `path` with the same name, deployments and fingerprint is continued, so that an interrupted
+    An existing profile at `path` of the same name, deployments and an equal host is continued, so that an interrupted
     call is just repeated; its networks of other spaces stay in it. Any other one is set aside. Raises `UserError` if
     the budget did not suffice for a usable profile.
     """
@@ -163,10 +164,11 @@ def _started(
             raise UserError(str(error), "move that file away, or give another --out") from error
         spaces = {arch.space for arch in planned}
         own = [arch for arch in old.networks if arch.space in spaces]
-        same = old.name == name and old.fingerprint == here and {t.deployment for t in old.tables} == set(deployments)
+        differ = material_differences(here, old.fingerprint)
+        same = old.name == name and not differ and {t.deployment for t in old.tables} == set(deployments)
         if same and own[: len(planned)] == planned[: len(own)]:  # more than were asked for now are kept
             return old
-        why = differences(here, old.fingerprint) or [f"it is {old.name!r} with other deployments or networks"]
+        why = differ or [f"it is {old.name!r} with other deployments or networks"]
         progress.note(f"{path} is begun anew ({'; '.join(why)}); what was there is kept as {set_aside(path).name}")
         if same and len(own) < len(old.networks):
             return old.without_spaces(spaces)
