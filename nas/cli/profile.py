@@ -15,7 +15,9 @@ _TO_IMPORT = ("name", "--out", "--json", "--quiet")
 @click.command(short_help="Measure this machine, so that searches can predict its latencies.")
 @click.argument("name", default="local")
 @click.option("--budget", "budget_s", type=Seconds(), default="15m", show_default=True, help="Time for measuring.")
-@click.option("--networks", type=click.IntRange(min=12), default=240, show_default=True, help="Stop after this many.")
+@click.option(
+    "--networks", type=click.IntRange(5, 10_000), default=240, show_default=True, help="Stop after this many."
+)
 @click.option("--space", "spaces", multiple=True, help="Only this space (repeatable).  [default: mixed, mobile, dense]")
 @click.option("--threads", type=click.IntRange(min=1), multiple=True, help="Threads (repeatable).  [default: all]")
 @click.option(
@@ -71,11 +73,10 @@ def profile(
         refuse_others(context, "--export-kit", _TO_EXPORT, "`python measure.py --help` says what the device is told")
     if import_kit is not None:
         refuse_others(context, "--import-kit", _TO_IMPORT, "everything is measured already")
-    from nas.folders import check_writable
     from nas.progress import progress_for
     from nas.report.document import to_json
-    from nas.targets.profile import saved_profile
-    from nas.targets.profiling import profile_summary, profile_this_host
+    from nas.targets.profile import saved_profile, set_aside
+    from nas.targets.profiling import profile_summary, profile_this_host, require_writable
 
     shell = context.ensure_object(Shell)
     shell.resume = shell.command
@@ -90,8 +91,10 @@ def profile(
         from nas.targets.kit import import_result
 
         path = out or saved_profile(name)
-        check_writable(path.parent)
+        require_writable(path)
         made = import_result(name, import_kit)
+        if path.exists():
+            progress.note(f"what was in {path} is kept as {set_aside(path).name}")
         made.save(path)
     else:
         made = profile_this_host(name, out, progress=progress, **options)

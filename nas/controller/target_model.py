@@ -1,6 +1,5 @@
 """The target as a search uses it: a latency model, scaled, re-calibrated or measured afresh where it has to be."""
 
-import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,7 +21,7 @@ from nas.progress import Progress, SilentProgress
 from nas.runtimes import deployments_here, load_runtime
 from nas.targets.latency import Correction, LatencyModel
 from nas.targets.preparing import ALL_SPACES, networks_to_measure, preparer, spaces_like
-from nas.targets.profile import ENOUGH_NETWORKS, DeploymentTable, DeviceProfile, saved_profile
+from nas.targets.profile import ENOUGH_NETWORKS, DeploymentTable, DeviceProfile, quick_profile, saved_profile, set_aside
 from nas.targets.profiling import make_profile, measure_networks, median_or_none, timing_of
 from nas.targets.registry import LOCAL, bundled_profiles, load_target, material_differences, usable_deployments
 from predictors.block_latency import MIN_NETWORKS
@@ -133,17 +132,30 @@ def _quick_profile(
     config: SearchConfig, site: Site, deployments: Sequence[Deployment], budget: Budget, progress: Progress
 ) -> DeviceProfile:
     """Made where the target is and kept here."""
-    budget_s, path = QUICK_SHARE * planned_s(budget.seconds), saved_profile(config.target)
+    budget_s = QUICK_SHARE * planned_s(budget.seconds)
+    path = _place_of_quick_profile(config.target, deployments, site)
     spaces = spaces_like(config.space)
     if config.target == LOCAL:
         return make_quick_profile(LOCAL, deployments, path, budget_s, config.seed, progress, spaces)
     with progress.stage(f"measuring networks on {site.name}") as bar:
         profile = site.run(_profile_there, config.target, deployments, budget_s, config.seed, spaces)
         bar.advance(len(profile.networks))
-    if path.exists():  # of a host that is nothing like it
-        shutil.copyfile(path, path.with_name(path.name + ".old"))
+    if path.exists():
+        set_aside(path)
     profile.save(path)
     return profile
+
+
+def _place_of_quick_profile(name: str, deployments: Sequence[Deployment], site: Site) -> Path:
+    """The saved profile's place where there is none, or where networks of another task are only added to it. One that
+    differs in more, such as the number of threads, took long to measure and stays."""
+    saved = saved_profile(name)
+    if not saved.exists():
+        return saved
+    old = DeviceProfile.load(saved)
+    same = {t.deployment for t in old.tables} == set(deployments)
+    adds = site.here and same and not material_differences(site.fingerprint, old.fingerprint)
+    return saved if adds else quick_profile(name)
 
 
 def _profile_there(

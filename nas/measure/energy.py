@@ -7,8 +7,18 @@ POWERCAP = Path("/sys/class/powercap")
 
 
 def package_counters(root: Path = POWERCAP) -> tuple[Path, ...]:
-    """The energy counters of whole packages; their parts (cores, memory) are counted in them and left out."""
-    return tuple(sorted(p / "energy_uj" for p in root.glob("*-rapl:*") if p.name.count(":") == 1))
+    """The energy counters of whole packages; their parts (cores, memory) are counted in them and left out, and so is
+    the platform (`psys`), which counts the packages again."""
+    return tuple(
+        sorted(p / "energy_uj" for p in root.glob("*-rapl:*") if p.name.count(":") == 1 and not _is_platform(p))
+    )
+
+
+def _is_platform(domain: Path) -> bool:
+    try:
+        return (domain / "name").read_text(encoding="ascii").strip() == "psys"
+    except (OSError, ValueError):
+        return False
 
 
 def energy_j(counters: Sequence[Path] | None = None) -> float | None:

@@ -62,7 +62,7 @@ def fingerprint() -> HostFingerprint:
         cores=_affinity_cores(),
         quota_cores=cgroup_quota_cores(),
         governor=_read(Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")),
-        memory_bytes=_memory_bytes(),
+        memory_bytes=_within_group("MemTotal"),
         os=platform.platform(),
         python=platform.python_version(),
         packages=tuple((name, release) for name in PACKAGES if (release := _version(name)) is not None),
@@ -212,8 +212,9 @@ def cgroup_memory_bytes(root: Path = CGROUP_ROOT, membership: str | None = None)
 
 
 def available_memory_bytes() -> int | None:
-    """Memory that can still be taken without swapping, by the machine's account; None where it is unknown."""
-    return parse_meminfo(_read(Path("/proc/meminfo")) or "", "MemAvailable")
+    """Memory that can still be taken without swapping, by the machine's account, and no more than the control group's
+    limit; None where it is unknown."""
+    return _within_group("MemAvailable")
 
 
 def affinity() -> tuple[int, ...]:
@@ -225,8 +226,9 @@ def _affinity_cores() -> int:
     return len(affinity()) or os.cpu_count() or 1
 
 
-def _memory_bytes() -> int | None:
-    known = (parse_meminfo(_read(Path("/proc/meminfo")) or ""), cgroup_memory_bytes())
+def _within_group(key: str) -> int | None:
+    """A size of `/proc/meminfo`, which shows the whole machine also in a container, or the container's limit."""
+    known = (parse_meminfo(_read(Path("/proc/meminfo")) or "", key), cgroup_memory_bytes())
     return min((size for size in known if size is not None), default=None)
 
 

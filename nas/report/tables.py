@@ -55,13 +55,27 @@ def print_targets(targets: Iterable[Mapping[str, Any]], console: Console | None 
 
 def print_profile(summary: Mapping[str, Any], console: Console | None = None) -> None:
     """How well a profile predicts networks it was not fitted on, as `nas.targets.profiling.profile_summary` says."""
+    console = console or _stdout()
     title = f"Profile {summary['profile']} of {summary['device']}: errors on held-out networks"
+    for threads in sorted({row["threads"] for row in summary["deployments"]}):
+        rows = [row for row in summary["deployments"] if row["threads"] == threads]
+        console.print(_profile_table(f"{title}, {threads} thread{'s' if threads > 1 else ''}", rows))
+        known = [f"{row['deployment']} {row['energy_mj']:.3g} mJ" for row in rows if row["energy_mj"] is not None]
+        if known:
+            console.print(Text(f"energy per call: {', '.join(known)}"))
+    if summary["energy_not_measured"]:
+        console.print(Text(f"energy: not measured: {summary['energy_not_measured']}", style="dim"))
+    if summary["disturbed"]:
+        console.print(Text(f"{summary['disturbed']} measurements stayed disturbed: profile again on a quiet machine"))
+
+
+def _profile_table(title: str, rows: Iterable[Mapping[str, Any]]) -> Table:
     table = _table(
         title,
         ["deployment"],
         ["networks", "held out", "error %", "within 10 %", "constant", "MACs", "noise %", "memory MB"],
     )
-    for row in summary["deployments"]:
+    for row in rows:
         rates = (row[key] for key in ("mape", "within_10pct", "constant_within_10pct", "macs_within_10pct"))
         _add(
             table,
@@ -72,12 +86,7 @@ def print_profile(summary: Mapping[str, Any], console: Console | None = None) ->
             "-" if row["noise_floor_pct"] is None else f"{row['noise_floor_pct']:.1f}",
             "-" if row["memory_mb"] is None else f"{row['memory_mb']:.0f}",
         )
-    console = console or _stdout()
-    console.print(table)
-    if summary["energy_not_measured"]:
-        console.print(Text(f"energy: not measured: {summary['energy_not_measured']}", style="dim"))
-    if summary["disturbed"]:
-        console.print(Text(f"{summary['disturbed']} measurements stayed disturbed: profile again on a quiet machine"))
+    return table
 
 
 def print_receipt(folder: str, receipt: Mapping[str, Any], console: Console | None = None) -> None:

@@ -4,9 +4,10 @@ import json
 import os
 import zipfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.resources import files
-from math import nan
+from math import isfinite, nan
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -29,6 +30,7 @@ from nas.targets.block_times import slot_times_ms
 from nas.targets.latency import held_out_error
 from nas.targets.preparing import ALL_SPACES, CALIBRATION_IMAGES, NUM_CLASSES, networks_to_measure
 from nas.targets.profile import FAILED, DeploymentTable, DeviceProfile, NetworkTiming
+from predictors.block_transfer import MIN_WITH_PRIOR
 from search_spaces import Architecture, load_search_space
 
 if TYPE_CHECKING:
@@ -52,6 +54,8 @@ def export_kit(
             f"a kit is measured with {RUNTIME}, which has no {unknown[0]}",
             f"choose from {', '.join(runtime.precisions)}",
         )
+    if path.is_dir():
+        raise UserError(f"cannot write the kit {path}: it is a folder", "name a file in it, such as kit.zip")
     reference = reference_model()
     if reference is None:
         raise UserError("a kit needs onnx and onnxruntime to be made", "pip install onnx onnxruntime")
@@ -71,9 +75,12 @@ def export_kit(
                 bar.advance(1)
             manifest = {"schema": SCHEMA, "num_classes": NUM_CLASSES, "batch": batch, "networks": entries}
             kit.writestr("kit.json", json.dumps(manifest))
+        os.replace(partial, path)
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}", "choose another place") from error
-    os.replace(partial, path)
+    finally:
+        with suppress(OSError):  # not there, as a rule
+            partial.unlink()
 
 
 def export_random_networks(
@@ -99,29 +106,40 @@ def export_random_networks(
 
 
 def import_result(name: str, path: Path) -> DeviceProfile:
-    """The profile in what a kit's script wrote. Raises `UserError` for a file that is no such result."""
+    """The profile in what a kit's script wrote. Raises `UserError` for a file that is no such result, one of another
+    version, and one with too few networks that could be measured."""
     try:
         result = json.loads(path.read_text())
-        networks = result["kit"]["networks"]
-        if result["schema"] != SCHEMA or not result["sessions"]:
-            raise KeyError("sessions")
+        if result["schema"] != SCHEMA:
+            raise UserError(
+                f"{path} is of schema {result['schema']}, not {SCHEMA}",
+                "export a kit with this version and run its measure.py on the device",
+            )
+        networks, num_classes = result["kit"]["networks"], int(result["kit"]["num_classes"])
+        if not result["sessions"]:
+            raise ValueError("no session was finished")
         archs = [load_search_space(n["architecture"]["space"]).from_json(n["architecture"]) for n in networks]
         host, threads, batch = _host(result["host"]), int(result["threads"]), int(result["batch"])
         precisions = sorted(networks[0]["files"])
         tables = [_table(result, Deployment(RUNTIME, p, threads, batch), archs) for p in precisions]
-        disturbed = _disturbed(result["sessions"])
+        disturbed, failures = _disturbed(result["sessions"]), _failures(result["sessions"])
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise UserError(
             f"{path} is not the result of a kit: {type(error).__name__}: {error}",
             "run the kit's measure.py on the device and bring its result.json",
         ) from error
+    if max(table.measured for table in tables) < MIN_WITH_PRIOR:
+        raise UserError(
+            f"too few networks could be measured on the device of {path}: {failures[0] if failures else 'it had few'}",
+            "run the kit's measure.py on the device again, with another --out",
+        )
     profile = DeviceProfile(
         name=name,
         description=f"measured by a kit on {host.cpu_model}",
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         fingerprint=host,
         networks=tuple(archs),
-        num_classes=result["kit"]["num_classes"],
+        num_classes=num_classes,
         tables=tuple(tables),
         sessions=len(result["sessions"]),
         disturbed=disturbed,
@@ -194,18 +212,30 @@ def _timing(arch: Architecture, answers: Sequence[Mapping[str, Any]]) -> Network
     """A network's timing from the script's answer in each session."""
     if any("failed" in answer for answer in answers):
         return FAILED
-    times = [float(answer["p50_ms"]) for answer in answers]
+    times = [_positive(answer["p50_ms"]) for answer in answers]
     places = load_search_space(arch.space).slot_places(arch)
     slots = [slot_times_ms([NodeTime(n, float(ms)) for n, ms in answer["nodes"]], places) for answer in answers]
     return NetworkTiming(
         latency_ms=median(times),
-        reference_ms=median(float(answer["reference_p50_ms"]) for answer in answers),
+        reference_ms=median(_positive(answer["reference_p50_ms"]) for answer in answers),
         spread_pct=spread_pct(times),
         block_ms=tuple(float(v) for v in np.mean(slots, axis=0)),
         memory_bytes=max(
             (float(m) for answer in answers if (m := answer.get("memory_bytes")) is not None), default=nan
         ),
     )
+
+
+def _positive(latency_ms: Any) -> float:
+    """Raises `ValueError` for what no clock can have said."""
+    if not (isfinite(latency_ms) and latency_ms > 0):
+        raise ValueError(f"a latency of {latency_ms} ms")
+    return float(latency_ms)
+
+
+def _failures(sessions: Sequence[Mapping[str, Mapping[str, Any]]]) -> list[str]:
+    """Why networks could not be measured, in the order of the sessions."""
+    return [str(answer["failed"]) for session in sessions for answer in session.values() if "failed" in answer]
 
 
 def _disturbed(sessions: Sequence[Mapping[str, Mapping[str, Any]]]) -> int:

@@ -20,6 +20,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -31,6 +32,8 @@ import onnxruntime as ort
 HERE = Path(__file__).resolve().parent
 SCHEMA = 1
 ROUNDS = 6
+NETWORK_S = 300
+"""A network that takes longer hangs."""
 KERNEL_TIME = "_kernel_time"
 LINUX = hasattr(os, "sched_setaffinity")
 
@@ -49,51 +52,90 @@ def main() -> None:
     if options.worker:
         work(json.loads(options.worker.read_text()))
         return
+    if not 1 <= options.threads <= usable_threads():
+        parser.error(f"--threads {options.threads}: this device can run 1 to {usable_threads()}")
+    if options.sessions < 1 or not 0 < options.seconds < NETWORK_S / 4:
+        parser.error(f"--sessions are at least 1, --seconds above 0 and below {NETWORK_S // 4}")
     text = (HERE / "kit.json").read_bytes()
     identity = {"kit_sha256": hashlib.sha256(text).hexdigest(), "host": host(), "threads": options.threads}
     kit = json.loads(text)
     result = resumed(options.out, identity) or {
-        **identity, "schema": SCHEMA, "kit": kit, "batch": kit["batch"], "sessions": [], "seconds": 0.0,
+        **identity, "schema": SCHEMA, "kit": kit, "batch": kit["batch"], "sessions": [], "unfinished": {},
+        "seconds": 0.0,
     }  # fmt: skip
+    try:
+        save(result, options.out)  # before minutes of measuring, not after
+    except OSError as error:
+        parser.error(f"cannot write {options.out}: {error.strerror}")
     while len(result["sessions"]) < options.sessions:
         log(f"session {len(result['sessions']) + 1} of {options.sessions}\n")
         began = time.time()
-        result["sessions"].append(measured_session(kit["networks"], options.threads, options.seconds))
-        result["seconds"] += time.time() - began
-        save(result, options.out)
+        try:
+            measured_session(kit["networks"], options.threads, options.seconds, result["unfinished"])
+            result["sessions"].append(result["unfinished"])
+            result["unfinished"] = {}
+        except KeyboardInterrupt:
+            sys.exit("\ninterrupted; the same command goes on")
+        finally:
+            result["seconds"] += time.time() - began
+            save(result, options.out)
     print(f"wrote {options.out}; bring it back: nas profile NAME --import-kit {options.out.name}")
 
 
 def resumed(path: Path, identity: dict[str, Any]) -> dict[str, Any] | None:
-    """What an earlier call with the same kit, host and threads has finished."""
+    """What an earlier call with the same kit, host and threads has finished; any other file is kept as FILE.old."""
     if not path.exists():
         return None
-    old: dict[str, Any] = json.loads(path.read_text())
-    return old if all(old.get(key) == value for key, value in identity.items()) else None
+    try:
+        old: dict[str, Any] = json.loads(path.read_text())
+        if all(old.get(key) == value for key, value in identity.items()):
+            return {**old, "unfinished": old.get("unfinished", {})}
+    except (AttributeError, OSError, ValueError):
+        pass
+    if path.is_file():
+        os.replace(str(path), str(path) + ".old")
+        log(f"{path} is of another kit, host or number of threads; it is kept as {path.name}.old\n")
+    return None
 
 
-def measured_session(networks: list[dict[str, Any]], threads: int, seconds: float) -> dict[str, Any]:
-    """Times of every network in fresh processes: a network that ends its process is noted and left out."""
+def measured_session(networks: list[dict[str, Any]], threads: int, seconds: float, found: dict[str, Any]) -> None:
+    """Add to `found` the times of every network, in fresh processes: one that ends its process is noted and left out,
+    and so is one that gives no answer within `NETWORK_S`."""
     tasks = [(f"{i}/{name}", file) for i, network in enumerate(networks) for name, file in network["files"].items()]
-    found: dict[str, Any] = {}
     while len(found) < len(tasks):
         left = [task for task in tasks if task[0] not in found]
         with tempfile.TemporaryDirectory() as folder:
             job = Path(folder) / "job.json"
             job.write_text(json.dumps({"tasks": left, "threads": threads, "seconds": seconds}))
             line = [sys.executable, __file__, "--worker", str(job)]
-            process = subprocess.Popen(line, stdout=subprocess.PIPE, universal_newlines=True)
+            # An interrupt from the keyboard is for us; we end the process.
+            process = subprocess.Popen(line, stdout=subprocess.PIPE, universal_newlines=True, start_new_session=True)
             assert process.stdout is not None
-            for answer in process.stdout:
-                values = json.loads(answer)
-                found[values.pop("task")] = values
-                log(f"\r{len(found)} of {len(tasks)}")
-            code = process.wait()
+            watch = killed_later(process)
+            try:
+                for answer in process.stdout:
+                    watch.cancel()
+                    values = json.loads(answer)
+                    found[values.pop("task")] = values
+                    log(f"\r{len(found)} of {len(tasks)}")
+                    watch = killed_later(process)
+                code = process.wait()
+            finally:
+                watch.cancel()
+                process.kill()
+                process.wait()
         culprit = next((task for task, _ in left if task not in found), None)
         if culprit is not None:
             found[culprit] = {"failed": f"its process ended with code {code}"}
     log("\n")
-    return found
+
+
+def killed_later(process: subprocess.Popen[str]) -> threading.Timer:
+    """Kill a process after `NETWORK_S`, unless the timer is cancelled."""
+    timer = threading.Timer(NETWORK_S, process.kill)
+    timer.daemon = True
+    timer.start()
+    return timer
 
 
 def work(job: dict[str, Any]) -> None:

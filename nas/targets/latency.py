@@ -75,7 +75,7 @@ class LatencyModel:
             if len(measured) < (MIN_WITH_PRIOR if sources else MIN_NETWORKS):
                 raise UserError(
                     f"profile {profile.name!r} has {len(measured)} measured networks for {deployment.name}, too few",
-                    f"`nas profile {profile.name}` goes on measuring",
+                    f"`nas profile {profile.name}` goes on measuring; or leave it out with --runtime or --precision",
                 )
             predictor = TransferredLatencyPredictor(sources) if sources else BlockLatencyPredictor()
             self._predictors[deployment] = predictor.fit(*training_data(profile, deployment, measured))
@@ -212,7 +212,7 @@ def held_out_error(profile: DeviceProfile, deployment: Deployment, every: int = 
         mape=float(np.abs(predicted / truth - 1).mean()),
         within_5pct=hits(predicted, 0.05),
         within_10pct=hits(predicted, 0.10),
-        kendall_tau=float(kendalltau(predicted, truth).statistic),
+        kendall_tau=float(np.nan_to_num(kendalltau(predicted, truth).statistic)),  # NaN where all take equally long
         constant_within_10pct=hits(np.median(latency[train]), 0.10),
         macs_within_10pct=hits(macs_only, 0.10),
     )

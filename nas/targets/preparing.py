@@ -3,6 +3,7 @@
 import multiprocessing
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nas.deployment import Deployment, common_batch
+from nas.errors import UserError
+from nas.export.checkpoint import NetworkDescription, save_network
 from nas.export.onnx import export_onnx
 from nas.measure.host import usable_threads
 from nas.measure.measurement import MeasureRequest
@@ -64,6 +67,8 @@ def deploy_untrained(
         network = space.build(arch, NUM_CLASSES)
         images = torch.randn(CALIBRATION_IMAGES, 3, resolution, resolution)
         set_norm_statistics(network, images)
+    if any(d.runtime == "torch" for d in deployments):  # which runs the network itself
+        save_network(network, NetworkDescription(arch, NUM_CLASSES, resolution), folder / "model.network.json")
     model = export_onnx(network, resolution, folder / "model.onnx", common_batch(deployments))
     return prepare_all(model, deployments, folder, images.numpy())
 
@@ -93,13 +98,22 @@ class Preparer:
     def prepare(
         self, archs: Sequence[Architecture], deployments: Sequence[Deployment], folder: Path, seed: int
     ) -> list[list[MeasureRequest]]:
-        """For each architecture, its file for each deployment, in new folders below `folder`."""
+        """For each architecture, its file for each deployment, in new folders below `folder`.
+
+        Raises `UserError` where a process was ended from outside, as the kernel does for want of memory.
+        """
         folders = [new_folder(folder / str(i)) for i in range(len(archs))]
         tasks = [
             self._pool.submit(deploy_untrained, arch, tuple(deployments), path, seed + i)
             for i, (arch, path) in enumerate(zip(archs, folders, strict=True))
         ]
-        return [task.result() for task in tasks]
+        try:
+            return [task.result() for task in tasks]
+        except BrokenProcessPool as error:
+            raise UserError(
+                f"a process that prepared networks of {max(d.batch for d in deployments)} images per call was ended",
+                "was memory short? free some, or give a smaller --batch or --resolution; the same command goes on",
+            ) from error
 
 
 @contextmanager

@@ -7,6 +7,7 @@ predictor needs no new measurements, and nothing in the file has to be trusted b
 import hashlib
 import json
 import math
+import shutil
 from collections.abc import Container, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -25,6 +26,8 @@ from search_spaces import Architecture, load_search_space
 SCHEMA = 3
 _NUMBERS = ("latency_ms", "reference_ms", "spread_pct", "memory_bytes", "energy_mj")
 """Fields of `NetworkTiming` that are columns of the file."""
+_LONGEST_NAME = 200
+"""Bytes; file systems allow 255 for a name with its endings."""
 ENOUGH_NETWORKS = 60
 """From here on a device's own networks say more than all other devices."""
 
@@ -226,7 +229,22 @@ def profiles_folder() -> Path:
 
 
 def saved_profile(name: str) -> Path:
+    """Where the profile of a target lies. Raises `UserError` for what cannot be the name of a file."""
+    if not name or "/" in name or len(name.encode()) > _LONGEST_NAME:
+        raise UserError(f"{name!r} cannot be the name of a target", "give a short name without '/', such as edge-box")
     return profiles_folder() / f"{name}.json"
+
+
+def quick_profile(name: str) -> Path:
+    """Where a search keeps a quick profile that must not take the place of the saved one."""
+    return profiles_folder() / "quick" / f"{name}.json"
+
+
+def set_aside(path: Path) -> Path:
+    """Keep a profile that is about to be replaced, as `NAME.json.old` beside it; returns where that is."""
+    old = path.with_name(path.name + ".old")
+    shutil.copyfile(path, old)
+    return old
 
 
 def _table(document: dict[str, Any]) -> DeploymentTable:

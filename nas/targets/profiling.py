@@ -1,7 +1,6 @@
 """Measuring a profile: random networks of the spaces, exported, deployed and timed in fresh sessions."""
 
 import math
-import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -34,7 +33,8 @@ from nas.targets.preparing import (
     new_folder,
     preparer,
 )
-from nas.targets.profile import FAILED, DeploymentTable, DeviceProfile, NetworkTiming, saved_profile
+from nas.targets.profile import FAILED, DeploymentTable, DeviceProfile, NetworkTiming, saved_profile, set_aside
+from nas.targets.registry import material_differences
 from nas.text import duration
 from predictors.block_latency import MIN_NETWORKS
 from predictors.block_transfer import MIN_WITH_PRIOR
@@ -99,17 +99,17 @@ def make_profile(
     At least `least` networks are measured whatever the budget; fewer than the default are of use only with profiles of
     other devices as prior.
 
-    An existing profile at `path` with the same name, deployments and fingerprint is continued, so that an interrupted
-    call is just repeated; its networks of other spaces stay in it. Raises `UserError` if the budget did not suffice for
-    a usable profile.
+    An existing profile at `path` of the same name, deployments and an equal host is continued, so that an interrupted
+    call is just repeated; its networks of other spaces stay in it. Any other one is set aside. Raises `UserError` if
+    the budget did not suffice for a usable profile.
     """
     start = time.monotonic()
     planned = networks_to_measure(spaces, networks, seed, resolutions)
-    profile = _started(name, description, deployments, path, sessions, planned)
+    profile = _started(name, description, deployments, path, sessions, planned, progress)
     done = sum(arch.space in spaces for arch in profile.networks)
-    with progress.stage("measuring networks", total=networks) as bar, preparer() as workers:
-        bar.advance(done)
-        longest = 0.0
+    # Only what is left: networks of an earlier call took no time of this one, and would make it look fast.
+    with progress.stage("measuring networks", total=max(0, networks - done)) as bar, preparer() as workers:
+        longest, failures = 0.0, dict[Deployment, str]()
         while done < networks and (done < least or time.monotonic() - start + longest < budget_s):
             began = time.monotonic()
             batch = planned[done : done + BATCH_OF_NETWORKS]
@@ -123,19 +123,26 @@ def make_profile(
                 workers=workers,
             )
             longest = max(longest, time.monotonic() - began)
+            failures |= {m.request.deployment: m.failed for row in results for m in row if m.failed is not None}
             profile = _extended(profile, batch, results, time.monotonic() - began)
             profile.save(path)
             done += len(batch)
             left_s = budget_s - (time.monotonic() - start)
             bar.advance(len(batch), f"the budget ends in {duration(left_s)}" if 0 < left_s < math.inf else None)
+    enough, short = MIN_WITH_PRIOR if least < MIN_NETWORKS else MIN_NETWORKS, []
     for deployment in deployments:
         table = profile.table(deployment)
-        if table is None or table.measured < (MIN_WITH_PRIOR if least < MIN_NETWORKS else MIN_NETWORKS):
-            raise UserError(
-                f"too few networks could be measured with {deployment.name}", "give a longer --budget, or leave it out"
-            )
-        profile = profile.with_held_out(deployment, held_out_error(profile, deployment))
+        if table is None or table.measured < enough:
+            short.append(deployment)
+        else:
+            profile = profile.with_held_out(deployment, held_out_error(profile, deployment))
     profile.save(path)
+    if short:
+        why = f": {failures[short[0]]}" if short[0] in failures else ""
+        raise UserError(
+            f"too few networks could be measured with {', '.join(d.name for d in short)}{why}",
+            "leave it out with --runtime or --precision, or give a longer --budget",
+        )
     return profile
 
 
@@ -146,9 +153,10 @@ def _started(
     path: Path,
     sessions: int,
     planned: Sequence[Architecture],
+    progress: Progress,
 ) -> DeviceProfile:
     here = fingerprint()
-    _require_writable(path)
+    require_writable(path)
     if path.exists():
         try:
             old = DeviceProfile.load(path)
@@ -156,10 +164,12 @@ def _started(
             raise UserError(str(error), "move that file away, or give another --out") from error
         spaces = {arch.space for arch in planned}
         own = [arch for arch in old.networks if arch.space in spaces]
-        same = old.name == name and old.fingerprint == here and {t.deployment for t in old.tables} == set(deployments)
-        if same and own == planned[: len(own)]:
+        differ = material_differences(here, old.fingerprint)
+        same = old.name == name and not differ and {t.deployment for t in old.tables} == set(deployments)
+        if same and own[: len(planned)] == planned[: len(own)]:  # more than were asked for now are kept
             return old
-        shutil.copyfile(path, path.with_name(path.name + ".old"))
+        why = differ or [f"it is {old.name!r} with other deployments or networks"]
+        progress.note(f"{path} is begun anew ({'; '.join(why)}); what was there is kept as {set_aside(path).name}")
         if same and len(own) < len(old.networks):
             return old.without_spaces(spaces)
     return DeviceProfile(
@@ -175,7 +185,7 @@ def _started(
     )
 
 
-def _require_writable(path: Path) -> None:
+def require_writable(path: Path) -> None:
     """Raises `UserError` now rather than after minutes of measuring."""
     check_writable(path.parent)
     if path.is_dir():
@@ -235,15 +245,16 @@ def profile_this_host(
     resolutions: Sequence[int] = (),
 ) -> DeviceProfile:
     """`make_profile` for this host, with its usual deployments narrowed down to what was asked for."""
-    here = [
-        d for count in map(threads_here, threads or (None,)) for d in deployments_here(count, runtimes or None, batch)
-    ]
-    wanted = [d for d in here if not precisions or d.precision in precisions]
-    if not wanted:
+    counts = sorted({threads_here(count) for count in threads or (None,)})
+    asked = list(dict.fromkeys(runtimes)) or None
+    here = [d for count in counts for d in deployments_here(count, asked, batch)]
+    unknown = [p for p in precisions if p not in {d.precision for d in here}]
+    if unknown:
         raise UserError(
-            f"no deployment of this host has precision {' or '.join(precisions)}",
+            f"no deployment of this host has precision {unknown[0]}",
             f"it has: {', '.join(sorted({d.name for d in here}))}",
         )
+    wanted = [d for d in here if not precisions or d.precision in precisions]
     return make_profile(
         name,
         wanted,
@@ -251,6 +262,7 @@ def profile_this_host(
         progress=progress,
         budget_s=budget_s,
         networks=networks,
+        least=min(networks, MIN_NETWORKS),
         spaces=spaces or ALL_SPACES,
         resolutions=resolutions or None,
     )

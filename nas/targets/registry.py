@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from nas.deployment import Deployment
-from nas.errors import UnknownNameError
+from nas.errors import UnknownNameError, UserError
 from nas.measure.host import HostFingerprint, differences, fingerprint
-from nas.targets.profile import ENOUGH_NETWORKS, DeviceProfile, profiles_folder, saved_profile
+from nas.targets.profile import ENOUGH_NETWORKS, DeviceProfile, profiles_folder, quick_profile, saved_profile
 from search_spaces import load_search_space
 
 LOCAL = "local"
@@ -54,7 +54,7 @@ class TargetSummary:
     name: str
     description: str
     source: str
-    """`this host`, `bundled` or `saved`."""
+    """`this host`, `bundled`, `saved`, or `unreadable`, whose description says why."""
     device: str
     deployments: tuple[str, ...]
     matches_host: bool
@@ -72,11 +72,16 @@ def bundled_profiles() -> list[DeviceProfile]:
 
 
 def material_differences(here: HostFingerprint, there: HostFingerprint) -> list[str]:
-    """What differs between two hosts that changes latency: not the amount of memory, the kernel or Python's version."""
+    """What differs between two hosts that changes latency: not the amount of memory, the kernel or Python's version.
+
+    Nor a runtime that only one of them has: either the profile has no latencies of it, or this host cannot run it.
+    """
+    both = {name for name, _ in here.packages} & {name for name, _ in there.packages}
+    compared = both & {*RUNTIME_PACKAGES, *(("torch",) if here.gpu else ())}  # PyTorch is deployed on GPUs alone
 
     def essence(host: HostFingerprint) -> HostFingerprint:
         # A patch release does not change kernels as a rule; a minor one may.
-        runtimes = tuple((n, ".".join(v.split(".")[:2])) for n, v in host.packages if n in RUNTIME_PACKAGES)
+        runtimes = tuple((n, ".".join(v.split(".")[:2])) for n, v in host.packages if n in compared)
         return replace(host, packages=runtimes, memory_bytes=None, os="", python="")
 
     return differences(essence(here), essence(there))
@@ -110,14 +115,14 @@ def load_target(
 def _nearest_profile(
     name: str, machine: HostFingerprint, threads: int | None, task: str | None
 ) -> DeviceProfile | None:
-    """Of the profile saved as `name` and the bundled ones, the one of the host most like `machine`.
+    """Of the profiles saved as `name` and the bundled ones, the one of the host most like `machine`.
 
     Between hosts that are equally alike it is the one of more networks, up to as many as are enough: a profile made in
     two minutes must not take the place of a bundled one of the same processor. The saved one, which was measured on
     the very machine, wins ties, and always where its calls have another number of images: nobody else knows those.
     """
     saved = saved_profile(name)
-    candidates = [p for p in (saved, *map(bundled_path, BUNDLED)) if p.exists()]
+    candidates = [p for p in (saved, quick_profile(name), *map(bundled_path, BUNDLED)) if p.exists()]
     known = [(p, _networks_by_deployment(p, threads, task)) for p in map(DeviceProfile.load, candidates)]
     usable = [(p, counts) for p, counts in known if any(counts) and _comparable(machine, p.fingerprint)]
     batch = known[0][0].batch if saved.exists() else 1
@@ -153,11 +158,15 @@ def known_names() -> list[str]:
 
 
 def list_targets() -> list[TargetSummary]:
-    """Every target, for people: this host first."""
+    """Every target, for people: this host first. One whose file cannot be read says so, and the others are listed."""
     here = fingerprint()
     summaries = []
     for name in known_names():
-        target = load_target(name)
+        try:
+            target = load_target(name)
+        except UserError as error:
+            summaries.append(TargetSummary(name, str(error), "unreadable", "unknown", (), False, None))
+            continue
         profile = target.profile
         source = "this host" if name == LOCAL else "saved" if saved_profile(name).exists() else "bundled"
         description = BUNDLED[name].description if name in BUNDLED else (profile.description if profile else "")

@@ -183,6 +183,29 @@ def test_networks_of_another_task_are_added_to_the_own_profile(tmp_path: Path, m
     assert any("quick profile" in note for note in target.notes)
 
 
+@pytest.mark.usefixtures("impatient")
+def test_a_quick_profile_does_not_take_the_place_of_a_fine_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search with another number of threads than a profile that took a quarter of an hour."""
+    fine = own_profile(tmp_path, monkeypatch)
+    more = ORT.threads + 1
+    known = replace(fine, tables=tuple(replace(t, deployment=replace(t.deployment, threads=more)) for t in fine.tables))
+    known.save(saved_profile("local"))
+    content = saved_profile("local").read_bytes()
+
+    def quick(name: str, deployments: Sequence[Deployment], path: Path, *_: Any) -> DeviceProfile:
+        made = replace(fine, description="quick", tables=tuple(t for t in fine.tables if t.deployment in deployments))
+        made.save(path)
+        return made
+
+    monkeypatch.setattr(target_model, "make_quick_profile", quick)
+    target = prepare_target(config(), Budget(60), SilentProgress())
+    assert any("quick profile" in note for note in target.notes)
+    assert saved_profile("local").read_bytes() == content
+    again = prepare_target(config(), Budget(60), SilentProgress())
+    assert not any("quick profile" in note for note in again.notes), "it is kept beside the fine one"
+    assert again.model.profile.description == "quick"
+
+
 def test_bundled_profiles_are_a_prior_for_few_networks_of_another_device() -> None:
     few = fake_profile("few", networks=12, host=False)
     assert [p.name for p in prior_profiles(few)] == list(BUNDLED)

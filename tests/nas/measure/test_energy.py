@@ -23,6 +23,14 @@ def test_packages_are_added_and_their_parts_left_out(tmp_path: Path) -> None:
     assert why_no_energy(tmp_path) is None
 
 
+def test_the_platform_which_holds_the_package_is_left_out(tmp_path: Path) -> None:
+    package = counter(tmp_path, "intel-rapl:0", "1500000\n")
+    platform = counter(tmp_path, "intel-rapl:1", "2500000\n")
+    for file, name in ((package, "package-0\n"), (platform, "psys\n")):
+        file.with_name("name").write_text(name)
+    assert package_counters(tmp_path) == (package,)
+
+
 def test_a_host_without_counters_says_so(tmp_path: Path) -> None:
     assert energy_j(()) is None
     assert "no energy counters" in str(why_no_energy(tmp_path))

@@ -6,6 +6,7 @@ import pytest
 
 from nas.measure.host import (
     HostFingerprint,
+    available_memory_bytes,
     cgroup_memory_bytes,
     cgroup_quota_cores,
     differences,
@@ -76,6 +77,15 @@ def test_version_2_group_takes_the_lowest_limit_on_the_way_up(tmp_path: Path) ->
     assert cgroup_quota_cores(tmp_path, "0::/outer/inner\n") == 1.0
     assert cgroup_memory_bytes(tmp_path, "0::/outer/inner\n") == 2**20
     assert cgroup_quota_cores(tmp_path, "0::/\n") is None
+
+
+def test_a_container_may_not_take_what_is_free_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    free = available_memory_bytes()
+    assert free is not None
+    monkeypatch.setattr("nas.measure.host.cgroup_memory_bytes", lambda: 2**20)
+    assert available_memory_bytes() == 2**20
+    monkeypatch.setattr("nas.measure.host.cgroup_memory_bytes", lambda: None)
+    assert (available_memory_bytes() or 0) > 2**20
 
 
 @pytest.mark.parametrize("folder", ["cpu,cpuacct", "cpu"])

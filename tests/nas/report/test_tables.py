@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from nas.report.html import report_html
-from nas.report.tables import print_result
+from nas.report.tables import print_profile, print_result
 from tests.nas.report import documents
 
 
@@ -89,3 +89,17 @@ def test_metrics_by_their_names() -> None:
     many = {f"AP@50 {i}": 0.5 for i in range(90)}
     some = " ".join(shown(documents.document(best=[documents.winner(test_figures=many)])).split())
     assert "AP@50 11 50.0 %, and 78 more in the report" in some
+
+
+def test_a_profile_says_which_threads_and_how_much_energy() -> None:
+    row = dict.fromkeys(("mape", "within_10pct", "constant_within_10pct", "macs_within_10pct", "noise_floor_pct"))
+    row |= {"deployment": "onnxruntime-fp32", "n_networks": 12, "n_heldout": 0, "memory_mb": 30.0}
+    rows = [{**row, "threads": 2, "energy_mj": 45.67}, {**row, "threads": 1, "energy_mj": None}]
+    stream = io.StringIO()
+    summary = {"profile": "edge", "device": "board", "energy_not_measured": None, "disturbed": 0, "deployments": rows}
+    print_profile(summary, Console(file=stream, width=100))
+    one, two = stream.getvalue().split("1 thread")[1].split("2 threads")
+    assert "onnxruntime-fp32" in one
+    assert "mJ" not in one
+    assert "onnxruntime-fp32 45.7 mJ" in two
+    assert max(map(len, stream.getvalue().splitlines())) <= 100

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from nas.cli.main import run
 from nas.deployment import Deployment
 from nas.errors import UnknownNameError, UserError
 from nas.targets.latency import Correction, LatencyModel, held_out_error, slots_of, usual_latency_ms
@@ -235,6 +236,29 @@ def test_targets(profile: DeviceProfile, tmp_path: Path, monkeypatch: pytest.Mon
     assert "elsewhere" in error.value.hint
 
 
+def test_a_damaged_profile_does_not_hide_the_other_targets(
+    profile: DeviceProfile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    save_fake_profile(tmp_path, profile)
+    (tmp_path / "nas" / "profiles" / "broken.json").write_text('{"schema": 2}')
+    found = {summary.name: summary for summary in list_targets()}
+    assert found["fake"].source == "saved"
+    assert found["broken"].source == "unreadable"
+    assert "is not a profile of schema" in found["broken"].description
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "../../secrets", "x" * 300])
+def test_what_cannot_be_a_file_is_no_name(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(UserError, match="cannot be the name"):
+        load_target(name)
+    assert run(["profile", name, "--import-kit", str(tmp_path / "result.json")]) == 1
+    assert "cannot be the name" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("own", "known"), [(12, "bundled"), (64, LOCAL)])
 def test_a_profile_of_few_networks_does_not_take_the_place_of_one_of_many(
     own: int, known: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -277,6 +301,17 @@ def test_memory_and_kernel_do_not_make_another_device(profile: DeviceProfile) ->
     here = profile.fingerprint
     assert material_differences(here, replace(here, memory_bytes=1, os="other", python="3.99")) == []
     assert material_differences(here, replace(here, isa=(*here.isa, "zzz"))) != []
+
+
+def test_a_runtime_that_one_host_lacks_does_not_make_another_device(profile: DeviceProfile) -> None:
+    """A kit knows nothing of OpenVINO, though it may have been measured on this very host."""
+    here = replace(profile.fingerprint, packages=(("onnxruntime", "1.31.0"), ("openvino", "2026.4"), ("torch", "2.15")))
+    kit = replace(here, packages=(("onnxruntime", "1.31.2"),))
+    assert material_differences(here, kit) == material_differences(kit, here) == []
+    assert material_differences(here, replace(kit, packages=(("onnxruntime", "1.30.0"),))) != []
+    newer = replace(here, packages=(*here.packages[:2], ("torch", "2.16")))
+    assert material_differences(here, newer) == []
+    assert material_differences(replace(here, gpu="GPU"), replace(newer, gpu="GPU")) != [], "PyTorch runs there"
 
 
 @pytest.mark.parametrize("name", sorted(BUNDLED))

@@ -2,8 +2,12 @@
 
 import json
 import math
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext, redirect_stdout
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager, nullcontext, redirect_stdout
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -15,11 +19,12 @@ from nas.cli.main import run
 from nas.deployment import Deployment
 from nas.errors import UserError
 from nas.measure import protocol
-from nas.measure.measurement import Measurement
-from nas.progress import SilentProgress
+from nas.measure.measurement import Measurement, summarise
+from nas.progress import Progress, SilentProgress, Stage
+from nas.runtimes import load_runtime
 from nas.targets import profiling
 from nas.targets.latency import LatencyModel
-from nas.targets.preparing import networks_to_measure
+from nas.targets.preparing import Preparer, deploy_untrained, networks_to_measure
 from nas.targets.profile import DeviceProfile
 from nas.targets.profiling import make_profile, profile_summary
 from predictors.block_latency import MIN_NETWORKS
@@ -54,9 +59,10 @@ def on_the_fake_device(
     return measured
 
 
-def quick(path: Path, networks: int, budget_s: float = math.inf) -> DeviceProfile:
+def quick(path: Path, networks: int, budget_s: float = math.inf, progress: Progress | None = None) -> DeviceProfile:
+    said = progress or SilentProgress()
     return make_profile(
-        "p", [FP32, INT8], path=path, progress=SilentProgress(), budget_s=budget_s, networks=networks, resolutions=[32]
+        "p", [FP32, INT8], path=path, progress=said, budget_s=budget_s, networks=networks, resolutions=[32]
     )
 
 
@@ -75,12 +81,69 @@ def test_an_interrupted_profile_goes_on_where_it_was(tmp_path: Path, monkeypatch
     assert all(table.held_out is not None for table in done.tables)
 
 
+class Said(SilentProgress):
+    """Keeps what it was told."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self.totals: list[float | None] = []
+
+    @contextmanager
+    def stage(self, name: str, total: float | None = None) -> Iterator[Stage]:
+        self.totals.append(total)
+        with super().stage(name, total) as stage:
+            yield stage
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+def test_only_what_is_left_is_counted_and_more_than_asked_for_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The time left would be guessed from networks that took no time in this call."""
+    measured, path, said = on_the_fake_device(monkeypatch), tmp_path / "p.json", Said()
+    made = quick(path, 12)
+    replace(made, fingerprint=replace(made.fingerprint, os="a former kernel", python="3.0")).save(path)
+    quick(path, 20, progress=said)
+    assert said.totals == [8], "a new kernel does not make another host"
+    assert len(quick(path, 12, progress=said).networks) == len(measured) == 20
+    assert said.notes == []
+    assert [file.name for file in tmp_path.iterdir()] == ["p.json"]
+
+
+def test_a_profile_that_is_begun_anew_is_told_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    on_the_fake_device(monkeypatch)
+    path, said = tmp_path / "p.json", Said()
+    made = quick(path, 12)
+    replace(made, fingerprint=replace(made.fingerprint, cpu_model="a former processor")).save(path)
+    quick(path, 12, progress=said)
+    (note,) = said.notes
+    assert "a former processor there" in note
+    assert "p.json.old" in note
+    assert DeviceProfile.load(tmp_path / "p.json.old").fingerprint.cpu_model == "a former processor"
+
+
 def test_a_spent_budget_leaves_a_profile_to_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     on_the_fake_device(monkeypatch)
     profile = quick(tmp_path / "p.json", 40, budget_s=0)
     assert len(profile.networks) == MIN_NETWORKS
     space = load_search_space("mixed").restrict("resolution", [32])
     assert (LatencyModel(profile).predict(space, space.sample(5, np.random.default_rng(0)), 10)[FP32].mean > 0).all()
+
+
+def test_a_deployment_that_fails_does_not_cost_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def measure(archs: Sequence[Architecture], deployments: Sequence[Deployment], **_: Any) -> list[list[Measurement]]:
+        rows = fake_measurements(archs, deployments)
+        return [[row[0], summarise(row[1].request, [], "no kernel for int8", math.nan)] for row in rows]
+
+    on_the_fake_device(monkeypatch)
+    monkeypatch.setattr(profiling, "measure_networks", measure)
+    with pytest.raises(UserError, match="with onnxruntime-int8: no kernel for int8"):
+        quick(tmp_path / "p.json", 16)
+    known, failed = DeviceProfile.load(tmp_path / "p.json").tables
+    assert known.held_out is not None
+    assert (failed.measured, failed.held_out) == (0, None)
 
 
 def test_a_place_that_cannot_be_written_is_refused_before_measuring(
@@ -162,8 +225,56 @@ def test_one_profile_holds_classifiers_and_detectors(
         assert all((p.mean > 0).all() for p in predicted.values())
 
 
-def test_unknown_names_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["profile", "x", "--precision", "int3", "--out", str(tmp_path / "p.json")]) == 1
+@pytest.mark.parametrize("options", ["--precision int3", "--precision int3 --precision fp32"])
+def test_unknown_names_are_refused(
+    options: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measured = on_the_fake_device(monkeypatch)
+    assert run(["profile", "x", *options.split(), "--out", str(tmp_path / "p.json")]) == 1
     said = capsys.readouterr().err
     assert "int3" in said
     assert "hint: it has:" in said
+    assert measured == []
+
+
+def test_what_is_asked_for_twice_is_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    on_the_fake_device(monkeypatch)
+    twice = ["--threads", "1", "--runtime", "onnxruntime", "--precision", "fp32"] * 2
+    assert run(["profile", "x", *twice, "--networks", "12", "--out", str(tmp_path / "p.json")]) == 0
+    assert [t.deployment.name for t in DeviceProfile.load(tmp_path / "p.json").tables] == ["onnxruntime-fp32"]
+
+
+def test_five_networks_are_a_profile_where_other_devices_are_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured = on_the_fake_device(monkeypatch)
+    out = tmp_path / "p.json"
+    asked = ["--runtime", "onnxruntime", "--precision", "fp32", "--networks", "5", "--json", "--out", str(out)]
+    assert run(["profile", "x", *asked]) == 0
+    assert len(measured) == 5
+    profile, space = DeviceProfile.load(out), load_search_space("mixed")
+    choices = space.sample(5, np.random.default_rng(0))
+    (predicted,) = LatencyModel(profile, prior=[fake_profile("known", 64)]).predict(space, choices, 10).values()
+    assert (predicted.mean > 0).all()
+
+
+def test_networks_are_prepared_for_every_runtime(tmp_path: Path) -> None:
+    """Also for PyTorch, which is among the deployments of every host with a GPU."""
+    (arch,) = networks_to_measure(("mixed",), 1, 0, [32])
+    deployments = [FP32, replace(FP32, runtime="torch")]
+    images = np.random.default_rng(0).standard_normal((1, 3, 32, 32), dtype=np.float32)
+    onnx, torch = (
+        load_runtime(request.deployment.runtime).load(request.path, request.deployment).run(images)
+        for request in deploy_untrained(arch, deployments, tmp_path, 0)
+    )
+    assert np.abs(onnx - torch).max() < 1e-3 * np.abs(onnx).max()
+
+
+def test_an_end_of_a_preparing_process_is_a_sentence(tmp_path: Path) -> None:
+    archs = networks_to_measure(("mixed",), 1, 0, [32])
+    context = multiprocessing.get_context("spawn")
+    with (
+        ProcessPoolExecutor(1, mp_context=context, initializer=os.abort) as pool,
+        pytest.raises(UserError, match="of 1 images per call was ended"),
+    ):
+        Preparer(pool).prepare(archs, [FP32], tmp_path, 0)
