@@ -58,7 +58,7 @@ def test_from_weights_to_a_bundle_that_runs_where_nothing_else_is(
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["nowhere#1"], "'nowhere' is no run"),
+        (["nowhere#1"], "no such run folder: 'nowhere'"),
         (["PAIR", "--data", "nothing"], "unknown data set 'nothing'"),
         (["PAIR"], "nothing says what PAIR was trained on"),
         (["PAIR", "--data", "digits", "--runtime", "tensorrt"], "unknown runtime 'tensorrt'"),
