@@ -10,10 +10,9 @@ from typing import Any
 
 import torch
 
-from nas.bench.models import NETWORK_FILE
 from nas.data import ImageData
 from nas.errors import UnknownNameError, UserError
-from nas.export.checkpoint import NetworkDescription, load_network, write_json
+from nas.export.checkpoint import NETWORK, NetworkDescription, load_network, write_json
 from nas.export.run_networks import numbered_network, split_number
 from nas.finetune.finished import finish
 from nas.finetune.images import images_of
@@ -103,7 +102,7 @@ class Trainings:
         return found
 
     def network_file(self, name: str, seed: int) -> Path:
-        return self.folder / name / f"seed{seed}" / NETWORK_FILE
+        return self.folder / name / f"seed{seed}" / NETWORK
 
     def train(
         self, contestant: Contestant, seed: int, data: ImageData, recipe: Recipe,

@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from nas.errors import UserError
-from nas.export.checkpoint import NetworkDescription, weights_path
+from nas.export.checkpoint import NETWORK, NetworkDescription, weights_path
 from nas.export.onnx import Parity
 from nas.export.receipt import RECEIPT
 from nas.export.records import read_record
 from nas.export.run_networks import DEPLOYED, RunNetwork, numbered_network, split_number
 
 TORCHVISION = "torchvision:"
-NETWORK_FILE = "model.network.json"
 DEFAULT_RESOLUTION = 224
 FORMS = "give an ONNX file, a bundle's folder, RUN#k (the k-th network of a run) or torchvision:NAME"
 
@@ -135,7 +134,7 @@ def _bundle(text: str, folder: Path, resolution: int | None) -> BenchModel:
     """A folder with `receipt.json` and model files, as a search or `nas export` delivers it."""
     receipt = _receipt(folder)
     delivered = _delivered(folder, receipt)
-    network = folder / NETWORK_FILE
+    network = folder / NETWORK
     if network.is_file() and weights_path(network).is_file():
         described = _description(network)
         size = (described.resolution, described.resolution)

@@ -48,9 +48,9 @@ def export(context: click.Context, /, *, model: str, verify: bool, as_json: bool
 
     MODEL is RUN#k (the k-th network of a run: its winners, then its other finalists by accuracy; RUN alone is RUN#1),
     NAME.network.json with NAME.safetensors beside it, a folder with model.network.json, or an architecture's JSON with
-    --checkpoint. ONNX is compared with torch; accuracy
-    is measured in each runtime on all validation images, int8 is calibrated on training images, and latency is measured
-    in freshly loaded sessions. The bundle holds the model, labels, pre-processing, a sample, run.py and the receipt.
+    --checkpoint. ONNX is compared with torch; accuracy is measured in each runtime on all validation images, int8 is
+    calibrated on training images, and latency is measured in freshly loaded sessions. The bundle holds the model,
+    labels, pre-processing, a sample, run.py and the receipt.
     A limit that is missed is exit code 3.
 
     --verify repeats the checks: checksums, ONNX against torch, the sample's output, accuracy and limits. One that fails

@@ -26,8 +26,8 @@ FRONT_FINALISTS = 3
 """Where a front is wanted, or the fastest network above an accuracy, or no candidate was trained before: one training
 tells too little of any of these."""
 MOST_FINALISTS = 8
-"""Where time is left after the longest trainings of those wanted, so many are trained: short trainings order the best
-candidates poorly. Beyond that the winner would rather be the luckiest on the validation split."""
+"""Where time is left after the longest trainings of those wanted, up to so many are trained: short trainings order the
+best candidates poorly. Beyond that the winner would rather be the luckiest on the validation split."""
 STRETCH = 1.5
 """A finalist may take this much longer to train than the best candidates are expected to; then its learning rate has
 come down to zero and it ends, whatever the number of epochs. Otherwise one slow network would eat the budget."""
@@ -172,10 +172,9 @@ def room_for_baseline(
 
     A search that ran over its time must not have its opponent run over it as well.
     """
-    one_s = spent.get("short_training", 0.0) / max(1, evaluations) + spent.get("final_training", 0.0) / max(
-        1, finalists
-    )
-    return elapsed_s + one_s <= budget_s - REPORT_S
+    short_s = spent.get("short_training", 0.0) / max(1, evaluations)
+    final_s = spent.get("final_training", 0.0) / max(1, finalists)
+    return elapsed_s + short_s + final_s <= budget_s - REPORT_S
 
 
 def estimate(

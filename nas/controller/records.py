@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from nas.deployment import Deployment
 from nas.evaluation.short_training import ShortTraining, trained
-from nas.export.checkpoint import NetworkDescription, load_network, load_weights, save_network, sha256_of, write_json
+from nas.export.checkpoint import (
+    NETWORK,
+    NetworkDescription,
+    load_network,
+    load_weights,
+    save_network,
+    sha256_of,
+    write_json,
+)
 from nas.export.deploy import (
     Deployed,
     Objection,
@@ -37,7 +45,7 @@ from nas.training.config import Stopped, TrainConfig
 if TYPE_CHECKING:
     from torch import nn
 
-NETWORK, TEST = "model.network.json", "test.json"
+TEST = "test.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,8 +11,16 @@ from nas.controller.run_folder import RunFolder
 from nas.data import Preprocess
 from nas.deployment import Deployment, common_batch
 from nas.errors import UserError
-from nas.export.bundle import LABELS, NETWORK
-from nas.export.checkpoint import NetworkDescription, load_weights, read_description, read_json, sha256_of, weights_path
+from nas.export.bundle import LABELS
+from nas.export.checkpoint import (
+    NETWORK,
+    NetworkDescription,
+    load_weights,
+    read_description,
+    read_json,
+    sha256_of,
+    weights_path,
+)
 from nas.export.papers import read_preprocess
 from nas.export.receipt import RECEIPT
 from nas.export.run_networks import TRAINED, numbered_network, split_number

@@ -14,8 +14,8 @@ from nas.controller.limits import Limits, Seen, broken, seen_in
 from nas.data import Preprocess
 from nas.deployment import Deployment
 from nas.errors import UserError
-from nas.export.bundle import NETWORK, SAMPLE, SAMPLE_IMAGE, validation_sha256
-from nas.export.checkpoint import load_network, sha256_of, weights_path
+from nas.export.bundle import SAMPLE, SAMPLE_IMAGE, validation_sha256
+from nas.export.checkpoint import NETWORK, load_network, sha256_of, weights_path
 from nas.export.deploy import PARITY_IMAGES, files_bytes
 from nas.export.onnx import check_parity
 from nas.export.papers import PAPERS, PREPROCESS

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nas import __version__
-from nas.export.checkpoint import sha256_of, write_json
+from nas.export.checkpoint import NETWORK, sha256_of, write_json
 from nas.export.deploy import Deployed, TriedDeployment, files_of
 from nas.export.papers import PAPERS, Figures, Papers
 from nas.export.receipt import RECEIPT, SCHEMA, licences, versions
@@ -34,7 +34,6 @@ from nas.measure.measurement import Measurement
 from nas.runtimes import Session, load_runtime
 from nas.tasks import TaskData, task_of
 
-NETWORK = "model.network.json"
 SAMPLE, SAMPLE_IMAGE, RUN_SCRIPT = "sample.json", "sample.png", "run.py"
 LABELS = "labels.json"
 TOLERANCES: Mapping[str, float] = {"fp32": 1e-3, "bf16": 0.05, "int8": 0.05}

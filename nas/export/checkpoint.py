@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from torch import nn
 
 
+NETWORK = "model.network.json"
+"""The description of a folder's network; its weights lie beside it, see `weights_path`."""
 _PAIR = "a network is a pair of files: NAME.network.json, NAME.safetensors"
 _ZIP = b"PK\x03\x04"
 """What `torch.save` writes begins so."""

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from nas.deployment import Deployment, common_batch
 from nas.errors import UserError
-from nas.export.checkpoint import NetworkDescription, save_network
+from nas.export.checkpoint import NETWORK, NetworkDescription, save_network
 from nas.export.float_parts import FLOAT_PARTS, float_part
 from nas.export.onnx import Parity, check_parity, export_onnx
 from nas.measure.measurement import Measurement, MeasureRequest
@@ -141,7 +141,7 @@ def deploy(
     floating point: boxes and scores of a detector are more delicate than the order of a classifier's outputs.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    save_network(network, description, folder / "model.network.json")
+    save_network(network, description, folder / NETWORK)
     onnx = export_onnx(network, description.resolution, folder / "model.onnx", common_batch(deployments))
     examples = data.at("train", description.resolution).some(CALIBRATION_IMAGES if trained else UNTRAINED_IMAGES)
     calibration = data.preprocess.array(examples.images)

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from nas.errors import UserError
-from nas.export.bundle import NETWORK
-from nas.export.checkpoint import NetworkDescription
+from nas.export.checkpoint import NETWORK, NetworkDescription
 
 TRAINED, DEPLOYED = "trained.json", "deployed.json"
 """A finalist's records, see `nas.controller.records`."""
@@ -93,7 +92,7 @@ def numbered_network(run: Path, rank: int) -> RunNetwork:
 
 
 def _network(folder: Path, *, winner: bool) -> RunNetwork:
-    description = NetworkDescription.from_json(_document(folder / NETWORK))
+    description = NetworkDescription.from_json(read_run_json(folder / NETWORK))
     return RunNetwork(rank=0, folder=folder, winner=winner, description=description)
 
 
@@ -102,13 +101,14 @@ def _counted(count: int, what: str) -> str:
 
 
 def _accuracy(path: Path) -> float:
-    accuracy = _document(path).get("accuracy", 0.0)
+    accuracy = read_run_json(path).get("accuracy", 0.0)
     if not isinstance(accuracy, int | float):
         raise UserError(f"'{path}' has no accuracy", _RESUME)
     return float(accuracy)
 
 
-def _document(path: Path) -> dict[str, Any]:
+def read_run_json(path: Path) -> dict[str, Any]:
+    """A document of a run's folder. Raises `UserError` where it is missing or damaged."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

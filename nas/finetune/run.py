@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from nas import __version__
 from nas.data import ImageData
 from nas.errors import UserError
-from nas.export.checkpoint import sha256_of, write_json
+from nas.export.checkpoint import NETWORK, sha256_of, write_json
 from nas.export.records import read_record, write_record
 from nas.finetune.quantised import FOLDER as QUANTISED
 from nas.finetune.quantised import RECORD
@@ -114,7 +114,7 @@ def train_candidate(candidate: "Candidate", job: Job, folder: Path, world: "Worl
     # Only the first process looks: the others might see what it has just written.
     found = world.agree(_known(folder, identity) if world.is_first else None)
     # Not in the record: the folder may be moved.
-    checkpoint = str(folder / "model.network.json")
+    checkpoint = str(folder / NETWORK)
     if found is not None:
         return {**found, "checkpoint": checkpoint, "reused": True}
     if world.is_first:

@@ -1,6 +1,5 @@
 """What is trained and who teaches it: a run's networks, pairs of files, and torchvision's networks."""
 
-import json
 import math
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,11 +9,19 @@ import torch
 from torch import nn
 
 from nas.errors import UnknownNameError, UserError
-from nas.export.bundle import LABELS, NETWORK
-from nas.export.checkpoint import NetworkDescription, read_json, sha256_of, weights_path
+from nas.export.bundle import LABELS
+from nas.export.checkpoint import NETWORK, NetworkDescription, read_json, sha256_of, weights_path
 from nas.export.papers import read_preprocess
 from nas.export.receipt import RECEIPT
-from nas.export.run_networks import TRAINED, RunNetwork, numbered_network, run_folder, run_networks, split_number
+from nas.export.run_networks import (
+    TRAINED,
+    RunNetwork,
+    numbered_network,
+    read_run_json,
+    run_folder,
+    run_networks,
+    split_number,
+)
 from nas.export.tensors import Tensors, load_tensors
 from nas.tasks import TaskData, task_named
 from nas.zoo import ZOO
@@ -61,7 +68,7 @@ def data_of(run: Path, data: str | None) -> TaskData:
         UserError: the run does not say what its data were, or they cannot be loaded.
     """
     path = run / "config.json"
-    config = _json(path) if path.exists() else {}
+    config = read_run_json(path) if path.exists() else {}
     name = data or config.get("data")
     if not isinstance(name, str):
         raise UserError(f"the run '{run}' does not say what its data are", "name them: --data NAME or --data FOLDER")
@@ -172,7 +179,7 @@ def load_teacher(text: str, data: TaskData, resolution: int, device: torch.devic
 
 def pair(path: Path) -> Candidate:
     """The network of `NAME.network.json` with its weights beside it."""
-    return Candidate(rank=1, description=NetworkDescription.from_json(_json(path)), weights=weights_path(path))
+    return Candidate(rank=1, description=NetworkDescription.from_json(read_run_json(path)), weights=weights_path(path))
 
 
 def _torchvision(text: str, num_classes: int, resolution: int) -> Candidate:
@@ -186,21 +193,11 @@ def _torchvision(text: str, num_classes: int, resolution: int) -> Candidate:
 
 def _candidate(network: RunNetwork) -> Candidate:
     record = network.folder / (RECEIPT if network.winner else TRAINED)
-    checksums: Any = _json(record).get("sha256", {}) if record.exists() else {}
+    checksums: Any = read_run_json(record).get("sha256", {}) if record.exists() else {}
     weights = weights_path(network.file)
     return Candidate(
         rank=network.rank, description=network.description, weights=weights, sha256=checksums.get(weights.name)
     )
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"cannot read '{path}': {error}", "run the search again on that folder: it resumes") from error
-    if not isinstance(document, dict):
-        raise UserError(f"'{path}' is no table of settings", "run the search again on that folder: it resumes")
-    return document
 
 
 def parameters(network: nn.Module) -> int:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from nas.deployment import Deployment, common_batch
 from nas.errors import UserError
-from nas.export.checkpoint import NetworkDescription, save_network
+from nas.export.checkpoint import NETWORK, NetworkDescription, save_network
 from nas.export.onnx import export_onnx
 from nas.measure.host import usable_threads
 from nas.measure.measurement import MeasureRequest
@@ -68,7 +68,7 @@ def deploy_untrained(
         images = torch.randn(CALIBRATION_IMAGES, 3, resolution, resolution)
         set_norm_statistics(network, images)
     if any(d.runtime == "torch" for d in deployments):  # which runs the network itself
-        save_network(network, NetworkDescription(arch, NUM_CLASSES, resolution), folder / "model.network.json")
+        save_network(network, NetworkDescription(arch, NUM_CLASSES, resolution), folder / NETWORK)
     model = export_onnx(network, resolution, folder / "model.onnx", common_batch(deployments))
     return prepare_all(model, deployments, folder, images.numpy())
 

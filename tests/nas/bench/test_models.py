@@ -10,12 +10,12 @@ from onnx import TensorProto, helper, numpy_helper
 
 from nas.bench.bench import BenchConfig, chosen_deployments, run_bench
 from nas.bench.cells import Cell
-from nas.bench.models import NETWORK_FILE, BenchModel, read_model, read_models
+from nas.bench.models import BenchModel, read_model, read_models
 from nas.bench.onnx_graph import FixedBatchError, with_batch
 from nas.bench.preparing import prepare_cells
 from nas.deployment import Deployment
 from nas.errors import UnknownNameError, UserError
-from nas.export.checkpoint import NetworkDescription, save_network
+from nas.export.checkpoint import NETWORK, NetworkDescription, save_network
 from nas.progress import SilentProgress
 from nas.runtimes import load_runtime
 from tests.nas.tiny import calibration_images, write_tiny_network
@@ -49,7 +49,7 @@ def write_bundle(folder: Path, **receipt: object) -> Path:
     """As a search delivers a winner, with a network of the zoo at 32 px."""
     folder.mkdir(parents=True)
     description = NetworkDescription("resnet10_w50", 4, 32)
-    save_network(description.build(), description, folder / NETWORK_FILE)
+    save_network(description.build(), description, folder / NETWORK)
     (folder / "receipt.json").write_text(json.dumps(receipt))
     return folder
 
