@@ -22,31 +22,31 @@ from numpy.typing import NDArray
 
 from experiments.detection_rows import Kind, Row, Tried, agreement_table, best_lr, results_table, verdicts
 from experiments.zoo_trainings import Contestant, Trainings, contestants
-from nas.controller.limits import Limits
 from nas.controller.plan import nominal_image_s
 from nas.controller.records import deployed_network, figures_on_test
-from nas.controller.samplers.base import random_feasible
 from nas.controller.scoring import CandidateScorer
-from nas.data.detection import DetectionData, load_detection
+from nas.deploy.deploy import Deployed, TriedDeployment, judge, no_objection
 from nas.deployment import Deployment
 from nas.errors import UserError
-from nas.export.checkpoint import NetworkDescription, load_network, read_json
-from nas.export.deploy import Deployed, TriedDeployment, judge, no_objection
-from nas.export.papers.detection import DetectionPapers
-from nas.finetune.recipe import Recipe
-from nas.finetune.recipe_files import load_recipe
 from nas.finetune.run import RESULT, Job, train_candidate
 from nas.finetune.sources import Candidate
-from nas.finetune.world import joined_world
+from nas.limits import Limits
 from nas.measure.host import fingerprint, usable_threads
 from nas.measure.measurement import MeasureRequest
 from nas.measure.protocol import measure
+from nas.networks.description import NetworkDescription, load_network, read_json
 from nas.progress import progress_for
 from nas.runtimes import deployments_here, load_runtime
+from nas.samplers.base import random_feasible
 from nas.targets.latency import LatencyModel
 from nas.targets.registry import load_target
+from nas.tasks.detection.artifacts import DetectionPapers
+from nas.tasks.detection.data import DetectionData, load_detection
 from nas.tasks.detection.evaluate import metrics_of
 from nas.tasks.detection.zoo import DETECTORS
+from nas.training.recipe import Recipe
+from nas.training.recipe_files import load_recipe
+from nas.training.world import joined_world
 from search_spaces import Choices, load_search_space
 
 RECIPE = "detection"

@@ -22,20 +22,20 @@ import numpy as np
 import torch
 from torch import nn
 
-from nas.data.detection import load_detection
-from nas.data.detection.values import DetectionData, DetectionSplit
-from nas.export.tensors import load_tensors, save_tensors
-from nas.finetune.state import (
+from nas.files.tensors import load_tensors, save_tensors
+from nas.tasks.detection.data import load_detection
+from nas.tasks.detection.data.values import DetectionData, DetectionSplit
+from nas.tasks.detection.recipe import recipe
+from nas.tasks.detection.train import DetectionLesson
+from nas.training.config import Precision, TrainConfig
+from nas.training.optim import lr_factor, make_optimizer
+from nas.training.state import (
     below,
     group_numbers,
     optimizer_tensors,
     prefixed,
     restore_optimizer,
 )
-from nas.tasks.detection.recipe import recipe
-from nas.tasks.detection.train import DetectionLesson
-from nas.training.config import Precision, TrainConfig
-from nas.training.optim import lr_factor, make_optimizer
 from search_spaces import load_search_space
 
 STATE = "state.safetensors"

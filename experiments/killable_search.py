@@ -12,21 +12,22 @@ from numpy.typing import NDArray
 
 from nas.controller.arm import Arm
 from nas.controller.budget import Budget
-from nas.controller.limits import Limits
-from nas.controller.samplers import SurrogateSampler, SurrogateSettings
 from nas.controller.scoring import CandidateScorer
 from nas.controller.storage import open_storage
-from nas.data import ImageData, load_dataset
+from nas.data import ImageData
 from nas.evaluation.short_training import ShortTraining
 from nas.executors.base import Evaluation, Failure, Outcome
 from nas.executors.local import LocalExecutor
 from nas.executors.training import train_briefly
-from nas.folders import locked
+from nas.files.folders import locked
+from nas.limits import Limits
 from nas.progress import SilentProgress
+from nas.samplers import SurrogateSampler, SurrogateSettings
 from nas.targets.latency import LatencyModel
 from nas.targets.profile import DeviceProfile
 from nas.targets.registry import bundled_path
 from nas.tasks import TaskData
+from nas.tasks.classification.data.registry import load_dataset
 from nas.training.config import TrainConfig
 from nas.training.loop import EpochCallback
 from search_spaces import Architecture, Choices, load_search_space

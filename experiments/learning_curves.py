@@ -84,9 +84,9 @@ def stopped_after(extrapolator: CurveExtrapolator, curve: Floats, target: float)
 
 
 def _record(document: dict[str, Any], data: str, networks: int, out: Path, end: float) -> None:
-    from nas.data import load_dataset
     from nas.evaluation.short_training import ShortTraining, trained
-    from nas.export.checkpoint import NetworkDescription
+    from nas.networks.description import NetworkDescription
+    from nas.tasks.classification.data.registry import load_dataset
     from nas.training.config import TrainConfig
 
     space = load_search_space(document["space"]).restrict("resolution", [document["resolution"]])

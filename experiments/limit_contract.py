@@ -21,8 +21,8 @@ from typing import Any
 import click
 
 from nas.cli.types import Seconds
+from nas.deploy.deploy import files_bytes
 from nas.deployment import Deployment
-from nas.export.deploy import files_bytes
 from nas.measure.host import fingerprint, usable_threads
 from nas.measure.measurement import Measurement, MeasureRequest
 from nas.measure.protocol import measure
@@ -54,7 +54,7 @@ class Asked:
     space: str
     latency_ms: float
     extra: Mapping[str, float]
-    """More limits, by the names of `nas.controller.limits.Limits`, and `percentile`."""
+    """More limits, by the names of `nas.limits.Limits`, and `percentile`."""
     budget_s: float
     baselines: bool
 

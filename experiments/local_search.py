@@ -9,9 +9,9 @@ import numpy as np
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial
 
-from nas.controller.samplers.acquisition import pareto_front
-from nas.controller.samplers.base import Known, SpaceSampler, random_feasible, row_ids, row_of, untried
-from nas.controller.samplers.population import neighbours
+from nas.samplers.acquisition import pareto_front
+from nas.samplers.base import Known, SpaceSampler, random_feasible, row_ids, row_of, untried
+from nas.samplers.population import neighbours
 from search_spaces import Choices, SearchSpace
 
 if TYPE_CHECKING:

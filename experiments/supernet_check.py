@@ -22,10 +22,12 @@ from numpy.typing import NDArray
 
 from experiments.supernet_page import Evidence, page, plot
 from experiments.supernet_paths import Scores, path_scores, short_scores, trained_supernet
-from nas.data import ImageData, load_dataset
+from nas.data import ImageData
 from nas.evaluation.supernet.config import Adaptation, SupernetConfig
 from nas.evaluation.supernet.scoring import PathScorer
-from nas.export.checkpoint import NetworkDescription, write_json
+from nas.files.writing import write_json
+from nas.networks.description import NetworkDescription
+from nas.tasks.classification.data.registry import load_dataset
 from nas.training.config import Precision, TrainConfig
 from search_spaces import Architecture, Choices, StagedSpace, load_search_space
 
@@ -180,7 +182,7 @@ def train_alone(
 def trained_alone(space: StagedSpace, arch: Architecture, images: ImageData, recipe: Recipe) -> dict[str, Any]:
     """One network's record; a training that diverged has no accuracy."""
     from nas.evaluation.short_training import ShortTraining, trained
-    from nas.training.evaluate import evaluate_accuracy
+    from nas.tasks.classification.evaluate import evaluate_accuracy
 
     start, core_start = time.perf_counter(), time.process_time()
     description = NetworkDescription(arch, images.num_classes, space.resolution(arch))

@@ -18,7 +18,8 @@ from nas.evaluation.supernet.network import Supernet
 from nas.evaluation.supernet.sandwich import Admissible
 from nas.evaluation.supernet.scoring import PathScorer
 from nas.evaluation.supernet.training import train_supernet
-from nas.export.checkpoint import NetworkDescription, write_json
+from nas.files.writing import write_json
+from nas.networks.description import NetworkDescription
 from nas.training.config import TrainConfig
 from search_spaces import Architecture, StagedSpace
 

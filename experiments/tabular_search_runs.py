@@ -19,8 +19,8 @@ from optuna.trial import FrozenTrial
 
 from experiments.local_search import LocalSearchSampler
 from experiments.table_space import TableSpace
-from nas.controller.samplers import LATENCY_CONSTRAINT, SAMPLERS, LearntLatency, SamplerTask
-from nas.controller.samplers.acquisition import hypervolume, pareto_front
+from nas.samplers import LATENCY_CONSTRAINT, SAMPLERS, LearntLatency, SamplerTask
+from nas.samplers.acquisition import hypervolume, pareto_front
 from predictors.base import Prediction
 from predictors.features import TableEncoding
 from predictors.latency import TableLatencyPredictor

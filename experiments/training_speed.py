@@ -25,16 +25,16 @@ from timm.utils.model_ema import ModelEmaV3
 from torch import nn
 
 from nas.data.images import ImageSplit, Preprocess
-from nas.finetune.batches import Augmenter
 from nas.finetune.images import Images
-from nas.finetune.recipe_files import load_recipe
-from nas.finetune.setup import Setup, choose_setup
-from nas.finetune.trainer import Trainer
-from nas.finetune.world import joined_world
 from nas.tasks import classification
+from nas.tasks.classification.zoo import ZOO
+from nas.training.batches import Augmenter
 from nas.training.optim import make_sgd
 from nas.training.precision import autocast
-from nas.zoo import ZOO
+from nas.training.recipe_files import load_recipe
+from nas.training.setup import Setup, choose_setup
+from nas.training.trainer import Trainer
+from nas.training.world import joined_world
 
 CLASSES = 10
 

@@ -10,9 +10,9 @@ from experiments.zoo_trainings import Trainings, accuracies_of
 from experiments.zoo_verdicts import Row, last_gain
 from nas.controller.records import deployed_network, figures_on_test
 from nas.data import ImageData
+from nas.deploy.deploy import Deployed, no_objection
 from nas.deployment import Deployment
 from nas.errors import UserError
-from nas.export.deploy import Deployed, no_objection
 from nas.measure.measurement import Measurement, MeasureRequest
 from nas.measure.protocol import measure
 from nas.measure.site import this_host

@@ -28,12 +28,12 @@ from experiments.zoo_trainings import (
     shortened,
 )
 from experiments.zoo_verdicts import results_table, verdicts
-from nas.data import load_dataset
 from nas.errors import UserError
-from nas.finetune.logs import EpochRecord
-from nas.finetune.recipe import Recipe
-from nas.finetune.recipe_files import load_recipe
 from nas.measure.host import fingerprint, usable_threads
+from nas.tasks.classification.data.registry import load_dataset
+from nas.training.logs import EpochRecord
+from nas.training.recipe import Recipe
+from nas.training.recipe_files import load_recipe
 
 PANELS_PER_ROW = 4
 

@@ -12,16 +12,17 @@ import torch
 
 from nas.data import ImageData
 from nas.errors import UnknownNameError, UserError
-from nas.export.checkpoint import NETWORK, NetworkDescription, load_network, write_json
-from nas.export.run_networks import numbered_network, split_number
+from nas.files.writing import write_json
 from nas.finetune.finished import finish
 from nas.finetune.images import images_of
-from nas.finetune.logs import EpochRecord
-from nas.finetune.recipe import Recipe
-from nas.finetune.setup import choose_setup
-from nas.finetune.trainer import STATE, DivergedError, Trainer, kept_setup
-from nas.finetune.world import World, joined_world
+from nas.networks.description import NETWORK, NetworkDescription, load_network
+from nas.networks.run_networks import numbered_network, split_number
 from nas.tasks import TaskData, task_of
+from nas.training.logs import EpochRecord
+from nas.training.recipe import Recipe
+from nas.training.setup import choose_setup
+from nas.training.trainer import STATE, DivergedError, Trainer, kept_setup
+from nas.training.world import World, joined_world
 
 OPPONENTS = (
     "resnet10_w50", "resnet10_w75", "resnet10", "resnet18", "resnet50",

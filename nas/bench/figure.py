@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from nas.bench.chart import Chart, chart_of, colour, is_log, shortened, ticks
 from nas.bench.document import Document
 from nas.errors import UserError
-from nas.folders import check_writable
+from nas.files.folders import check_writable
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

@@ -7,12 +7,12 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from nas.bundles.receipt import RECEIPT
+from nas.deploy.onnx import Parity
 from nas.errors import UserError
-from nas.export.checkpoint import NETWORK, NetworkDescription, weights_path
-from nas.export.onnx import Parity
-from nas.export.receipt import RECEIPT
-from nas.export.records import read_record
-from nas.export.run_networks import DEPLOYED, RunNetwork, numbered_network, split_number
+from nas.files.records import read_record
+from nas.networks.description import NETWORK, NetworkDescription, weights_path
+from nas.networks.run_networks import DEPLOYED, RunNetwork, numbered_network, split_number
 
 TORCHVISION = "torchvision:"
 DEFAULT_RESOLUTION = 224

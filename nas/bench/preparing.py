@@ -10,10 +10,10 @@ import numpy as np
 from nas.bench.cells import Cell
 from nas.bench.models import BenchModel, rebatched_name
 from nas.bench.onnx_graph import FixedBatchError, with_batch
+from nas.deploy.onnx import export_onnx
 from nas.deployment import Deployment
 from nas.errors import UserError
-from nas.export.checkpoint import NetworkDescription, load_network, save_network
-from nas.export.onnx import export_onnx
+from nas.networks.description import NetworkDescription, load_network, save_network
 from nas.runtimes import load_runtime
 from nas.runtimes.base import Images
 
@@ -151,7 +151,7 @@ def _untrained(name: str, resolution: int) -> "tuple[nn.Module, NetworkDescripti
     import torch
     from torchvision.models import get_model
 
-    from nas.zoo import SMALL_INPUT, ZOO
+    from nas.tasks.classification.zoo import SMALL_INPUT, ZOO
     from search_spaces.modules import set_norm_statistics
 
     with torch.random.fork_rng():

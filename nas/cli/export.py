@@ -69,7 +69,7 @@ def export(context: click.Context, /, *, model: str, verify: bool, as_json: bool
     progress = progress_for(quiet=quiet)
     if verify:
         refuse_others(context, "--verify", _WITH_VERIFY, "it repeats what the receipt says")
-        from nas.delivery.verify import verify_bundle
+        from nas.bundles.verify import verify_bundle
         from nas.report.tables import print_checks
 
         checks = verify_bundle(Path(model), data=options["data"], progress=progress)
@@ -83,7 +83,7 @@ def export(context: click.Context, /, *, model: str, verify: bool, as_json: bool
             click.echo(f"Error: {model} fails the check of its {check.name}: {check.detail}", err=True)
         context.exit(3 if failed else 0)
 
-    from nas.delivery.exporting import ExportRequest, export_bundle
+    from nas.bundles.exporting import ExportRequest, export_bundle
     from nas.report.tables import print_receipt
 
     shell = context.ensure_object(Shell)

@@ -90,7 +90,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _is_full_disk(error: OSError) -> bool:
-    from nas.folders import NO_ROOM
+    from nas.files.folders import NO_ROOM
 
     return error.errno in NO_ROOM
 

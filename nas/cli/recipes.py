@@ -17,7 +17,7 @@ def recipes(context: click.Context, as_json: bool) -> None:
     """
     if context.invoked_subcommand is not None:
         return
-    from nas.finetune.recipe_files import load_recipe, recipe_names
+    from nas.training.recipe_files import load_recipe, recipe_names
 
     descriptions = {name: load_recipe(name).description for name in recipe_names()}
     if as_json:
@@ -36,7 +36,7 @@ def recipes(context: click.Context, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="As JSON instead of YAML.")
 def show(recipe: str, overrides: tuple[str, ...], as_json: bool) -> None:
     """Print RECIPE, a bundled name or a YAML file, with everything it inherits; the output is a recipe file itself."""
-    from nas.finetune.recipe_files import load_recipe, to_yaml
+    from nas.training.recipe_files import load_recipe, to_yaml
 
     resolved = load_recipe(recipe, overrides)
     click.echo(resolved.model_dump_json(indent=2) if as_json else to_yaml(resolved).rstrip())

@@ -13,7 +13,6 @@ from optuna.trial import Trial, TrialState
 from nas.controller.budget import Budget
 from nas.controller.judges import Judge, everyone_is_trained
 from nas.controller.run_folder import network_name
-from nas.controller.samplers import INTERRUPTED_ATTR, PROXIES_ATTR, ProxyScores, architecture_of
 from nas.controller.scoring import CandidateScorer
 from nas.controller.short_weights import KEPT, ShortWeights
 from nas.controller.storage import StudyStorage
@@ -35,8 +34,9 @@ from nas.errors import UserError
 from nas.evaluation.estimators import ESTIMATORS
 from nas.evaluation.short_training import ShortTraining
 from nas.executors import Evaluation, Executor, Failure, Outcome
-from nas.export.checkpoint import NetworkDescription
+from nas.networks.description import NetworkDescription
 from nas.progress import Stage
+from nas.samplers import INTERRUPTED_ATTR, PROXIES_ATTR, ProxyScores, architecture_of
 from nas.tasks import TaskData
 from nas.text import worth
 from search_spaces import Architecture, StagedSpace

@@ -10,10 +10,10 @@ from torch import nn
 from nas.controller.budget import Budget
 from nas.controller.plan import DEPLOY_S
 from nas.controller.records import Trained, deployed_network, figures_on_test, trained_network
+from nas.deploy.deploy import Deployed, deploy, no_objection
 from nas.deployment import Deployment
-from nas.export.checkpoint import NetworkDescription
-from nas.export.deploy import Deployed, deploy, no_objection
 from nas.measure.site import Site
+from nas.networks.description import NetworkDescription
 from nas.progress import Stage
 from nas.tasks import TaskData, task_of
 from nas.training.config import Precision, TrainConfig

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
-from nas.export.checkpoint import write_json
+from nas.files.writing import write_json
 from nas.progress import Stage
 
 

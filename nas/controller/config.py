@@ -5,9 +5,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from nas.controller.limits import Limits
 from nas.controller.objective import OBJECTIVES, Objective
 from nas.errors import UnknownNameError, UserError
+from nas.limits import Limits
 from nas.tasks import task_named
 
 DEFAULT_BUDGET_S = 600.0
@@ -62,7 +62,7 @@ class SearchConfig:
     estimator: str = "auto"
     """Who says what candidates are worth: a name of `nas.evaluation.estimators.ESTIMATORS`, or `auto`."""
     sampler: str = "surrogate"
-    """Who proposes candidates: a name of `nas.controller.samplers.SAMPLERS`."""
+    """Who proposes candidates: a name of `nas.samplers.SAMPLERS`."""
     storage: str | None = None
     """URL of a database server for the studies; None: an SQLite file in the run's folder."""
     workers: int | None = None

@@ -10,8 +10,8 @@ from nas.controller.storage import StudyStorage, open_storage
 from nas.executors import Executor, check_choice, executor_for
 from nas.executors.ray_cluster import connected
 from nas.executors.ray_devices import connected_device
-from nas.export.checkpoint import write_json
-from nas.folders import locked
+from nas.files.folders import locked
+from nas.files.writing import write_json
 from nas.measure.site import Site
 from nas.targets.registry import LOCAL
 from nas.tasks import TaskData

@@ -16,7 +16,7 @@ from nas.controller.run_folder import RunFolder
 from nas.evaluation.estimators import SUPERNET_EPOCHS, SUPERNET_SHARE, choose_estimator
 from nas.evaluation.supernet.config import SupernetConfig
 from nas.evaluation.supernet.sandwich import Sandwich
-from nas.export.checkpoint import write_json
+from nas.files.writing import write_json
 from nas.measure.host import usable_threads
 from nas.tasks import task_of
 from search_spaces import Choices

@@ -7,9 +7,9 @@ from nas.controller.outcome import Outcome
 from nas.controller.receipt import write_receipt
 from nas.controller.result import result_document
 from nas.controller.run_folder import write_candidates
-from nas.export.checkpoint import write_json
-from nas.export.papers import PAPERS
+from nas.files.writing import write_json
 from nas.runtimes import load_runtime
+from nas.tasks.papers import PAPERS
 
 
 def write_evidence(outcome: Outcome) -> dict[str, Any]:

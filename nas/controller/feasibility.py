@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from nas.controller.limits import LIMIT_KINDS, Limits
 from nas.controller.scoring import CandidateScorer
 from nas.deployment import Deployment
 from nas.errors import InfeasibleError
+from nas.limits import LIMIT_KINDS, Limits
 from nas.targets.latency import Z_90, LatencyModel
 from search_spaces import Choices, StagedSpace
 

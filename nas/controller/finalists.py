@@ -5,19 +5,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from nas.bundles.bundle import deliver_files
 from nas.controller.arm import Evaluated
-from nas.controller.limits import LIMIT_KINDS, Broken, Limits, Seen, broken, seen_in
 from nas.controller.objective import Objective, finalist_pool, next_finalist
 from nas.controller.records import Before, Trained, deployed_network, figures_on_test, read_trained, trained_network
 from nas.controller.run_folder import network_name
 from nas.controller.scoring import CandidateScorer
 from nas.controller.short_weights import ShortWeights
+from nas.deploy.deploy import Deployed, TriedDeployment, UpperBound, files_bytes
 from nas.deployment import Deployment
 from nas.errors import LimitMissedError
-from nas.export.bundle import deliver_files
-from nas.export.checkpoint import NetworkDescription
-from nas.export.deploy import Deployed, TriedDeployment, UpperBound, files_bytes
+from nas.limits import LIMIT_KINDS, Broken, Limits, Seen, broken, seen_in
 from nas.measure.site import Site
+from nas.networks.description import NetworkDescription
 from nas.progress import Stage
 from nas.targets.preparing import deploy_untrained
 from nas.tasks import TaskData

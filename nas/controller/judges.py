@@ -6,11 +6,11 @@ from dataclasses import dataclass, field, replace
 
 import optuna
 
-from nas.controller.samplers import architecture_of
 from nas.controller.trials import SHORT, trained_briefly
 from nas.evaluation.estimate import Estimator
 from nas.evaluation.estimators import MIN_LABELS, EstimatorSetting, make_estimator
 from nas.evaluation.supernet.config import StepLog
+from nas.samplers import architecture_of
 from search_spaces import Architecture, StagedSpace
 
 PREDICTOR = "predictor"

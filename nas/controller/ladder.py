@@ -8,8 +8,8 @@ from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, TrialState
 
-from nas.controller.samplers.base import INTERRUPTED_ATTR
 from nas.controller.scoring import CandidateScorer
+from nas.samplers.base import INTERRUPTED_ATTR
 from nas.targets.latency import Z_90
 
 if TYPE_CHECKING:

@@ -8,10 +8,8 @@ import numpy as np
 from nas.controller.budget import Budget
 from nas.controller.config import SearchConfig
 from nas.controller.feasibility import DeploymentRange, latency_ranges, require_feasible
-from nas.controller.limits import Limits
 from nas.controller.plan import planned_s
 from nas.controller.probes import FileModel, probe, probe_networks
-from nas.controller.samplers import SAMPLERS
 from nas.controller.scoring import CandidateScorer
 from nas.controller.storage import check_server
 from nas.controller.target_model import TargetModel, prepare_target
@@ -20,8 +18,10 @@ from nas.controller.trials import SHORT
 from nas.errors import UnknownNameError, UserError
 from nas.evaluation.estimators import ESTIMATORS, require_estimator
 from nas.executors import check_choice
+from nas.limits import Limits
 from nas.measure.site import Site
 from nas.progress import Progress
+from nas.samplers import SAMPLERS
 from nas.tasks import TaskData, task_named
 from search_spaces import StagedSpace, load_search_space
 

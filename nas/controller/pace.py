@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nas.controller.plan import nominal_image_s
-from nas.export.checkpoint import NetworkDescription
 from nas.measure.host import fingerprint, usable_threads
 from nas.measure.reference import cache_folder
+from nas.networks.description import NetworkDescription
 from nas.training.config import Precision
 from search_spaces import Architecture, StagedSpace
 

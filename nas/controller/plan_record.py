@@ -11,7 +11,7 @@ from nas.controller.pace import Pace
 from nas.controller.plan import REPORT_S, FinalPlan, Schedule, schedule
 from nas.controller.recipes import Recipes
 from nas.controller.run_folder import RunFolder
-from nas.export.checkpoint import write_json
+from nas.files.writing import write_json
 from nas.tasks import task_named
 
 

@@ -13,10 +13,10 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from numpy.typing import NDArray
 
-from nas.controller.limits import MB, Limits, session_latencies_ms
+from nas.deploy.deploy import files_bytes
 from nas.deployment import Deployment
 from nas.errors import UserError
-from nas.export.deploy import files_bytes
+from nas.limits import MB, Limits, session_latencies_ms
 from nas.measure.measurement import Measurement
 from nas.measure.site import Site
 from nas.targets.preparing import NUM_CLASSES, preparer

@@ -3,8 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from nas.controller.samplers import ProxyScores
 from nas.evaluation.zero_cost import candidate_scores
+from nas.samplers import ProxyScores
 from nas.tasks import TaskData
 from search_spaces import Architecture, StagedSpace
 

@@ -2,10 +2,10 @@
 
 from typing import Any
 
+from nas.bundles.bundle import Claims, DataSource, write_papers
 from nas.controller.finalists import Finalist
 from nas.controller.outcome import Outcome
-from nas.export.bundle import Claims, DataSource, write_papers
-from nas.export.checkpoint import write_json
+from nas.files.writing import write_json
 
 _SHARED = ("objective", "recipe", "task", "space")
 _OWN = ("rank", "key", "epochs", "predicted_latency_ms", "predicted_std_ms", "macs", "params", "energy_mj", "accuracy")

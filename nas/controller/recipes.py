@@ -18,8 +18,8 @@ from nas.controller.plan import (
     short_training,
 )
 from nas.evaluation.short_training import ShortTraining
-from nas.export.checkpoint import NetworkDescription
 from nas.measure.host import usable_threads
+from nas.networks.description import NetworkDescription
 from nas.tasks import TaskData, task_of
 from nas.training.config import TrainConfig
 from search_spaces import Architecture, Choices, StagedSpace

@@ -11,18 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nas.deployment import Deployment
-from nas.evaluation.short_training import ShortTraining, trained
-from nas.export.checkpoint import (
-    NETWORK,
-    NetworkDescription,
-    load_network,
-    load_weights,
-    save_network,
-    sha256_of,
-    write_json,
-)
-from nas.export.deploy import (
+from nas.deploy.deploy import (
     Deployed,
     Objection,
     TriedDeployment,
@@ -32,12 +21,17 @@ from nas.export.deploy import (
     files_of,
     judge,
 )
-from nas.export.onnx import Parity
-from nas.export.records import read_record, write_record
-from nas.export.run_networks import DEPLOYED, TRAINED
+from nas.deploy.onnx import Parity
+from nas.deployment import Deployment
+from nas.evaluation.short_training import ShortTraining, trained
+from nas.files.records import read_record, write_record
+from nas.files.writing import sha256_of, write_json
 from nas.measure.host import HostFingerprint
 from nas.measure.measurement import Measurement
 from nas.measure.site import Site
+from nas.networks.description import NETWORK, NetworkDescription, load_network, save_network
+from nas.networks.run_networks import DEPLOYED, TRAINED
+from nas.networks.weights import load_weights
 from nas.targets.registry import material_differences
 from nas.tasks import TaskData, task_of
 from nas.training.config import Stopped, TrainConfig

@@ -18,7 +18,6 @@ from nas.controller.engine import device_of, engine_of
 from nas.controller.estimator_choice import read_choice
 from nas.controller.finalists import Finalist
 from nas.controller.judges import PREDICTOR, trains
-from nas.controller.limits import Limits
 from nas.controller.objective import winners
 from nas.controller.opening import open_search
 from nas.controller.plan_record import read_final_plan
@@ -28,7 +27,8 @@ from nas.controller.storage import StudyStorage, copy_studies, open_storage
 from nas.controller.target_record import write_target
 from nas.controller.trials import SHORT
 from nas.errors import UserError
-from nas.export.checkpoint import write_json
+from nas.files.writing import write_json
+from nas.limits import Limits
 from nas.progress import Progress, SilentProgress
 
 BUDGETS = ("budget_s", "max_trials", "max_cost_usd", "price_per_hour")

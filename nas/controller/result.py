@@ -14,12 +14,12 @@ from nas.controller.arm import Evaluated
 from nas.controller.candidates import Estimates, costs_of
 from nas.controller.finalists import Finalist
 from nas.controller.judges import trains
-from nas.controller.limits import Limits, Seen, broken, seen_in, worst_ms
 from nas.controller.outcome import Outcome
 from nas.controller.target_model import TargetModel
+from nas.deploy.deploy import Deployed, TriedDeployment
 from nas.evaluation.estimate import LEVEL, agreement
 from nas.evaluation.estimators import ESTIMATORS
-from nas.export.deploy import Deployed, TriedDeployment
+from nas.limits import Limits, Seen, broken, seen_in, worst_ms
 from nas.measure.measurement import Measurement
 from nas.tasks import task_of
 

@@ -11,8 +11,9 @@ from typing import Any
 
 from nas.controller.config import SearchConfig
 from nas.errors import UserError
-from nas.export.checkpoint import write_json
-from nas.folders import check_writable
+from nas.files.folders import check_writable
+from nas.files.writing import write_json
+from nas.networks.run_networks import TARGET
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ class RunFolder:
     @property
     def target(self) -> Path:
         """What was learned about the target, see `nas.controller.target_record`."""
-        return self.path / "target.json"
+        return self.path / TARGET
 
     @property
     def reused(self) -> Path:

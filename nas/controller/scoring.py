@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from nas.controller.limits import Limits
 from nas.controller.probes import FileModel
 from nas.deployment import Deployment
+from nas.limits import Limits
 from nas.targets.latency import Z_90, LatencyModel
 from search_spaces import Architecture, Choices, StagedSpace
 

@@ -31,7 +31,6 @@ from nas.controller.plan_record import read_account, read_final_plan, search_pla
 from nas.controller.proxies import proxy_scores
 from nas.controller.recipes import make_recipes
 from nas.controller.run_folder import RunFolder, check_folder, open_folder
-from nas.controller.samplers import Feasible, RandomFeasibleSampler, SamplerTask, WithExamples, make_sampler
 from nas.controller.short_weights import ShortWeights
 from nas.controller.target_record import write_target
 from nas.controller.training_times import doubt_pace, plan_last_round
@@ -39,9 +38,10 @@ from nas.controller.trials import SHORT, trained_briefly
 from nas.evaluation.estimators import SUPERNET_SHARE, EstimatorSetting
 from nas.evaluation.supernet.config import LOG_STEPS, SupernetConfig
 from nas.executors import Executor
-from nas.export.checkpoint import write_json
+from nas.files.writing import write_json
 from nas.measure.site import undisturbed
 from nas.progress import Progress, SilentProgress, Stage
+from nas.samplers import Feasible, RandomFeasibleSampler, SamplerTask, WithExamples, make_sampler
 from nas.tasks import task_of
 from nas.text import duration
 from nas.training.config import TrainConfig

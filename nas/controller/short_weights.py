@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from nas.export.checkpoint import write_whole
+from nas.files.writing import write_whole
 
 KEPT = 16
 """Of a study, the best ones: finalists are chosen from far fewer."""

@@ -46,7 +46,7 @@ class StudyStorage:
     """Of the studies' names: on a server, several runs share the database."""
     owner: str
     """Who this is: trials that were begun under this name and are still running were left behind by an earlier process
-    of ours (`nas.folders.locked` sees to it that there is only one at a time)."""
+    of ours (`nas.files.folders.locked` sees to it that there is only one at a time)."""
     shared: bool
     """Whether others may work on the same studies."""
 

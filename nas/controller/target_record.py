@@ -14,7 +14,7 @@ from nas.controller.target_model import TargetModel, prior_profiles
 from nas.deployment import Deployment
 from nas.errors import UnknownNameError, UserError
 from nas.executors.ray_cluster import device_resource
-from nas.export.checkpoint import write_json
+from nas.files.writing import write_json
 from nas.measure.site import Site, this_host
 from nas.targets.latency import Correction, LatencyModel
 from nas.targets.registry import load_target

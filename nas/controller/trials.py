@@ -19,10 +19,10 @@ from dataclasses import dataclass
 import optuna
 from optuna.trial import FrozenTrial, Trial, TrialState
 
-from nas.controller.samplers.base import INTERRUPTED_ATTR, distributions
 from nas.controller.storage import StudyStorage
 from nas.evaluation.estimate import Estimate, normal_interval
 from nas.executors import Failure, Outcome
+from nas.samplers.base import INTERRUPTED_ATTR, distributions
 from nas.tasks import TaskData, task_of
 from search_spaces import Architecture, StagedSpace
 

@@ -14,7 +14,7 @@ from nas.errors import UnknownNameError, UserError
 from nas.evaluation.estimate import Estimate, Estimator, Unit, normal_interval, std_of_interval
 from nas.evaluation.short_training import ShortTraining, trained
 from nas.evaluation.supernet.config import StepLog, SupernetConfig, SupernetLog
-from nas.export.checkpoint import NetworkDescription
+from nas.networks.description import NetworkDescription
 from nas.tasks import TaskData, task_named, task_of
 from nas.training.config import EpochLog
 from search_spaces import Architecture, Choices, StagedSpace

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from nas.export.checkpoint import NetworkDescription
+from nas.networks.description import NetworkDescription
 from nas.tasks import TaskData, task_of
 from nas.training.config import TrainConfig, TrainResult
 

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from nas.evaluation.short_training import ShortTraining
-from nas.export.checkpoint import NetworkDescription
+from nas.networks.description import NetworkDescription
 from nas.tasks import TaskData
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nas.executors.base import Evaluation, Outcome
-from nas.export.checkpoint import write_whole
+from nas.files.writing import write_whole
 
 
 @dataclass(frozen=True, slots=True)

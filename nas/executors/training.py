@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from nas.errors import UserError
 from nas.evaluation.short_training import trained
 from nas.executors.base import Evaluation, Failure, Outcome
-from nas.export.checkpoint import weights_of
+from nas.networks.weights import weights_of
 from nas.tasks import TaskData
 
 if TYPE_CHECKING:

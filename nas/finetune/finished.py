@@ -8,14 +8,15 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from nas.bundles.bundle import LABELS
 from nas.data.images import Preprocess
-from nas.export.bundle import LABELS
-from nas.export.checkpoint import NetworkDescription, write_json
-from nas.export.papers import PAPERS
-from nas.export.tensors import load_tensors, save_tensors
+from nas.files.tensors import load_tensors, save_tensors
+from nas.files.writing import write_json
 from nas.finetune.lessons import accuracy_of
-from nas.finetune.trainer import BEST, Trainer
-from nas.training.evaluate import recalibrate_batch_norm
+from nas.networks.description import NetworkDescription
+from nas.tasks.classification.evaluate import recalibrate_batch_norm
+from nas.tasks.papers import PAPERS
+from nas.training.trainer import BEST, Trainer
 from search_spaces.modules import folded
 
 _AVERAGE_IMAGES = 1024

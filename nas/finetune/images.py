@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from nas.data.detection.values import DetectionSplit
 from nas.data.images import ImageSplit, Preprocess, SplitName
 from nas.errors import UserError
-from nas.finetune.recipe import Recipe
 from nas.tasks import TaskData
+from nas.tasks.detection.data.values import DetectionSplit
+from nas.training.recipe import Recipe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -5,20 +5,20 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
-from nas.data.detection.values import DetectionSplit
 from nas.data.images import ImageSplit, Preprocess
 from nas.errors import UserError
-from nas.finetune.batches import Augmenter
-from nas.finetune.distill import Teacher, soft_labels
 from nas.finetune.images import Images
-from nas.finetune.recipe import Recipe
 from nas.tasks import classification
+from nas.tasks.classification.evaluate import evaluate_accuracy
 from nas.tasks.detection.augment import BoxAugmenter, augmentation_at
+from nas.tasks.detection.data.values import DetectionSplit
 from nas.tasks.detection.distill import box_likeness
 from nas.tasks.detection.evaluate import metrics_of
 from nas.tasks.detection.heads import HEADS, BoxTargets
+from nas.training.batches import Augmenter
 from nas.training.config import Precision
-from nas.training.evaluate import evaluate_accuracy
+from nas.training.distill import Teacher, soft_labels
+from nas.training.recipe import Recipe
 
 
 class Lesson(Protocol):

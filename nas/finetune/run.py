@@ -11,20 +11,21 @@ from typing import TYPE_CHECKING, Any, cast
 from nas import __version__
 from nas.data import ImageData
 from nas.errors import UserError
-from nas.export.checkpoint import NETWORK, sha256_of, write_json
-from nas.export.records import read_record, write_record
-from nas.finetune.quantised import FOLDER as QUANTISED
-from nas.finetune.quantised import RECORD
-from nas.finetune.recipe import Recipe
-from nas.finetune.recipe_files import load_recipe, recipe_label
-from nas.folders import NO_ROOM, check_writable, locked
+from nas.files.folders import NO_ROOM, check_writable, locked
+from nas.files.records import read_record, write_record
+from nas.files.writing import sha256_of, write_json
+from nas.networks.description import NETWORK
 from nas.progress import Progress, SilentProgress
 from nas.tasks import TaskData, TaskSplit, task_of
+from nas.training.qat.quantised import FOLDER as QUANTISED
+from nas.training.qat.quantised import RECORD
+from nas.training.recipe import Recipe
+from nas.training.recipe_files import load_recipe, recipe_label
 
 if TYPE_CHECKING:
-    from nas.finetune.distill import Teacher
     from nas.finetune.sources import Candidate
-    from nas.finetune.world import World
+    from nas.training.distill import Teacher
+    from nas.training.world import World
 
 SCHEMA = 1
 IDENTITY, RESULT = "finetune.json", "result.json"
@@ -73,7 +74,7 @@ def finetune(
     """
     from nas.finetune.lessons import check_recipe
     from nas.finetune.sources import chosen_candidates, data_of
-    from nas.finetune.world import joined_world
+    from nas.training.world import joined_world
 
     folder, candidates = chosen_candidates(str(run), top)
     images = data_of(folder, data)
@@ -144,10 +145,10 @@ def _trained(
     from nas.finetune.finished import finish
     from nas.finetune.images import images_of
     from nas.finetune.lessons import accuracy_of
-    from nas.finetune.qat import train_quantized
-    from nas.finetune.setup import choose_setup
     from nas.finetune.sources import load_teacher, parameters, starting_network
-    from nas.finetune.trainer import Trainer, kept_setup
+    from nas.training.qat.train import train_quantized
+    from nas.training.setup import choose_setup
+    from nas.training.trainer import Trainer, kept_setup
     from search_spaces.modules import folded
 
     recipe, data = job.recipe, job.data

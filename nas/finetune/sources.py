@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from nas.bundles.bundle import LABELS
+from nas.bundles.receipt import RECEIPT
 from nas.errors import UnknownNameError, UserError
-from nas.export.bundle import LABELS
-from nas.export.checkpoint import NETWORK, NetworkDescription, read_json, sha256_of, weights_path
-from nas.export.papers import read_preprocess
-from nas.export.receipt import RECEIPT
-from nas.export.run_networks import (
+from nas.files.tensors import Tensors, load_tensors
+from nas.files.writing import sha256_of
+from nas.networks.description import NETWORK, NetworkDescription, read_json, weights_path
+from nas.networks.run_networks import (
     TRAINED,
     RunNetwork,
     numbered_network,
@@ -22,12 +23,12 @@ from nas.export.run_networks import (
     run_networks,
     split_number,
 )
-from nas.export.tensors import Tensors, load_tensors
 from nas.tasks import TaskData, task_named
-from nas.zoo import ZOO
+from nas.tasks.classification.zoo import ZOO
+from nas.tasks.papers import read_preprocess
 
 if TYPE_CHECKING:
-    from nas.finetune.distill import Teacher
+    from nas.training.distill import Teacher
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +36,7 @@ class Candidate:
     """A network to train."""
 
     rank: int
-    """Its number in `RUN#k`, see `nas.export.run_networks`."""
+    """Its number in `RUN#k`, see `nas.networks.run_networks`."""
     description: NetworkDescription
     weights: Path | None = None
     """Where a training may start; None: random."""
@@ -152,7 +153,7 @@ def load_teacher(text: str, data: TaskData, resolution: int, device: torch.devic
     Raises:
         UserError: there is none of that name, its file is damaged, or it knows other classes.
     """
-    from nas.finetune.distill import Teacher, rescaling
+    from nas.training.distill import Teacher, rescaling
 
     candidate = teacher_of(text, data.num_classes, resolution)
     if candidate.description.num_classes != data.num_classes:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nas.cache import user_cache
+from nas.files.cache import user_cache
 from nas.runtimes.base import Images, Logits
 
 _FILE = "reference-1.onnx"

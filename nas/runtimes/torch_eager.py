@@ -196,7 +196,7 @@ class TorchEager:
 
 
 def _default_loader() -> LoadNetwork:
-    from nas.export.checkpoint import load_network
+    from nas.networks.description import load_network
 
     return load_network
 

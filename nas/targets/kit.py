@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nas.deploy.onnx import export_onnx
 from nas.deployment import Deployment
 from nas.errors import UserError
-from nas.export.onnx import export_onnx
 from nas.measure.host import HostFingerprint, isa_of_interest, parse_cpu_identity, parse_meminfo
 from nas.measure.protocol import REFERENCE_TOLERANCE
 from nas.measure.reference import reference_model

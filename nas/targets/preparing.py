@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from nas.deploy.onnx import export_onnx
 from nas.deployment import Deployment, common_batch
 from nas.errors import UserError
-from nas.export.checkpoint import NETWORK, NetworkDescription, save_network
-from nas.export.onnx import export_onnx
 from nas.measure.host import usable_threads
 from nas.measure.measurement import MeasureRequest
 from nas.measure.procfs import die_with_parent
+from nas.networks.description import NETWORK, NetworkDescription, save_network
 from nas.runtimes import load_runtime
 from search_spaces import SEARCH_SPACES, Architecture, load_search_space
 

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nas.cache import user_cache
 from nas.deployment import Deployment, common_batch
 from nas.errors import UserError
-from nas.export.checkpoint import write_json
+from nas.files.cache import user_cache
+from nas.files.writing import write_json
 from nas.measure.host import HostFingerprint
 from search_spaces import Architecture, load_search_space
 

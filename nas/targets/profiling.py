@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from nas.deployment import Deployment
 from nas.errors import UserError
-from nas.folders import check_writable
+from nas.files.folders import check_writable
 from nas.measure.energy import why_no_energy
 from nas.measure.host import fingerprint, threads_here
 from nas.measure.measurement import Measurement

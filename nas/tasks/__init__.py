@@ -8,7 +8,7 @@ from nas.errors import UnknownNameError
 from nas.tasks.classification.task import Classification
 from nas.tasks.detection.task import Detection
 from nas.tasks.task import Task, TaskData, TaskSplit, TrainingShape
-from nas.zoo import ZooModel
+from nas.tasks.zoo import ZooModel
 
 __all__ = ["TASKS", "Task", "TaskData", "TaskSplit", "TrainingShape", "task_named", "task_of", "zoo_model"]
 

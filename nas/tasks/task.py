@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nas.data.images import Preprocess, SplitName
+from nas.tasks.zoo import ZooModel
 from nas.training.config import Precision, TrainConfig, TrainResult
-from nas.zoo import ZooModel
 
 if TYPE_CHECKING:
     from torch import nn

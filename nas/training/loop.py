@@ -13,9 +13,9 @@ from torch import nn
 from nas.data.images import ImageSplit, Preprocess
 from nas.errors import UserError
 from nas.tasks import classification
+from nas.tasks.classification.evaluate import evaluate_accuracy
 from nas.training.augment import augment
 from nas.training.config import EpochLog, Precision, Stopped, TrainConfig, TrainResult
-from nas.training.evaluate import evaluate_accuracy
 from nas.training.optim import WeightAverage, lr_factor, make_optimizer
 from nas.training.precision import autocast, choose_precision, resolve_device
 

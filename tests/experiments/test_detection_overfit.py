@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from experiments.detection_overfit import everything, overfit
-from nas.data.detection.values import DetectionData
 from nas.data.images import Preprocess
+from nas.tasks.detection.data.values import DetectionData
 from nas.tasks.detection.recipe import recipe
 from nas.tasks.detection.train import DetectionLesson
 from tests.nas.tasks.detection.rectangles import TinyDetector, rectangles

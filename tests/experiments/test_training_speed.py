@@ -3,7 +3,7 @@
 import pytest
 
 from experiments.training_speed import Round, Speed, compare
-from nas.finetune.setup import Setup
+from nas.training.setup import Setup
 
 SETUP = Setup(precision="fp32", channels_last=False, batch_size=12)
 

@@ -13,14 +13,14 @@ from experiments import zoo_deploy
 from experiments.zoo_table import curves_chart, main
 from experiments.zoo_trainings import Trainings, accuracies_of, contestants, shortened
 from experiments.zoo_verdicts import Row, last_gain, results_table, verdicts
-from nas.data import load_dataset
 from nas.errors import UnknownNameError, UserError
-from nas.finetune.logs import EpochRecord
-from nas.finetune.recipe_files import load_recipe
 from nas.measure.measurement import Measurement, MeasureRequest
 from nas.measure.site import this_host
 from nas.runtimes import deployments_here
-from tests.nas.bundles import instant, timed
+from nas.tasks.classification.data.registry import load_dataset
+from nas.training.logs import EpochRecord
+from nas.training.recipe_files import load_recipe
+from tests.nas.small_bundles import instant, timed
 
 
 def row(name: str, accuracies: tuple[float, ...], p50_ms: float, *, winner: bool = False, gain: float = 0.0) -> Row:

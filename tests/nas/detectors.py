@@ -4,12 +4,12 @@ from pathlib import Path
 
 import torch
 
-from nas.data.detection import DetectionData
+from nas.bundles.bundle import Claims, DataSource, deliver_files, write_papers
 from nas.data.images import Preprocess
+from nas.deploy.deploy import deploy, deployed_accuracy
 from nas.deployment import Deployment
-from nas.export.bundle import Claims, DataSource, deliver_files, write_papers
-from nas.export.checkpoint import NetworkDescription
-from nas.export.deploy import deploy, deployed_accuracy
+from nas.networks.description import NetworkDescription
+from nas.tasks.detection.data import DetectionData
 from nas.tasks.detection.zoo import DETECTORS
 from search_spaces import load_search_space
 from search_spaces.modules import set_norm_statistics

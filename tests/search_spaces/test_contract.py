@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.flop_counter import FlopCounterMode
 
-from nas.export.onnx import export_onnx
+from nas.deploy.onnx import export_onnx
 from search_spaces import SEARCH_SPACES, Architecture, StagedSpace, UnknownNameError, UserError, load_search_space
 from search_spaces.families import FAMILIES
 from search_spaces.modules import ConvBn, folded, set_norm_statistics

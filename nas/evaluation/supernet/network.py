@@ -32,7 +32,7 @@ class Supernet(nn.Module):
     """All networks of `space` (of its allowed options) for `num_classes` classes.
 
     Batch norms' running statistics are shared like weights and fit no single path: `subnet` and
-    `nas.training.evaluate.recalibrate_batch_norm` come before an accuracy is worth anything.
+    `nas.tasks.classification.evaluate.recalibrate_batch_norm` come before an accuracy is worth anything.
     """
 
     def __init__(self, space: StagedSpace, num_classes: int, *, seed: int = 0) -> None:

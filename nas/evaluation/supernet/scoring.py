@@ -10,8 +10,8 @@ from nas.data.images import ImageData, ImageSplit
 from nas.evaluation.supernet.config import Adaptation
 from nas.evaluation.supernet.network import Supernet
 from nas.tasks import classification
+from nas.tasks.classification.evaluate import recalibrate_batch_norm
 from nas.training.config import Precision, TrainConfig
-from nas.training.evaluate import recalibrate_batch_norm
 from nas.training.loop import train
 from nas.training.precision import autocast, resolve_device
 from search_spaces import Architecture

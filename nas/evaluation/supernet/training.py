@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate, kl_div, log_softmax, softmax
 
 from nas.data.images import ImageData
-from nas.data.labels import require_labels
 from nas.errors import UserError
 from nas.evaluation.supernet.checkpoint import load_supernet, save_supernet
 from nas.evaluation.supernet.config import LOG_STEPS, StepLog, SupernetConfig, SupernetLog
@@ -20,6 +19,7 @@ from nas.evaluation.supernet.network import Supernet
 from nas.evaluation.supernet.optimizer import make_optimizer
 from nas.evaluation.supernet.sandwich import Admissible, Sandwich
 from nas.tasks import classification
+from nas.tasks.classification.data.labels import require_labels
 from nas.training.augment import augment
 from nas.training.config import Precision
 from nas.training.optim import lr_factor

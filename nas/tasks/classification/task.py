@@ -8,11 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nas.data.images import ImageData, ImageSplit, Preprocess
-from nas.data.labels import require_labels
 from nas.tasks.classification import top1_agreement
+from nas.tasks.classification.data.labels import require_labels
+from nas.tasks.classification.zoo import ZOO
 from nas.tasks.task import Run, TrainingShape
+from nas.tasks.zoo import ZooModel
 from nas.training.config import Precision, TrainConfig, TrainResult
-from nas.zoo import ZOO, ZooModel
 
 if TYPE_CHECKING:
     from torch import nn
@@ -40,7 +41,7 @@ class Classification:
         return ZOO
 
     def load(self, name_or_path: str, *, seed: int) -> ImageData:
-        from nas.data.registry import load_dataset
+        from nas.tasks.classification.data.registry import load_dataset
 
         return load_dataset(name_or_path, seed=seed)
 
@@ -80,14 +81,14 @@ class Classification:
     def accuracy(
         self, network: "nn.Module", split: ImageSplit, preprocess: Preprocess, *, precision: Precision = "fp32"
     ) -> float:
-        from nas.training.evaluate import evaluate_accuracy
+        from nas.tasks.classification.evaluate import evaluate_accuracy
 
         return evaluate_accuracy(network, split, preprocess, precision=precision)
 
     def accuracy_in_runtime(
         self, run: Run, split: ImageSplit, preprocess: Preprocess, *, batch: int = 1, head_kind: str | None = None
     ) -> float:
-        from nas.training.evaluate import accuracy_in_runtime
+        from nas.tasks.classification.evaluate import accuracy_in_runtime
 
         return accuracy_in_runtime(run, split, preprocess, batch=batch)
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torchvision import tv_tensors
 from torchvision.transforms.v2 import functional as v2
 
-from nas.data.detection.values import PADDING, Boxes, DetectionSplit
+from nas.tasks.detection.data.values import PADDING, Boxes, DetectionSplit
 from nas.training.config import Augment
 
 MIN_VISIBLE = 0.15

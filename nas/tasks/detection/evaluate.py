@@ -7,9 +7,9 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from nas.data.detection.values import DetectionSplit
 from nas.data.images import Preprocess
 from nas.errors import UserError
+from nas.tasks.detection.data.values import DetectionSplit
 from nas.tasks.detection.heads import HEADS, Head
 from nas.tasks.detection.metrics import MOST_DETECTIONS, MeanAveragePrecision, mean_average_precision
 from nas.tasks.detection.postprocess import NOTHING, Found, detections

@@ -14,8 +14,8 @@ from torch import Tensor
 from torch.nn.functional import softplus
 from torchvision.ops import complete_box_iou_loss
 
-from nas.data.detection.values import Boxes
 from nas.tasks.detection.assignment import assign, cells_inside
+from nas.tasks.detection.data.values import Boxes
 from nas.tasks.detection.geometry import boxes_from_raw, boxes_from_raw_torch, cells_of
 from nas.tasks.detection.torchvision_heads import TORCHVISION_HEADS
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from nas.data.detection.values import Boxes
 from nas.errors import UserError
+from nas.tasks.detection.data.values import Boxes
 from nas.tasks.detection.postprocess import Found
 
 MOST_DETECTIONS = 100

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nas.data.detection.values import DetectionSplit
+from nas.tasks.detection.data.values import DetectionSplit
 from nas.tasks.detection.postprocess import Found
 
 if TYPE_CHECKING:

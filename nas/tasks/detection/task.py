@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nas.data.detection import Boxes, DetectionData, DetectionSplit
 from nas.data.images import Preprocess
+from nas.tasks.detection.data import Boxes, DetectionData, DetectionSplit
 from nas.tasks.detection.recipe import recipe
 from nas.tasks.detection.zoo import DETECTORS
 from nas.tasks.task import Run, TrainingShape
+from nas.tasks.zoo import ZooModel
 from nas.training.config import Precision, TrainConfig, TrainResult
-from nas.zoo import ZooModel
 
 if TYPE_CHECKING:
     from torch import nn
@@ -45,7 +45,7 @@ class Detection:
         return DETECTORS
 
     def load(self, name_or_path: str, *, seed: int) -> DetectionData:
-        from nas.data.detection import load_detection
+        from nas.tasks.detection.data import load_detection
 
         return load_detection(name_or_path, seed=seed)
 

@@ -3,10 +3,10 @@
 import torch
 from torch import nn
 
-from nas.data.detection.values import DetectionSplit
 from nas.data.images import Preprocess
 from nas.errors import UserError
 from nas.tasks.detection.augment import BoxAugmenter, augmentation_at
+from nas.tasks.detection.data.values import DetectionSplit
 from nas.tasks.detection.evaluate import metrics_of
 from nas.tasks.detection.heads import HEADS, BoxTargets
 from nas.training.config import Precision, TrainConfig, TrainResult

@@ -6,7 +6,7 @@ Importing this module is cheap: torch and torchvision are imported when a networ
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from nas.zoo import ZooModel
+from nas.tasks.zoo import ZooModel
 
 if TYPE_CHECKING:
     from torch import nn

@@ -15,7 +15,7 @@ from nas.bench.onnx_graph import FixedBatchError, with_batch
 from nas.bench.preparing import prepare_cells
 from nas.deployment import Deployment
 from nas.errors import UnknownNameError, UserError
-from nas.export.checkpoint import NETWORK, NetworkDescription, save_network
+from nas.networks.description import NETWORK, NetworkDescription, save_network
 from nas.progress import SilentProgress
 from nas.runtimes import load_runtime
 from tests.nas.tiny import calibration_images, write_tiny_network

@@ -9,11 +9,11 @@ import onnxruntime
 import PIL
 import pytest
 
+from nas.bundles.receipt import RECEIPT
 from nas.cli.main import run
-from nas.export.receipt import RECEIPT
 from search_spaces import load_search_space
 from tests.nas.bare_python import make_bare_python
-from tests.nas.bundles import save_pair, small_network
+from tests.nas.small_bundles import save_pair, small_network
 
 FAST = ["--runtime", "onnxruntime", "--threads", "1", "--data", "digits", "--max-drop", "100", "--quiet"]
 

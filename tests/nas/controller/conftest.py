@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.nas.fake_device import fake_profile, save_fake_profile
-from tests.nas.finetune.conftest import write_data
+from tests.nas.small_runs import write_data
 
 
 @pytest.fixture(scope="session")

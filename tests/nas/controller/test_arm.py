@@ -14,9 +14,7 @@ from optuna.trial import TrialState
 
 from nas.controller.arm import Arm
 from nas.controller.budget import Budget
-from nas.controller.limits import Limits
 from nas.controller.run_folder import network_name
-from nas.controller.samplers import RandomFeasibleSampler
 from nas.controller.scoring import CandidateScorer
 from nas.controller.short_weights import KEPT, ShortWeights
 from nas.controller.storage import open_storage
@@ -24,7 +22,9 @@ from nas.data import ImageData
 from nas.errors import UserError
 from nas.evaluation.short_training import ShortTraining
 from nas.executors import Evaluation, Failure, Finished, Journal, Outcome
+from nas.limits import Limits
 from nas.progress import SilentProgress
+from nas.samplers import RandomFeasibleSampler
 from nas.targets.latency import LatencyModel
 from nas.training.config import TrainConfig
 from search_spaces import Choices, StagedSpace, load_search_space

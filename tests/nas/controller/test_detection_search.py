@@ -9,12 +9,12 @@ import pandas as pd
 import pytest
 from PIL import Image
 
+from nas.bundles.receipt import read_receipt
+from nas.bundles.verify import check_sums
 from nas.cli.main import run
 from nas.controller.baselines import ZooRound, training_note
 from nas.controller.budget import Budget
 from nas.controller.records import trained_network
-from nas.delivery.verify import check_sums
-from nas.export.receipt import read_receipt
 from nas.measure import protocol
 from nas.measure.site import this_host
 from nas.progress import SilentProgress

@@ -31,14 +31,12 @@ from nas.controller.judges import (
     most_candidates,
     prepared_s,
 )
-from nas.controller.limits import Limits
 from nas.controller.opening import check_estimator as check_asked
 from nas.controller.pace import Pace
 from nas.controller.plan import estimate, wanted_finalists
 from nas.controller.recipes import Recipes
 from nas.controller.relimit import check_estimator as check_against
 from nas.controller.run_folder import RunFolder
-from nas.controller.samplers import RandomFeasibleSampler
 from nas.controller.scoring import CandidateScorer
 from nas.controller.storage import open_storage
 from nas.errors import UnknownNameError, UserError
@@ -47,7 +45,9 @@ from nas.evaluation.estimators import EstimatorSetting, PredictorEstimator
 from nas.evaluation.short_training import ShortTraining
 from nas.evaluation.supernet.config import SupernetConfig
 from nas.executors import Outcome
+from nas.limits import Limits
 from nas.progress import SilentProgress
+from nas.samplers import RandomFeasibleSampler
 from nas.targets.latency import LatencyModel
 from nas.training.config import TrainConfig
 from search_spaces import Architecture, Choices, StagedSpace, load_search_space

@@ -14,7 +14,6 @@ from nas.controller.budget import Budget
 from nas.controller.config import SearchConfig
 from nas.controller.feasibility import DeploymentRange, examples, latency_ranges, require_feasible, searchable
 from nas.controller.ladder import ladder, rungs_ms
-from nas.controller.limits import Limits
 from nas.controller.plan import (
     MOST_FINALISTS,
     affordable_image_s,
@@ -25,7 +24,10 @@ from nas.controller.plan import (
     short_training,
 )
 from nas.controller.run_folder import check_folder, open_folder
-from nas.controller.samplers import (
+from nas.controller.scoring import CandidateScorer
+from nas.errors import InfeasibleError, UserError
+from nas.limits import Limits
+from nas.samplers import (
     RandomFeasibleSampler,
     SurrogateSampler,
     SurrogateSettings,
@@ -33,9 +35,7 @@ from nas.controller.samplers import (
     architecture_of,
     random_feasible,
 )
-from nas.controller.samplers.base import row_ids
-from nas.controller.scoring import CandidateScorer
-from nas.errors import InfeasibleError, UserError
+from nas.samplers.base import row_ids
 from nas.targets.latency import Z_90, LatencyModel
 from nas.tasks import TASKS
 from nas.training.config import TrainConfig

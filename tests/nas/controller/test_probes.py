@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nas.controller.limits import MB, Limits
 from nas.controller.probes import probe
+from nas.deploy.deploy import files_bytes
 from nas.deployment import Deployment
-from nas.export.deploy import files_bytes
+from nas.limits import MB, Limits
 from nas.measure.measurement import Measurement, MeasureRequest
 from nas.measure.site import this_host
 from nas.targets.preparing import NUM_CLASSES, deploy_untrained

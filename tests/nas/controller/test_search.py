@@ -14,15 +14,15 @@ import pandas as pd
 import pytest
 from PIL import Image
 
+from nas.bundles.exporting import ExportRequest, export_bundle
+from nas.bundles.receipt import read_receipt
+from nas.bundles.verify import check_sums, verify_bundle
 from nas.cli.main import run
 from nas.controller.config import SearchConfig
 from nas.controller.opening import default_resolutions
 from nas.controller.search import run_search
-from nas.data import load_dataset
-from nas.delivery.exporting import ExportRequest, export_bundle
-from nas.delivery.verify import check_sums, verify_bundle
-from nas.export.receipt import read_receipt
 from nas.runtimes.onnx_file import read_input
+from nas.tasks.classification.data.registry import load_dataset
 from search_spaces import load_search_space
 from tests.nas.killing import completed, stop_when
 

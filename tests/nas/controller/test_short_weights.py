@@ -11,7 +11,7 @@ from nas.controller.records import Before, trained_network
 from nas.controller.short_weights import ShortWeights
 from nas.executors import Journal, Outcome
 from nas.executors.training import train_briefly
-from nas.export.checkpoint import weights_of
+from nas.networks.weights import weights_of
 from nas.training.config import TrainConfig
 from tests.nas.executors.tasks import task, tiny_data
 

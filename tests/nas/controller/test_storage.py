@@ -14,13 +14,13 @@ from nas.controller import storage as module
 from nas.controller.config import SearchConfig
 from nas.controller.relimit import studies_on_server, take_over
 from nas.controller.run_folder import RunFolder, check_folder
-from nas.controller.samplers import INTERRUPTED_ATTR, RandomFeasibleSampler
-from nas.controller.samplers.base import distributions
 from nas.controller.storage import StudyStorage, copy_studies, open_storage, without_passwords
 from nas.controller.trials import SHORT, Judgement, finished, left_behind, propose, tell
 from nas.errors import MissingDependencyError, UserError
 from nas.executors import Failure
-from nas.export.checkpoint import write_json
+from nas.files.writing import write_json
+from nas.samplers import INTERRUPTED_ATTR, RandomFeasibleSampler
+from nas.samplers.base import distributions
 from search_spaces import StagedSpace, load_search_space
 from tests.nas.controller.database_servers import PASSWORD, SERVERS, Server
 

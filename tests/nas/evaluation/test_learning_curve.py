@@ -9,7 +9,7 @@ from nas.data.images import complete
 from nas.errors import UserError
 from nas.evaluation.learning_curve import CurveExtrapolator, StopBadOnes
 from nas.evaluation.short_training import ShortTraining, trained
-from nas.export.checkpoint import NetworkDescription
+from nas.networks.description import NetworkDescription
 from nas.training.config import EpochLog, TrainConfig
 from search_spaces import load_search_space
 

@@ -5,7 +5,7 @@ import numpy as np
 from nas.data import ImageData, ImageSplit, Preprocess
 from nas.evaluation.short_training import ShortTraining
 from nas.executors.base import Evaluation
-from nas.export.checkpoint import NetworkDescription
+from nas.networks.description import NetworkDescription
 from nas.tasks import TASKS
 from nas.training.config import TrainConfig
 from search_spaces import load_search_space

@@ -6,18 +6,18 @@ from pathlib import Path
 import pytest
 import torch
 
-from nas.data.detection import load_detection
 from nas.errors import UserError
-from nas.export.checkpoint import NetworkDescription
 from nas.finetune.images import Images, images_of
 from nas.finetune.lessons import check_recipe, lesson_of
-from nas.finetune.recipe_files import load_recipe
 from nas.finetune.run import finetune
-from nas.finetune.setup import Setup
-from nas.finetune.trainer import Trainer
+from nas.networks.description import NetworkDescription
+from nas.tasks.detection.data import load_detection
 from nas.tasks.detection.evaluate import metrics_of
+from nas.training.recipe_files import load_recipe
+from nas.training.setup import Setup
+from nas.training.trainer import Trainer
 from search_spaces import load_search_space
-from tests.nas.finetune.conftest import ALONE, write_run
+from tests.nas.small_runs import ALONE, write_run
 from tests.nas.tasks.coco import write_coco
 from tests.nas.tasks.detection.rectangles import TinyDetector
 

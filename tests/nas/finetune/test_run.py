@@ -11,21 +11,22 @@ import numpy as np
 import pytest
 import torch
 
+from nas.bundles.source import resolve
 from nas.cli.main import run
-from nas.data import Preprocess, load_dataset
-from nas.delivery.source import resolve
+from nas.data import Preprocess
 from nas.errors import UnknownNameError, UserError
-from nas.export.checkpoint import NetworkDescription, load_network, save_network
-from nas.export.tensors import load_tensors
-from nas.finetune import qat
+from nas.files.folders import locked
+from nas.files.tensors import load_tensors
 from nas.finetune.run import finetune
 from nas.finetune.sources import load_teacher
-from nas.folders import locked
 from nas.measure import protocol
+from nas.networks.description import NetworkDescription, load_network, save_network
+from nas.tasks.classification.data.registry import load_dataset
+from nas.training.qat import train as qat
 from search_spaces.modules import set_norm_statistics
-from tests.nas.bundles import instant
-from tests.nas.finetune.conftest import small_description, write_data, write_run
 from tests.nas.killing import start, stop_when
+from tests.nas.small_bundles import instant
+from tests.nas.small_runs import small_description, write_data, write_run
 
 QUICK = ("epochs=2", "precision=fp32", "channels_last=yes", "batch_size=12", "ema_decay=0.9")
 

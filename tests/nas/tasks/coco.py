@@ -5,7 +5,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from nas.data.detection.values import DetectionSplit
+from nas.tasks.detection.data.values import DetectionSplit
 from tests.nas.tasks.detection.rectangles import rectangles
 
 

@@ -11,7 +11,6 @@ from nas.cli.search import search
 from nas.controller.config import SearchConfig
 from nas.controller.opening import check_estimator, space_for
 from nas.data import ImageData, ImageSplit, Preprocess
-from nas.data.detection import DetectionData, DetectionSplit
 from nas.errors import UnknownNameError, UserError
 from nas.evaluation.estimators import ESTIMATORS, EstimatorSetting, choose_estimator, make_estimator
 from nas.evaluation.short_training import ShortTraining
@@ -20,6 +19,7 @@ from nas.evaluation.zero_cost import PROXIES, candidate_scores
 from nas.executors.base import without_cache
 from nas.executors.shared_data import share
 from nas.tasks import TASKS, TaskData, task_named, task_of, zoo_model
+from nas.tasks.detection.data import DetectionData, DetectionSplit
 from nas.training.config import TrainConfig
 from search_spaces import SEARCH_SPACES, Architecture, load_search_space
 from tests.nas.evaluation.small import small_space

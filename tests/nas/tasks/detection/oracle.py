@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from nas.data.detection import Boxes
+from nas.tasks.detection.data import Boxes
 from nas.tasks.detection.geometry import Cells, cells_of, pairwise_iou
 from nas.tasks.detection.heads import BoxTargets
 

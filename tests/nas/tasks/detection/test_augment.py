@@ -5,9 +5,9 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from nas.data.detection.values import PADDING, Boxes, DetectionSplit
 from nas.tasks.detection import augment
 from nas.tasks.detection.augment import MIN_VISIBLE, BoxAugmenter, box_areas, mosaic_cells, recolour
+from nas.tasks.detection.data.values import PADDING, Boxes, DetectionSplit
 from nas.training.config import Augment
 from tests.nas.tasks.detection.rectangles import COLOURS, rectangles
 

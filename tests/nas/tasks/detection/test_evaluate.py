@@ -4,9 +4,9 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from nas.data.detection import DetectionSplit
 from nas.data.images import Preprocess
 from nas.errors import UserError
+from nas.tasks.detection.data import DetectionSplit
 from nas.tasks.detection.evaluate import found_by, found_in_runtime, metrics_in_runtime, metrics_of
 from tests.nas.tasks.detection.oracle import apart, boxes, raw_saying
 

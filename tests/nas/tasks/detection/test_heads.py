@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from torch.nn.functional import binary_cross_entropy_with_logits
 from torchvision.ops import complete_box_iou_loss
 
-from nas.data.detection import Boxes
 from nas.tasks.detection.assignment import assign
+from nas.tasks.detection.data import Boxes
 from nas.tasks.detection.geometry import boxes_from_raw_torch, cells_of
 from nas.tasks.detection.heads import HEADS, AnchorFree, BoxTargets
 from nas.tasks.detection.metrics import mean_average_precision

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from nas.data.images import Preprocess
+from nas.deploy.onnx import export_onnx
 from nas.deployment import Deployment
-from nas.export.onnx import export_onnx
 from nas.runtimes import load_runtime, ov
 from nas.tasks.detection.evaluate import metrics_in_runtime, metrics_of
 from nas.tasks.detection.recipe import recipe

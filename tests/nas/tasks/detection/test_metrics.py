@@ -6,8 +6,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nas.data.detection import Boxes
 from nas.errors import UserError
+from nas.tasks.detection.data import Boxes
 from nas.tasks.detection.metrics import MOST_DETECTIONS, mean_average_precision
 from nas.tasks.detection.postprocess import NOTHING, Found
 from tests.nas.tasks.detection.oracle import boxes

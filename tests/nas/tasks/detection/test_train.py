@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from nas.data.detection.values import Boxes, DetectionSplit
 from nas.data.images import Preprocess
 from nas.errors import UserError
 from nas.tasks.detection.augment import MOSAIC_UNTIL, augmentation_at
+from nas.tasks.detection.data.values import Boxes, DetectionSplit
 from nas.tasks.detection.evaluate import metrics_of
 from nas.tasks.detection.recipe import recipe
 from nas.tasks.detection.train import train

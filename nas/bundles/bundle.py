@@ -1,0 +1,230 @@
+"""A bundle: one folder with a deployed network, all it takes to run it, and the receipt of what was measured.
+
+model files        what the runtime loads; `model.onnx` (fp32); `model.network.json` with `model.safetensors`
+labels.json        names of the classes, in the order of the outputs
+preprocess.json    from an image to the input
+sample.png/.json   a validation image, and the network's output for it
+run.py             uses the network on an image with numpy, Pillow and the runtime alone
+receipt.json       written last: see docs/export.md
+
+What else there is, and what these files say in detail, is the task's: `nas.tasks.papers`.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nas import __version__
+from nas.bundles.receipt import RECEIPT, SCHEMA, licences, versions
+from nas.bundles.run_script import run_script
+from nas.deploy.deploy import Deployed, TriedDeployment, files_of
+from nas.files.writing import sha256_of, write_json
+from nas.measure.host import HostFingerprint, fingerprint
+from nas.measure.measurement import Measurement
+from nas.networks.description import NETWORK
+from nas.runtimes import Session, load_runtime
+from nas.tasks import TaskData, task_of
+from nas.tasks.papers import PAPERS, Figures, Papers
+
+SAMPLE, SAMPLE_IMAGE, RUN_SCRIPT = "sample.json", "sample.png", "run.py"
+LABELS = "labels.json"
+TOLERANCES: Mapping[str, float] = {"fp32": 1e-3, "bf16": 0.05, "int8": 0.05}
+"""Largest difference between outputs of one network on two machines, over the largest output: kernels differ in the
+order of sums, and one changed rounding shows where numbers have 8 bits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataSource:
+    """How to find the data again."""
+
+    source: str
+    """A name or path as the task's `load` takes it."""
+    seed: int
+    """Of the splits that were held out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claims:
+    """What the files alone do not tell: where the network comes from, and how it was judged."""
+
+    command: str
+    source: str
+    """What was exported: `RUN#1`, or a file."""
+    target: str
+    data: DataSource
+    max_drop: float
+    """Accuracy (fraction, by the task's metric) that a faster deployment was allowed to lose."""
+    limits: Mapping[str, float]
+    limits_text: str
+    within_limit: bool
+    margin_pct: float | None
+    torch_accuracy: float | None
+    """Fraction of the validation split, in torch."""
+    test_accuracy: float | None
+    """Of the deployed file on the test split."""
+    measured_on: HostFingerprint | None = None
+    """The machine that latencies were measured on; None: this one."""
+    predicted_ms: float | None = None
+    """Where nothing was measured: the upper bound of the prediction."""
+    in_training: Mapping[str, Any] | None = None
+    """What the quantisation in training says of itself, where its file was chosen (docs/export.md)."""
+    more: Mapping[str, Any] = field(default_factory=dict)
+    """Further entries of the receipt."""
+
+
+def deliver_files(deployed: Deployed, folder: Path) -> Deployed:
+    """Copy the network and its chosen deployment to `folder` (replacing what is there), with the new paths.
+
+    Files of deployments that were not chosen are not delivered. The folder appears whole or not at all.
+    """
+    chosen = deployed.chosen
+    assert chosen is not None
+    assert chosen.path is not None
+    partial = folder.with_name(folder.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    network = deployed.onnx.with_name(NETWORK)
+    for file in {deployed.onnx, *files_of(network), *files_of(chosen.path)}:
+        shutil.copyfile(file, partial / file.name)
+    shutil.rmtree(folder, ignore_errors=True)
+    os.replace(partial, folder)
+    tried = tuple(replace(t, path=folder / chosen.path.name if t.chosen else None) for t in deployed.tried)
+    return replace(deployed, onnx=folder / deployed.onnx.name, tried=tried)
+
+
+def write_papers(folder: Path, deployed: Deployed, data: TaskData, claims: Claims) -> dict[str, Any]:
+    """Make a bundle of the model files in `folder` (see `deliver_files`); returns its receipt, which is written last.
+
+    The chosen deployment is run on a validation image, and on all of them where the task has more figures to tell.
+    """
+    chosen = deployed.chosen
+    assert chosen is not None
+    assert chosen.path is not None
+    papers, description = PAPERS[data.task], deployed.description
+    write_json(folder / LABELS, list(data.classes))
+    for name, document in papers.documents(data.preprocess, description).items():
+        write_json(folder / name, document)
+    session = load_runtime(chosen.deployment.runtime).load(chosen.path, chosen.deployment)
+    _write_sample(folder, papers, session, chosen.deployment.precision, data, description.resolution)
+    script = run_script(papers.script(description), chosen.deployment, chosen.path.name)
+    if script is not None:
+        (folder / RUN_SCRIPT).write_text(script, encoding="utf-8")
+    figures = papers.figures(session.run, data, description, chosen.deployment.batch)
+    write_json(folder / RECEIPT, _receipt(folder, deployed, chosen, data, claims, figures))
+    receipt: dict[str, Any] = json.loads((folder / RECEIPT).read_text(encoding="utf-8"))
+    return receipt
+
+
+def tolerance_of(output: NDArray[np.float32], precision: str) -> float:
+    """By how much an output may differ from `output` on another machine."""
+    return TOLERANCES[precision] * float(np.abs(output).max())
+
+
+def validation_sha256(data: TaskData) -> str:
+    """Tells whether another copy of the data has the same validation split."""
+    digest = hashlib.sha256(np.ascontiguousarray(data.val.images))
+    for _, array in sorted(task_of(data).arrays(data.val).items()):
+        digest.update(np.ascontiguousarray(array))
+    return digest.hexdigest()
+
+
+def _write_sample(
+    folder: Path, papers: Papers[Any], session: Session, precision: str, data: TaskData, resolution: int
+) -> None:
+    from PIL import Image
+
+    image, known = papers.sample(data, resolution)
+    Image.fromarray(image).save(folder / SAMPLE_IMAGE)
+    output = session.run(data.preprocess.array(image[None]))[0]
+    stored = papers.write_output(folder, output)
+    write_json(
+        folder / SAMPLE, {"image": SAMPLE_IMAGE, **known, **stored, "tolerance": tolerance_of(output, precision)}
+    )
+
+
+def _receipt(
+    folder: Path, deployed: Deployed, chosen: TriedDeployment, data: TaskData, claims: Claims, figures: Figures
+) -> dict[str, Any]:
+    assert chosen.path is not None
+    measured = chosen.measurement
+    host = (claims.measured_on or fingerprint()) if measured is not None else None
+    fp32 = (t for t in deployed.tried if t.deployment.precision == "fp32" and t.deployment.runtime != "torch")
+    exact = [t.accuracy for t in fp32 if t.accuracy is not None]
+    return {
+        "schema": SCHEMA,
+        "nas_version": __version__,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": claims.command,
+        "source": claims.source,
+        "task": data.task,
+        "metric": task_of(data).metric,
+        "head_kind": deployed.description.head_kind,
+        "target": claims.target,
+        "device": host.cpu_model if host is not None else None,
+        "fingerprint": host.to_json() if host is not None else None,
+        "runtime": chosen.deployment.runtime,
+        "precision": chosen.deployment.precision,
+        "in_float": chosen.in_float or None,
+        "quantised_in_training": claims.in_training,
+        "threads": chosen.deployment.threads,
+        "batch": chosen.deployment.batch,
+        "resolution": deployed.description.resolution,
+        "model": chosen.path.name,
+        "onnx": deployed.onnx.name,
+        "limits": dict(claims.limits),
+        "limits_text": claims.limits_text,
+        "within_limit": claims.within_limit,
+        "margin_pct": claims.margin_pct,
+        "latency_ms": _latency(measured),
+        "predicted_ms": claims.predicted_ms,
+        "memory_bytes": measured.memory_bytes if measured is not None else None,
+        "size_bytes": chosen.size_bytes,
+        "accuracy": {
+            "torch": claims.torch_accuracy,
+            "onnx_fp32": exact[0] if exact else None,
+            "deployed": chosen.accuracy,
+            "test": claims.test_accuracy,
+            **figures.accuracy,
+        },
+        "max_drop": claims.max_drop,
+        "parity": deployed.parity.to_json() if deployed.parity is not None else None,
+        "deployments": [t.to_json() for t in deployed.tried],
+        "data": {
+            "source": claims.data.source,
+            "seed": claims.data.seed,
+            "name": data.name,
+            "classes": data.num_classes,
+            "train": len(data.train),
+            "val": len(data.val),
+            "test": len(data.test),
+            "validation_sha256": validation_sha256(data),
+        },
+        "versions": versions(),
+        "licences": licences(),
+        **figures.more,
+        **claims.more,
+        "sha256": {p.name: sha256_of(p) for p in sorted(folder.iterdir()) if p.is_file() and p.name != RECEIPT},
+    }
+
+
+def _latency(measured: Measurement | None) -> dict[str, Any] | None:
+    if measured is None or measured.failed is not None:
+        return None
+    return {
+        "p50": measured.p50_ms,
+        "p90": measured.p90_ms,
+        "p99": measured.p99_ms,
+        "sessions": [{"p50": s.p50_ms, "p90": s.p90_ms, "p99": s.p99_ms} for s in measured.sessions],
+        "between_session_spread_pct": measured.between_session_spread_pct,
+        "reference_p50": measured.reference_p50_ms if np.isfinite(measured.reference_p50_ms) else None,
+        "verdict": measured.verdict,
+    }

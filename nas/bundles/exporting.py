@@ -1,0 +1,309 @@
+"""`nas export`: a trained network, its deployments tried, the best of them as a bundle."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nas.bundles.bundle import Claims, DataSource, deliver_files, write_papers
+from nas.bundles.receipt import RECEIPT, read_receipt
+from nas.bundles.source import PAIR_SUFFIX, Source, resolve
+from nas.deploy.deploy import FP32, Deployed, TriedDeployment, UpperBound, deploy, deployed_accuracy, judge
+from nas.deployment import Deployment
+from nas.errors import NotDeliverableError, UserError
+from nas.files.folders import check_writable
+from nas.files.writing import write_json
+from nas.limits import Limits, Seen, broken, seen_in, worst_ms
+from nas.measure.host import threads_here
+from nas.networks.description import NetworkDescription
+from nas.progress import Progress, SilentProgress
+from nas.runtimes import available_runtimes, deployments_here, load_runtime, require
+from nas.runtimes.base import check_supported, staging_folder
+from nas.targets.latency import Z_90, LatencyModel
+from nas.targets.registry import LOCAL, Target, load_target
+from nas.tasks import TaskData, task_named, task_of
+from nas.training.precision import resolve_device
+from search_spaces import Architecture, load_search_space
+
+if TYPE_CHECKING:
+    from torch import nn
+
+AUTO = "auto"
+MAX_DROP = 0.01
+REFERENCE = "not asked for: it shows what a faster precision loses"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportRequest:
+    """What to export and how; None: as the network's run was asked, or the usual value."""
+
+    model: str
+    """See `nas.bundles.source.resolve`."""
+    checkpoint: Path | None = None
+    runtimes: tuple[str, ...] | None = None
+    """None: every installed one."""
+    precision: str = AUTO
+    max_drop: float | None = None
+    """Accuracy (fraction) that a deployment may lose against fp32; usually 0.01."""
+    target: str | None = None
+    """Usually this host."""
+    threads: int | None = None
+    data: str | None = None
+    """Needed where the network is of no run."""
+    seed: int | None = None
+    """Of splits that are held out; usually 0."""
+    latency_ms: float | None = None
+    out: Path | None = None
+    """None: `RUN/exports/K` of `RUN#K` and of a winner's folder, else `NAME.bundle` beside the network's file."""
+    command: str = ""
+
+    def __post_init__(self) -> None:
+        if self.max_drop is not None and not 0 <= self.max_drop <= 1:
+            raise UserError(f"a largest drop of {self.max_drop} makes no sense", "give percentage points, 0 to 100")
+        if self.threads is not None and self.threads < 1:
+            raise UserError(f"--threads {self.threads} makes no sense", "give 1 or more")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exported:
+    """A bundle on disk."""
+
+    folder: Path
+    receipt: dict[str, Any]
+    missed: str
+    """How a limit was missed; empty where all were kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Judge:
+    """The limits, asked of each deployment of one network."""
+
+    limits: Limits
+    params: int
+    asked: frozenset[Deployment]
+    upper_bound: UpperBound | None
+
+    def seen(self, t: TriedDeployment) -> Seen:
+        known = Seen(batch=t.deployment.batch, params=self.params, size_bytes=t.size_bytes, accuracy=t.accuracy)
+        if self.upper_bound is not None:
+            bound = self.upper_bound(t.deployment)
+            return replace(known, latencies_ms=(bound,), medians_ms=(bound,), predicted=True)
+        return seen_in(known, t.measurement, self.limits)
+
+    def missed(self, t: TriedDeployment) -> str:
+        return "; ".join(b.reason for b in broken(self.limits, self.seen(t)))
+
+    def not_asked(self, t: TriedDeployment) -> str:
+        return "" if t.deployment in self.asked else REFERENCE
+
+    def objection(self, t: TriedDeployment) -> str:
+        return self.not_asked(t) or self.missed(t)
+
+    def margin_pct(self, t: TriedDeployment) -> float | None:
+        """Distance to the limit on latency or throughput, in per cent of it; None without one."""
+        limit_ms = self.limits.call_limit_ms(t.deployment.batch)
+        if not math.isfinite(limit_ms):
+            return None
+        predicted = self.upper_bound(t.deployment) if self.upper_bound is not None else math.nan
+        slowest = worst_ms(t.measurement, self.limits) if t.measurement is not None else predicted
+        return 100 * (1 - slowest / limit_ms)
+
+
+def export_bundle(request: ExportRequest, progress: Progress | None = None) -> Exported:
+    """Try the deployments that were asked for and write the best acceptable one as a bundle.
+
+    That is the fastest of those that keep the limits and lose at most `max_drop`; where none keeps the limits, the
+    fastest of the others, marked as a miss.
+
+    Raises:
+        UserError: wrong input; nothing was written.
+        NotDeliverableError: every deployment loses too much or does not run, or ONNX does not compute what torch does.
+    """
+    progress = progress or SilentProgress()
+    source = resolve(request.model, request.checkpoint)
+    out = claim_folder(request.out or default_folder(source))
+    place = out.resolve()  # `.` cannot be renamed, and a link should go on showing there
+    data, reference = load_data(request, source)
+    description = source.described(data.num_classes)
+    network = source.load(description)
+    target = load_target(request.target or (source.run.target if source.run else LOCAL), request.threads)
+    threads = request.threads or (source.run.threads if source.run else None)
+    asked = choose_deployments(request, target, threads, images_per_call(request, source, target))
+    limits = source.run.limits if source.run else Limits()
+    if request.latency_ms is not None:
+        limits = replace(limits, latency_ms=request.latency_ms)
+    max_drop = request.max_drop if request.max_drop is not None else source.run.max_drop if source.run else MAX_DROP
+    judging = _Judge(
+        limits=limits,
+        params=_deployed_params(network),
+        asked=frozenset(asked),
+        upper_bound=None if target.is_host else predicted_bound(target, asked, description),
+    )
+    with staging_folder(place.parent) as staging:
+        progress.note(f"measuring accuracy in torch on {len(data.val)} validation images")
+        network.to(resolve_device("auto"))
+        torch_accuracy = task_of(data).accuracy(network, data.at("val", description.resolution), data.preprocess)
+        progress.note(f"trying {', '.join(d.name for d in asked)}")
+        deployed = deploy(
+            network, description, data, with_reference(asked), folder=staging / "work",
+            max_drop=max_drop, objection=judging.objection, upper_bound=judging.upper_bound,
+            in_training=source.in_training.file if source.in_training is not None else None,
+        )  # fmt: skip
+        deployed, chosen = _choose(deployed, judging, max_drop)
+        test = deployed_accuracy(chosen, data, "test", description) if len(data.test) else None
+        claims = Claims(
+            command=request.command, source=request.model, target=target.name, data=reference, max_drop=max_drop,
+            limits=limits.to_json(), limits_text=limits.text, within_limit=not judging.missed(chosen),
+            margin_pct=judging.margin_pct(chosen), torch_accuracy=torch_accuracy, test_accuracy=test,
+            predicted_ms=judging.upper_bound(chosen.deployment) if judging.upper_bound is not None else None,
+            in_training=source.in_training.story() if source.in_training is not None and chosen.in_training else None,
+        )  # fmt: skip
+        bundle = staging / "bundle"
+        delivered = deliver_files(deployed, bundle)
+        if isinstance(description.source, Architecture):
+            architecture = load_search_space(description.source.space).to_json(description.source)
+            write_json(bundle / "architecture.json", architecture)
+        receipt = write_papers(bundle, delivered, data, claims)
+        if place.exists():
+            place.replace(staging / "replaced")  # it disappears with the staging folder
+        bundle.replace(place)
+    return Exported(folder=out, receipt=receipt, missed=judging.missed(chosen))
+
+
+def default_folder(source: Source) -> Path:
+    """Where a bundle goes that nobody named a place for."""
+    folder = source.path.parent  # RUN/winners/K, or RUN/finalists/NAME
+    if source.rank is not None:
+        return folder.parent.parent / "exports" / str(source.rank)
+    if source.run is not None and folder.absolute().parent == source.run.folder / "winners":
+        return folder.parent.parent / "exports" / folder.name
+    return source.path.with_name(source.path.name.removesuffix(PAIR_SUFFIX).removesuffix(".json") + ".bundle")
+
+
+def claim_folder(out: Path) -> Path:
+    """`out`, where it is free, empty or a bundle to be replaced.
+
+    Raises `UserError` where it holds anything else, or cannot be written.
+    """
+    if out.exists() and not out.is_dir():
+        raise UserError(f"--out {out} is a file", "name a folder")
+    check_writable(out)
+    if not out.is_dir():
+        return out
+    present = {path.name for path in out.iterdir()}
+    known = {RECEIPT, *read_receipt(out).sha256} if RECEIPT in present else set()
+    others = sorted(present - known)
+    if others:
+        raise UserError(f"--out {out} holds other files ({others[0]})", "name another folder")
+    return out
+
+
+def load_data(request: ExportRequest, source: Source) -> tuple[TaskData, DataSource]:
+    """The data to calibrate and judge with, pre-processed as the network was trained."""
+    run = source.run
+    name = request.data or (run.data if run else None)
+    if name is None:
+        raise UserError(
+            f"nothing says what {source.label} was trained on", "give the data: --data NAME, a folder or a file"
+        )
+    seed = request.seed if request.seed is not None else run.seed if run else 0
+    data = task_named(source.task).load(name, seed=seed)
+    if len(data.val) == 0:
+        raise UserError(f"the data set {name!r} has no validation images", "give data with at least one")
+    if source.labels is not None and source.labels != data.classes:
+        differing = next(
+            (f"{a!r} and {b!r}" for a, b in zip(source.labels, data.classes, strict=False) if a != b),
+            f"{len(source.labels)} and {len(data.classes)} classes",
+        )
+        raise UserError(
+            f"{source.label} was trained on other classes than {name!r} has ({differing})",
+            "give the data it was trained on with --data",
+        )
+    if source.preprocess is not None:
+        data = replace(data, preprocess=source.preprocess)
+    return data, DataSource(source=name, seed=seed)
+
+
+def images_per_call(request: ExportRequest, source: Source, target: Target) -> int:
+    """The batch to export for: that of the network's run, or of the profile of another target that was asked for."""
+    if request.target is not None and (source.run is None or source.run.target != request.target):
+        return target.profile.batch if target.profile else 1
+    return source.run.batch if source.run else 1
+
+
+def choose_deployments(request: ExportRequest, target: Target, threads: int | None, batch: int = 1) -> list[Deployment]:
+    """Every deployment that was asked for and is possible. Raises `UserError` where there is none."""
+    if target.is_host:
+        for name in request.runtimes or ():
+            runtime = load_runtime(name)
+            require(runtime)
+            if request.precision != AUTO:
+                check_supported(runtime, request.precision)
+        known = deployments_here(threads_here(threads), request.runtimes, batch)
+    else:
+        assert target.profile is not None
+        if target.profile.batch != batch:
+            raise UserError(
+                f"the network's run had batch {batch}, the profile of {target.name!r} now has {target.profile.batch}",
+                f"`nas profile {target.name} --batch {batch}` on that device, or --target local",
+            )
+        known = [
+            t.deployment for t in target.profile.tables if t.deployment.threads == (threads or target.profile.threads)
+        ]
+        known = [d for d in known if request.runtimes is None or d.runtime in request.runtimes]
+    found = [d for d in known if request.precision in (AUTO, d.precision)]
+    if not found:
+        names = ", ".join(d.name for d in known) or ", ".join(available_runtimes())
+        raise UserError(f"target {target.name!r} has no deployment in {request.precision}", f"it knows: {names}")
+    return found
+
+
+def with_reference(asked: Sequence[Deployment]) -> list[Deployment]:
+    """`asked`, and an fp32 deployment to compare accuracies with where there is none among them."""
+    if any(d.precision == FP32 for d in asked):
+        return list(asked)
+    return [Deployment("onnxruntime", FP32, asked[0].threads, asked[0].batch), *asked]
+
+
+def predicted_bound(target: Target, asked: Sequence[Deployment], description: NetworkDescription) -> UpperBound:
+    """The profile's upper bounds for a target that is not this host. Raises `UserError` where it cannot tell."""
+    assert target.profile is not None
+    if not isinstance(description.source, Architecture):
+        raise UserError(
+            f"nothing is known of {description.source} on {target.name!r}, and this host differs from it "
+            f"({'; '.join(target.differences)})",
+            "export on that device, or with --target local",
+        )
+    space = load_search_space(description.source.space)
+    model = LatencyModel(target.profile, asked)
+    found = model.predict(space, space.choices([description.source]), description.num_classes)
+    bounds = {d: float(p.mean[0] + Z_90 * p.std[0]) for d, p in found.items()}
+    return lambda deployment: bounds.get(deployment, math.inf)
+
+
+def _choose(deployed: Deployed, judging: _Judge, max_drop: float) -> tuple[Deployed, TriedDeployment]:
+    """The deployment to deliver: also one that misses the limits, where nothing better is there."""
+    if deployed.parity is not None and deployed.parity.defect:
+        raise NotDeliverableError(deployed.parity.defect, "report this network: it should not happen")
+    if deployed.chosen is None:
+        again = judge(
+            deployed.tried,
+            max_drop,
+            judging.not_asked,
+            judging.upper_bound,
+            metric=task_named(deployed.description.task).metric,
+        )
+        deployed = replace(deployed, tried=tuple(again))
+    if deployed.chosen is None:
+        reasons = "; ".join(f"{t.name}: {t.reason}" for t in deployed.tried if t.deployment in judging.asked)
+        raise NotDeliverableError(
+            f"no deployment can be delivered ({reasons})", "allow more with --max-drop, or try --precision auto"
+        )
+    return deployed, deployed.chosen
+
+
+def _deployed_params(network: "nn.Module") -> int:
+    from search_spaces.modules import folded
+
+    return sum(p.numel() for p in folded(network).parameters())

@@ -1,0 +1,329 @@
+"""From a trained network to the deployment that is handed over: every candidate tried, measured and given a reason."""
+
+import math
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nas.deploy.float_parts import FLOAT_PARTS, float_part
+from nas.deploy.onnx import Parity, check_parity, export_onnx
+from nas.deployment import Deployment, common_batch
+from nas.errors import UserError
+from nas.measure.measurement import Measurement, MeasureRequest
+from nas.measure.protocol import measure
+from nas.networks.description import NETWORK, NetworkDescription, save_network
+from nas.runtimes import load_runtime
+from nas.tasks import TaskData, task_of
+
+if TYPE_CHECKING:
+    from torch import nn
+
+CALIBRATION_IMAGES = 128
+UNTRAINED_IMAGES = 8
+"""Calibration images where only the speed is wanted, which does not depend on the ranges."""
+PARITY_IMAGES = 64
+FP32, INT8 = "fp32", "int8"
+IN_TRAINING_FILE = "model.in-training-int8.onnx"
+"""The file of a network that was quantised in training, among those of its deployments."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TriedDeployment:
+    """One deployment of one network: what came out, and whether it may be delivered."""
+
+    deployment: Deployment
+    path: Path | None
+    """The file its runtime loads; None where it could not be made."""
+    accuracy: float | None
+    """Fraction of the validation split, in the runtime itself."""
+    measurement: Measurement | None
+    """None where the target is not this host, or nothing could be loaded."""
+    size_bytes: int | None = None
+    """Of all files its runtime loads."""
+    in_float: str = ""
+    """The part (of `nas.deploy.float_parts.FLOAT_PARTS`) that int8 leaves in floating point; empty: none."""
+    in_training: bool = False
+    """Int8 whose ranges, and weights, were learnt in training (`nas.training.qat.train`), not calibrated afterwards."""
+    accepted: bool = False
+    chosen: bool = False
+    reason: str = ""
+    """Why it was rejected or not chosen; empty for the chosen one."""
+
+    @property
+    def name(self) -> str:
+        """For people: `onnxruntime-int8`, `onnxruntime-int8 (last layer in float)`."""
+        way = f"{self.in_float} in float" if self.in_float else "quantised in training" if self.in_training else ""
+        return f"{self.deployment.name} ({way})" if way else self.deployment.name
+
+    @property
+    def p50_ms(self) -> float:
+        return self.measurement.p50_ms if self.measurement is not None else math.nan
+
+    def to_json(self) -> dict[str, Any]:
+        measured = self.measurement if self.measurement and self.measurement.failed is None else None
+        return {
+            "name": self.name,
+            "p50_ms": measured.p50_ms if measured else None,
+            "p90_ms": measured.p90_ms if measured else None,
+            "p99_ms": measured.p99_ms if measured else None,
+            "worst_session_p50_ms": measured.worst_session_p50_ms if measured else None,
+            "accuracy": self.accuracy,
+            "size_bytes": self.size_bytes,
+            "memory_bytes": measured.memory_bytes if measured else None,
+            "accepted": self.accepted,
+            "chosen": self.chosen,
+            "reason": self.reason,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deployed:
+    """A network with all deployments that were tried."""
+
+    description: NetworkDescription
+    onnx: Path
+    parity: Parity | None
+    tried: tuple[TriedDeployment, ...]
+
+    @property
+    def chosen(self) -> TriedDeployment | None:
+        """The deployment to deliver; None where none is acceptable."""
+        return next((t for t in self.tried if t.chosen), None)
+
+
+class Measurer(Protocol):
+    """Measures networks, here or on another machine; `nas.measure.protocol.measure` is one."""
+
+    def __call__(self, requests: Sequence[MeasureRequest], *, sessions: int) -> list[Measurement]: ...
+
+
+UpperBound = Callable[[Deployment], float]
+"""The predicted upper latency bound (ms) of the network at hand, for targets that are not this host."""
+Objection = Callable[[TriedDeployment], str]
+"""Why a deployment that works breaks a limit; empty where it keeps all."""
+
+
+def no_objection(tried: TriedDeployment) -> str:
+    """No limits at all."""
+    return ""
+
+
+def deploy(
+    network: "nn.Module",
+    description: NetworkDescription,
+    data: TaskData,
+    deployments: Sequence[Deployment],
+    *,
+    folder: Path,
+    max_drop: float,
+    objection: Objection = no_objection,
+    upper_bound: UpperBound | None = None,
+    sessions: int = 3,
+    trained: bool = True,
+    measurer: Measurer | None = None,
+    in_training: Path | None = None,
+) -> Deployed:
+    """Export `network`, try `deployments` (all of one batch), and choose the fastest that keeps limits and accuracy.
+
+    Accuracy is measured in each runtime on the validation split; the reference for `max_drop` (a fraction) is fp32.
+    Int8 ranges are calibrated on training images. `objection` judges by the limits. Where `upper_bound` is given
+    nothing is measured here, and the fastest is the one with the lowest bound. `trained` False skips parity and
+    accuracies (they would say nothing). `measurer` measures elsewhere than here. `in_training` is the same network as
+    an ONNX file that was quantised in training: it is tried too wherever int8 is.
+
+    Where int8 loses more than `max_drop` on outputs that have to be decoded, it is tried again with the last layers in
+    floating point: boxes and scores of a detector are more delicate than the order of a classifier's outputs.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    save_network(network, description, folder / NETWORK)
+    onnx = export_onnx(network, description.resolution, folder / "model.onnx", common_batch(deployments))
+    examples = data.at("train", description.resolution).some(CALIBRATION_IMAGES if trained else UNTRAINED_IMAGES)
+    calibration = data.preprocess.array(examples.images)
+    parity = None
+    if trained:
+        validation = data.at("val", description.resolution).some(PARITY_IMAGES)
+        agreement = partial(task_of(data).agreement, resolution=description.resolution, head_kind=description.head_kind)
+        parity = check_parity(network, onnx, data.preprocess.array(validation.images), agreement)
+
+    def attempt(deployment: Deployment, in_float: str = "") -> TriedDeployment:
+        made = _prepare(onnx, deployment, folder, calibration, in_float)
+        return _with_accuracy(made, data, description) if trained else made
+
+    tried = [attempt(d) for d in deployments]
+    if trained and description.head_kind is not None:
+        tried = with_float_parts(tried, max_drop, attempt)
+    if in_training is not None:
+        file = shutil.copyfile(in_training, folder / IN_TRAINING_FILE)
+        aware = [_known(d, file) for d in deployments if d.precision == INT8]
+        tried += [_with_accuracy(t, data, description) for t in aware]
+    if upper_bound is None:
+        tried = _with_measurements(tried, sessions, measurer or measure)
+    judged = judge(
+        tried, max_drop, objection, upper_bound,
+        parity=parity, judge_accuracy=trained, metric=task_of(data).metric,
+    )  # fmt: skip
+    return Deployed(description=description, onnx=onnx, parity=parity, tried=tuple(judged))
+
+
+def with_float_parts(
+    tried: Sequence[TriedDeployment], max_drop: float, attempt: Callable[[Deployment, str], TriedDeployment]
+) -> list[TriedDeployment]:
+    """`tried`, and after each int8 deployment that loses too much the same with more and more in floating point.
+
+    `attempt` tries a deployment with a part of `FLOAT_PARTS` left in floating point.
+    """
+    floor = _floor(tried, max_drop)
+    found = []
+    for t in tried:
+        found.append(t)
+        parts = iter(FLOAT_PARTS if t.deployment.precision == INT8 else ())
+        while found[-1].accuracy is not None and found[-1].accuracy < floor and (part := next(parts, "")):
+            found.append(attempt(t.deployment, part))
+    return found
+
+
+def _prepare(
+    onnx: Path, deployment: Deployment, folder: Path, calibration: NDArray[np.float32], in_float: str
+) -> TriedDeployment:
+    part = float_part(in_float, onnx) if in_float else None
+    try:
+        path = load_runtime(deployment.runtime).prepare(
+            onnx, deployment.precision, folder, calibration, float_part=part
+        )
+    except (UserError, RuntimeError, ValueError) as error:  # quantisers refuse some graphs
+        return TriedDeployment(
+            deployment=deployment, path=None, accuracy=None, measurement=None, in_float=in_float,
+            reason=f"could not be prepared: {error}",
+        )  # fmt: skip
+    return TriedDeployment(
+        deployment=deployment, path=path, accuracy=None, measurement=None, size_bytes=files_bytes(path),
+        in_float=in_float,
+    )  # fmt: skip
+
+
+def _known(deployment: Deployment, file: Path) -> TriedDeployment:
+    """A deployment whose file was quantised in training."""
+    return TriedDeployment(
+        deployment=deployment, path=file, accuracy=None, measurement=None, size_bytes=files_bytes(file),
+        in_training=True,
+    )  # fmt: skip
+
+
+def files_of(path: Path) -> list[Path]:
+    """All files a runtime loads where it is given `path`: `path` itself first."""
+    beside = {
+        ".xml": path.with_suffix(".bin"),
+        ".json": path.with_name(path.name.removesuffix(".network.json") + ".safetensors"),
+        ".onnx": path.with_name(path.name + ".data"),
+    }.get(path.suffix)
+    return [path, beside] if beside is not None and beside.exists() else [path]
+
+
+def files_bytes(path: Path) -> int:
+    """Bytes of all files a runtime loads where it is given `path`."""
+    return sum(p.stat().st_size for p in files_of(path))
+
+
+def _with_accuracy(tried: TriedDeployment, data: TaskData, description: NetworkDescription) -> TriedDeployment:
+    if tried.path is None:
+        return tried
+    try:
+        accuracy = deployed_accuracy(tried, data, "val", description)
+    except (UserError, RuntimeError) as error:
+        return replace(tried, path=None, reason=f"could not be run here: {error}")
+    return replace(tried, accuracy=accuracy)
+
+
+def deployed_accuracy(
+    tried: TriedDeployment, data: TaskData, split: Literal["val", "test"], description: NetworkDescription
+) -> float:
+    """Accuracy (fraction, by the task's metric) of the deployed file itself, run by its runtime."""
+    assert tried.path is not None
+    session = load_runtime(tried.deployment.runtime).load(tried.path, tried.deployment)
+    return task_of(data).accuracy_in_runtime(
+        session.run,
+        data.at(split, description.resolution),
+        data.preprocess,
+        batch=tried.deployment.batch,
+        head_kind=description.head_kind,
+    )
+
+
+def deployed_figures(tried: TriedDeployment, data: TaskData, description: NetworkDescription) -> dict[str, float]:
+    """All figures of the deployed file on `test`, run by its runtime: fractions by name, the task's metric first."""
+    assert tried.path is not None
+    session = load_runtime(tried.deployment.runtime).load(tried.path, tried.deployment)
+    return task_of(data).figures_in_runtime(
+        session.run,
+        data.at("test", description.resolution),
+        data.preprocess,
+        classes=data.classes,
+        batch=tried.deployment.batch,
+        head_kind=description.head_kind,
+    )
+
+
+def _with_measurements(tried: Sequence[TriedDeployment], sessions: int, measurer: Measurer) -> list[TriedDeployment]:
+    requests = [MeasureRequest(t.path, t.deployment) for t in tried if t.path is not None]
+    results = {m.request: m for m in measurer(requests, sessions=sessions)}
+    return [
+        t if t.path is None else replace(t, measurement=results[MeasureRequest(t.path, t.deployment)]) for t in tried
+    ]
+
+
+def judge(
+    tried: Sequence[TriedDeployment],
+    max_drop: float,
+    objection: Objection = no_objection,
+    upper_bound: UpperBound | None = None,
+    *,
+    parity: Parity | None = None,
+    judge_accuracy: bool = True,
+    metric: str = "accuracy",
+) -> list[TriedDeployment]:
+    """Accept or reject each deployment with its reason, and choose the fastest accepted one.
+
+    A pure function of what was measured: with other limits it can be asked again. Deployments that have no file keep
+    the reason they have; where `parity` does not hold none is accepted. `metric` is what accuracies are called.
+    """
+    floor = _floor(tried, max_drop) if judge_accuracy else None
+    wrong = parity.defect if parity is not None else ""
+    judged = []
+    for t in tried:
+        reason = t.reason if t.path is None else wrong or _defect(t, floor, metric) or objection(t)
+        judged.append(replace(t, accepted=not reason, chosen=False, reason=reason))
+    accepted = [i for i, t in enumerate(judged) if t.accepted]
+    if not accepted:
+        return judged
+    best = min(accepted, key=lambda i: _speed(judged[i], upper_bound))
+    name = judged[best].name
+    return [
+        replace(t, chosen=True) if i == best else replace(t, reason=f"slower than {name}") if t.accepted else t
+        for i, t in enumerate(judged)
+    ]
+
+
+def _floor(tried: Sequence[TriedDeployment], max_drop: float) -> float:
+    """The least accuracy that may be delivered; a drop of just `max_drop` may, whatever rounding says."""
+    exact = [t.accuracy for t in tried if t.deployment.precision == FP32 and t.accuracy is not None]
+    accuracies = exact or [t.accuracy for t in tried if t.accuracy is not None]
+    return max(accuracies, default=0.0) - max_drop - 1e-9
+
+
+def _defect(t: TriedDeployment, floor: float | None, metric: str) -> str:
+    """Why a deployment cannot be delivered under any limit; empty where it can."""
+    if t.measurement is not None and t.measurement.failed is not None:
+        return f"could not be measured: {t.measurement.failed}"
+    if floor is not None and t.accuracy is not None and t.accuracy < floor:
+        return f"{metric} {t.accuracy:.1%} is below {floor:.1%}, what --max-drop allows"
+    return ""
+
+
+def _speed(t: TriedDeployment, upper_bound: UpperBound | None) -> float:
+    return upper_bound(t.deployment) if upper_bound is not None else t.p50_ms

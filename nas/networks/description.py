@@ -1,0 +1,121 @@
+"""Networks on disk: what the network is as JSON, its weights as safetensors. Nothing is ever unpickled."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nas.errors import UserError
+from nas.files.writing import write_json, write_whole
+from nas.networks.weights import load_weights, weights_of
+from nas.tasks import TASKS, zoo_model
+from search_spaces import Architecture, load_search_space
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+NETWORK = "model.network.json"
+"""The description of a folder's network; its weights lie beside it, see `weights_path`."""
+_PAIR = "a network is a pair of files: NAME.network.json, NAME.safetensors"
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkDescription:
+    """Enough to rebuild a network without its weights: an architecture of a space, or a network of the zoo."""
+
+    source: Architecture | str
+    """An `Architecture`, or a name in the `zoo` of a task."""
+    num_classes: int
+    resolution: int
+    """Input height = width in pixels."""
+
+    def to_json(self) -> dict[str, object]:
+        document: dict[str, object] = {"num_classes": self.num_classes, "resolution": self.resolution}
+        if isinstance(self.source, Architecture):
+            document["architecture"] = load_search_space(self.source.space).to_json(self.source)
+        else:
+            document["zoo"] = self.source
+        return document
+
+    @classmethod
+    def from_json(cls, document: object) -> "NetworkDescription":
+        """Raises `UserError` if the document does not describe a network."""
+        if not isinstance(document, dict) or ("architecture" in document) == ("zoo" in document):
+            raise UserError("this is not a network description", "it needs either 'architecture' or 'zoo'")
+        sizes = [document.get("num_classes"), document.get("resolution")]
+        if not all(isinstance(size, int) and size > 0 for size in sizes):
+            raise UserError("a network description needs positive 'num_classes' and 'resolution'", "export it again")
+        source: Architecture | str
+        if "zoo" in document:
+            source = str(document["zoo"])
+        else:
+            nested = document["architecture"]
+            name = nested.get("space") if isinstance(nested, dict) else None
+            source = load_search_space(str(name)).from_json(nested)
+        return cls(source, document["num_classes"], document["resolution"])
+
+    def build(self) -> "nn.Module":
+        """A fresh, trainable network with random weights."""
+        if isinstance(self.source, Architecture):
+            return load_search_space(self.source.space).build(self.source, self.num_classes)
+        return zoo_model(self.source).build(self.num_classes, self.resolution)
+
+    @property
+    def task(self) -> str:
+        """The task it is for, a key of `nas.tasks.TASKS`."""
+        if isinstance(self.source, Architecture):
+            return load_search_space(self.source.space).task
+        return next(task.name for task in TASKS.values() if self.source in task.zoo)
+
+    @property
+    def head_kind(self) -> str | None:
+        """How the network's output is to be read, where its task knows several ways."""
+        if isinstance(self.source, Architecture):
+            return load_search_space(self.source.space).head_kind
+        return zoo_model(self.source).head_kind
+
+
+def weights_path(network_json: Path) -> Path:
+    """Where the weights of `NAME.network.json` lie: `NAME.safetensors` beside it."""
+    return network_json.with_name(network_json.name.removesuffix(".network.json") + ".safetensors")
+
+
+def save_network(network: "nn.Module", description: NetworkDescription, path: Path) -> None:
+    """Write `NAME.network.json` (at `path`) and `NAME.safetensors`; each appears whole or not at all."""
+    write_whole(weights_path(path), weights_of(network))
+    write_json(path, description.to_json())
+
+
+def load_network(path: Path, *, fold: bool = True) -> "nn.Module":
+    """The network of `NAME.network.json` in eval mode, folded for deployment unless told otherwise.
+
+    Raises `UserError` if a file is missing, is no safetensors file, or belongs to another architecture.
+    """
+    from search_spaces.modules import folded
+
+    for needed in (path, weights_path(path)):  # before anything is built
+        _require(needed)
+    network = read_description(path).build()
+    load_weights(network, weights_path(path))
+    return folded(network) if fold else network.eval()
+
+
+def read_description(path: Path) -> NetworkDescription:
+    """What `NAME.network.json` says. Raises `UserError` if it is missing or no such file."""
+    return NetworkDescription.from_json(read_json(path))
+
+
+def read_json(path: Path) -> object:
+    """The document in a file of a network. Raises `UserError` if it is missing or no JSON."""
+    _require(path)
+    try:
+        document: object = json.loads(path.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is not JSON: {error}", "export the network again") from error
+    return document
+
+
+def _require(path: Path) -> None:
+    if not path.is_file():
+        raise UserError(f"{path} does not exist", _PAIR)

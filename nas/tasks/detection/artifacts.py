@@ -1,0 +1,138 @@
+"""The bundle of a network that finds objects in an image."""
+
+import io
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nas.data.images import Preprocess
+from nas.tasks.artifacts import PREPROCESS, Figures, Sheet, preprocess_document
+from nas.tasks.detection.data.values import PADDING
+from nas.tasks.detection.script import detection_script
+
+if TYPE_CHECKING:
+    from nas.networks.description import NetworkDescription
+    from nas.tasks.detection.anchors import Level
+    from nas.tasks.detection.data.values import DetectionData, DetectionSplit
+    from nas.tasks.task import Run
+
+POSTPROCESS, OUTPUT = "postprocess.json", "sample.npy"
+TIMED_IMAGES = 50
+"""Most validation images on which decoding and suppression are timed."""
+SHEET, SHEET_IMAGES = "detections.png", 12
+
+
+class DetectionPapers:
+    """See `nas.tasks.artifacts.Papers`."""
+
+    def documents(self, preprocess: Preprocess, description: "NetworkDescription") -> dict[str, Any]:
+        resize = "longer side, bilinear with antialiasing; the picture at the top left, the rest of the square grey"
+        resolution = description.resolution
+        return {
+            PREPROCESS: preprocess_document(preprocess, resolution, resize=resize, padding=PADDING),
+            POSTPROCESS: postprocess_document(_head_kind(description), resolution),
+        }
+
+    def script(self, description: "NetworkDescription") -> str:
+        return detection_script(_head_kind(description))
+
+    def sample(self, data: "DetectionData", resolution: int) -> tuple[NDArray[np.uint8], dict[str, Any]]:
+        split = data.at("val", resolution)
+        with_objects = [i for i, boxes in enumerate(split.boxes) if len(boxes)]
+        example = (split.take(with_objects) if with_objects else split).some(1)
+        (boxes,) = example.boxes
+        truth = [
+            {"label": data.classes[label], "xyxy": [round(float(edge), 1) for edge in box]}
+            for label, box in zip(boxes.classes, boxes.xyxy, strict=True)
+        ]
+        return example.images[0], {"truth": truth}
+
+    def write_output(self, folder: Path, output: NDArray[np.float32]) -> dict[str, Any]:
+        # Many numbers: thousands of places, for each of which there are four and the classes.
+        np.save(folder / OUTPUT, output, allow_pickle=False)
+        return {"outputs": OUTPUT}
+
+    def read_output(self, folder: Path, sample: Mapping[str, Any]) -> NDArray[np.float32]:
+        output: NDArray[np.float32] = np.load(folder / Path(sample["outputs"]).name, allow_pickle=False)
+        return output
+
+    def figures(self, run: "Run", data: "DetectionData", description: "NetworkDescription", batch: int) -> Figures:
+        from nas.tasks.detection.evaluate import metrics_in_runtime
+
+        split, head_kind = data.at("val", description.resolution), _head_kind(description)
+        found = metrics_in_runtime(run, split, data.preprocess, head_kind=head_kind, batch=batch)
+        by_class = dict(zip(data.classes, (None if math.isnan(ap) else ap for ap in found.per_class_ap50), strict=True))
+        return Figures(
+            accuracy={"map50_95": found.map50_95, "per_class_ap50": by_class},
+            more={"postprocess_ms": _postprocess_ms(run, split.some(TIMED_IMAGES), data.preprocess, head_kind, batch)},
+        )
+
+    def sheet(self, run: "Run", data: "DetectionData", description: "NetworkDescription", batch: int) -> Sheet | None:
+        from nas.tasks.detection.agreement import SHOWN_SCORE
+        from nas.tasks.detection.evaluate import found_in_runtime
+        from nas.tasks.detection.pictures import sheet
+
+        split = data.at("val", description.resolution).some(SHEET_IMAGES)
+        found, _ = found_in_runtime(
+            run, split, data.preprocess, head_kind=_head_kind(description), batch=batch, least_score=SHOWN_SCORE
+        )
+        png = io.BytesIO()
+        sheet(split, found, data.classes).save(png, "PNG", optimize=True)
+        caption = (
+            f"{len(split)} validation images, chosen by chance: what is on them, and what the first winner's deployed "
+            f"file finds with a score of at least {SHOWN_SCORE:g}."
+        )
+        return Sheet(file=SHEET, png=png.getvalue(), caption=caption)
+
+
+def postprocess_document(head_kind: str, resolution: int) -> dict[str, Any]:
+    """From raw outputs to objects, for people and programs; lengths in pixels of the network's input."""
+    from nas.tasks.detection.agreement import MOST_SHOWN, SHOWN_IOU, SHOWN_SCORE
+    from nas.tasks.detection.postprocess import CANDIDATES
+    from nas.tasks.detection.torchvision_heads import LARGEST_GROWTH, OFFSET_WEIGHTS
+
+    weights = OFFSET_WEIGHTS.get(head_kind)
+    return {
+        "head_kind": head_kind,
+        "score": SHOWN_SCORE,
+        "iou": SHOWN_IOU,
+        "candidates": CANDIDATES,
+        "most": MOST_SHOWN,
+        "levels": [asdict(level) for level in _levels(head_kind, resolution)],
+        **({"weights": list(weights), "largest_growth": LARGEST_GROWTH} if weights is not None else {}),
+    }
+
+
+def _levels(head_kind: str, resolution: int) -> "tuple[Level, ...]":
+    from nas.tasks.detection.anchors import Level
+    from nas.tasks.detection.geometry import STRIDES
+    from nas.tasks.detection.torchvision_heads import TORCHVISION_HEADS
+
+    if head_kind in TORCHVISION_HEADS:
+        return TORCHVISION_HEADS[head_kind].levels(resolution)
+    return tuple(Level(resolution // stride, float(stride), 0.5, ((float(stride),) * 2,)) for stride in STRIDES)
+
+
+def _postprocess_ms(run: "Run", split: "DetectionSplit", preprocess: Preprocess, head_kind: str, batch: int) -> float:
+    """Median milliseconds of decoding and suppression for an image, by the thresholds of the bundle's script."""
+    from nas.tasks.detection.agreement import shown
+    from nas.tasks.detection.heads import HEADS
+
+    times_ms = []
+    for image in split.images:
+        raw = run(preprocess.array(np.repeat(image[None], batch, axis=0)))[:1]
+        start = time.perf_counter()
+        shown(*HEADS[head_kind].decode(raw, split.resolution))
+        times_ms.append(1e3 * (time.perf_counter() - start))
+    return float(np.median(times_ms))
+
+
+def _head_kind(description: "NetworkDescription") -> str:
+    assert description.head_kind is not None
+    return description.head_kind

@@ -1,0 +1,188 @@
+"""Quantisation-aware training: the folded network learns with int8 rounding in place, and is exported with it.
+
+What is rounded, and where, says `nas.training.qat.rounding`. The exported ONNX file holds the ranges as
+QuantizeLinear / DequantizeLinear pairs, which ONNX Runtime and OpenVINO execute in int8.
+"""
+
+import os
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.ao.quantization import FakeQuantize
+
+from nas.data import ImageData
+from nas.deploy.deploy import PARITY_IMAGES
+from nas.deploy.onnx import INPUT_NAME, OUTPUT_NAME, check_parity, export_onnx
+from nas.deployment import Deployment
+from nas.files.tensors import load_tensors
+from nas.finetune.images import Images, images_of
+from nas.networks.description import NetworkDescription
+from nas.runtimes import load_runtime
+from nas.tasks.classification.evaluate import accuracy_in_runtime
+from nas.training.qat.quantised import FILE, QuantisedInTraining, write_quantised
+from nas.training.qat.rounding import fixed, ranges, rounded
+from nas.training.recipe import EarlyStoppingSettings, Recipe, ScheduleSettings
+from nas.training.setup import Setup
+from nas.training.trainer import BEST, Trainer
+from nas.training.world import World
+from search_spaces.modules import folded
+
+PLAIN_FILE = "plain.onnx"
+RUNTIMES = ("onnxruntime", "openvino")
+_BATCH = 64
+
+
+def calibrate(network: nn.Module, images: Images, count: int, seed: int) -> None:
+    """Take the first ranges from training images, without rounding yet; afterwards rounding is on."""
+    some = images.train.some(count, seed)
+    network.eval()
+    for found in ranges(network):
+        found.disable_fake_quant()
+        found.enable_observer()
+    with torch.no_grad():
+        for start in range(0, len(some), _BATCH):
+            network(images.preprocess.tensor(torch.from_numpy(some.images[start : start + _BATCH])))
+    for found in ranges(network):
+        found.enable_fake_quant()
+        found.disable_observer()
+
+
+def freeze_ranges(network: nn.Module) -> nn.Module:
+    """Stop learning ranges, for evaluation and export."""
+    for module in network.modules():
+        if isinstance(module, FakeQuantize):
+            module.disable_observer()
+    return network
+
+
+def train_quantized(
+    network: nn.Module, description: NetworkDescription, data: ImageData, recipe: Recipe, setup: Setup, folder: Path,
+    weights: Path,
+) -> dict[str, Any]:  # fmt: skip
+    """Train the folded network with rounding, export it, and measure it beside plain quantisation after training.
+
+    `network` is not changed; its weights lie at `weights`. Runs on the CPU. Writes `model.onnx` (with its int8 ranges)
+    into `folder`, and the record that `nas export` knows it by.
+
+    Returns:
+        Accuracy (fraction of the validation images) in each runtime and p50 latency, of both ways; how far the file's
+        outputs are from those of the rounded network in torch.
+
+    Raises:
+        UserError: the training diverges, or the disk is full.
+    """
+    resolution = description.resolution
+    images = images_of(data, resolution, recipe)
+    student = rounded(folded(network.cpu()))
+    calibrate(student, images, recipe.qat.calibration_images, recipe.seed)
+    stage = recipe.model_copy(
+        update={
+            "epochs": recipe.qat.epochs,
+            "optimizer": recipe.optimizer.model_copy(update={"lr": recipe.qat.lr}),
+            "schedule": ScheduleSettings(),
+            "ema_decay": None,
+            "precision": "fp32",
+            "distillation": recipe.distillation.model_copy(update={"teacher": None}),
+            "checkpoints": recipe.checkpoints.model_copy(update={"average_epochs": 0, "deliver": "best"}),
+            "early_stopping": EarlyStoppingSettings(),
+        }
+    )
+    plain_setup = Setup(precision="fp32", channels_last=setup.channels_last, batch_size=setup.batch_size)
+    trainer = Trainer(student, images, stage, plain_setup, folder=folder, world=World(0, 1, torch.device("cpu")))
+    trainer.run()
+    student.load_state_dict(load_tensors(folder / BEST)[0])
+    exported = export_rounded(student, resolution, folder / FILE)
+    validation = data.at("val", resolution).some(PARITY_IMAGES)
+    made = QuantisedInTraining(
+        file=exported,
+        epochs=len(trainer.curve),
+        val_accuracy_torch=trainer.accuracy(freeze_ranges(student)),
+        parity=check_parity(student, exported, data.preprocess.array(validation.images)),
+    )
+    write_quantised(made, weights)
+    plain = export_onnx(network, resolution, folder / PLAIN_FILE)
+    return {
+        **made.story(),
+        "best_epoch": trainer.best_epoch,
+        "deployments": _compared(exported, plain, data, images, folder),
+    }
+
+
+def export_rounded(network: nn.Module, resolution: int, path: Path) -> Path:
+    """Write ONNX with the ranges inside: float32 input `(1, 3, resolution, resolution)`."""
+    partial = path.with_name(path.name + ".partial")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of the exporter, as in nas.deploy.onnx
+        torch.onnx.export(
+            fixed(network),
+            (torch.zeros(1, 3, resolution, resolution),),
+            str(partial),
+            input_names=[INPUT_NAME],
+            output_names=[OUTPUT_NAME],
+            dynamo=False,
+        )
+    _store_weights_in_bytes(partial)
+    os.replace(partial, path)
+    return path
+
+
+def _store_weights_in_bytes(path: Path) -> None:
+    """Replace weights that a file rounds again at every loading by the bytes that come out, a quarter of the size."""
+    import onnx
+    from onnx import numpy_helper
+
+    model = onnx.load(path)
+    graph = model.graph
+    same = {node.output[0]: node.input[0] for node in graph.node if node.op_type == "Identity"}
+    stored = {tensor.name: tensor for tensor in graph.initializer}
+    for node in [n for n in graph.node if n.op_type == "QuantizeLinear"]:
+        names = [same.get(name, name) for name in node.input]
+        if not all(name in stored for name in names):
+            continue  # an activation
+        weight, scale, zero = (numpy_helper.to_array(stored[name]) for name in names)
+        axis = next(a.i for a in node.attribute if a.name == "axis")
+        shape = [-1 if dimension == axis else 1 for dimension in range(weight.ndim)]
+        steps = np.rint(weight / scale.reshape(shape)) + zero.reshape(shape)
+        limits = np.iinfo(zero.dtype)
+        values = np.clip(steps, limits.min, limits.max).astype(zero.dtype)
+        graph.initializer.append(numpy_helper.from_array(values, node.output[0]))
+        graph.node.remove(node)
+    used = {name for node in graph.node for name in node.input}
+    for tensor in [t for t in graph.initializer if t.name not in used]:
+        graph.initializer.remove(tensor)
+    onnx.checker.check_model(model)
+    onnx.save(model, path)
+
+
+def _compared(exported: Path, plain: Path, data: ImageData, images: Images, folder: Path) -> list[dict[str, Any]]:
+    """Quantisation-aware and plain int8 in each runtime, measured together in fresh sessions."""
+    from nas.measure.host import usable_threads
+    from nas.measure.measurement import MeasureRequest
+    from nas.measure.protocol import measure
+
+    calibration = data.preprocess.array(images.train.some(128).images)
+    rows: list[tuple[str, MeasureRequest]] = []
+    for name in RUNTIMES:
+        runtime, deployment = load_runtime(name), Deployment(name, "int8", usable_threads())
+        if runtime.missing() is not None:
+            continue
+        rows.append(("after training", MeasureRequest(runtime.prepare(plain, "int8", folder, calibration), deployment)))
+        rows.append(("quantisation-aware", MeasureRequest(exported, deployment)))
+    val = data.at("val", images.val.resolution)
+    measured = measure([request for _, request in rows])
+    found = []
+    for (kind, request), measurement in zip(rows, measured, strict=True):
+        session = load_runtime(request.deployment.runtime).load(request.path, request.deployment)
+        found.append(
+            {
+                "deployment": request.deployment.name,
+                "quantised": kind,
+                "val_accuracy": accuracy_in_runtime(session.run, val, images.preprocess),
+                "p50_ms": None if measurement.failed is not None else float(np.round(measurement.p50_ms, 4)),
+            }
+        )
+    return found

@@ -1,0 +1,191 @@
+"""Recipes as YAML files: bundled ones by name, inheritance, and single settings from the command line.
+
+A file has the keys of `nas.training.recipe.Recipe` and perhaps `inherits: NAME`, a bundled recipe or a file beside it.
+Sections are merged key by key; anything else replaces what was inherited.
+"""
+
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from nas.errors import UnknownNameError, UserError
+from nas.training.recipe import Recipe
+
+Settings = dict[str, Any]
+_SUFFIXES = (".yaml", ".yml")
+_PARENT = "inherits"
+"""The key of a file that names the recipe whose settings it changes."""
+
+
+class _Loader(yaml.SafeLoader):
+    """PyYAML's safe one, which refuses a key that is there twice: it would quietly take the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        known: set[str] = set()
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            if key.value in known:
+                raise yaml.MarkedYAMLError(problem=f"{key.value!r} is there twice", problem_mark=key.start_mark)
+            known.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+def recipe_names() -> list[str]:
+    """The bundled recipes, sorted; those that are only inherited from begin with `base`."""
+    return sorted(Path(str(f)).stem for f in files("nas.training").joinpath("recipes").iterdir() if _is_yaml(str(f)))
+
+
+def recipe_label(name_or_file: str) -> str:
+    """A recipe's name, for folders and tables."""
+    return Path(name_or_file).stem if _is_yaml(name_or_file) else name_or_file
+
+
+def load_recipe(name_or_file: str, overrides: Sequence[str] = ()) -> Recipe:
+    """The resolved recipe.
+
+    Args:
+        name_or_file: a bundled name, or a `.yaml` file.
+        overrides: `key.sub=value`, each value read as YAML; they win over the file.
+
+    Raises:
+        UserError: an unknown name or key (`UnknownNameError`), a value that makes no sense, a file that cannot be
+            read, or files that inherit from each other.
+    """
+    settings = _resolved(name_or_file, None, ())
+    for override in overrides:
+        settings = merged(settings, _override(override))
+    return validated(settings, f"recipe {name_or_file!r}")
+
+
+def merged(base: Settings, over: Settings) -> Settings:
+    """`base` with what `over` says; mappings are merged, everything else is replaced."""
+    out = dict(base)
+    for key, value in over.items():
+        known = out.get(key)
+        out[key] = merged(known, value) if isinstance(known, dict) and isinstance(value, dict) else value
+    return out
+
+
+def validated(settings: Settings, what: str) -> Recipe:
+    """The settings as a recipe; `what` names them in errors.
+
+    Raises:
+        UserError: an unknown key or a value that makes no sense.
+    """
+    _check_keys(settings, Recipe, ())
+    try:
+        return Recipe.model_validate(settings)
+    except ValidationError as error:
+        first = error.errors()[0]
+        # The last part may name a member of a union: not a key.
+        key = ".".join(str(part) for part in first["loc"] if str(part) in _all_keys(Recipe))
+        problem = str(first["msg"]).removeprefix("Value error, ")
+        raise UserError(
+            f"{what}: {key + ' = ' if key else ''}{first['input']!r}: {problem[:1].lower()}{problem[1:]}",
+            "see `nas recipes show base` for every setting and a value that it takes",
+        ) from error
+
+
+def to_yaml(recipe: Recipe) -> str:
+    """The resolved recipe as a YAML file that says the same."""
+    return str(yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False, allow_unicode=True))
+
+
+def _resolved(name_or_file: str, beside: Path | None, chain: tuple[str, ...]) -> Settings:
+    path, text = _text(name_or_file, beside)
+    identity = str(path) if path is not None else name_or_file
+    if identity in chain:
+        cycle = " -> ".join(recipe_label(c) for c in (*chain[chain.index(identity) :], identity))
+        raise UserError(f"recipes inherit from each other: {cycle}", "remove one `inherits`")
+    settings = _parsed(text, name_or_file)
+    parent = settings.pop(_PARENT, None)
+    if parent is None:
+        return settings
+    if not isinstance(parent, str):
+        raise UserError(f"recipe {name_or_file!r} inherits from {parent!r}", "name one recipe or file: inherits: base")
+    return merged(_resolved(parent, path.parent if path is not None else None, (*chain, identity)), settings)
+
+
+def _text(name_or_file: str, beside: Path | None) -> tuple[Path | None, str]:
+    """The file (None for a bundled recipe) and what it holds."""
+    if not _is_yaml(name_or_file):
+        if name_or_file not in recipe_names():
+            raise UnknownNameError("recipe", name_or_file, recipe_names())
+        bundled = files("nas.training").joinpath("recipes", f"{name_or_file}.yaml")
+        return None, bundled.read_text(encoding="utf-8")
+    path = ((beside or Path()) / Path(name_or_file).expanduser()).resolve()
+    try:
+        return path, path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise UserError(f"cannot read the recipe '{path}': {reason}", "give a YAML file or a bundled name") from error
+
+
+def _parsed(text: str, name: str) -> Settings:
+    try:
+        settings = yaml.load(text, _Loader)  # noqa: S506 (it is a SafeLoader)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" (line {mark.line + 1})" if mark is not None else ""
+        problem = getattr(error, "problem", None) or "it cannot be parsed"
+        raise UserError(f"the recipe {name!r} is not YAML: {problem}{where}", "write `key: value` lines") from error
+    if settings is None:
+        return {}
+    if not isinstance(settings, dict) or not all(isinstance(key, str) for key in settings):
+        raise UserError(f"the recipe {name!r} is not a table of settings", "write `key: value` lines")
+    return settings
+
+
+def _override(text: str) -> Settings:
+    key, equals, value = text.partition("=")
+    parts = [part.strip() for part in key.split(".")]
+    if not equals or not all(parts):
+        raise UserError(f"--set {text!r} is no setting", "write it like --set optimizer.lr=0.01")
+    if parts == [_PARENT]:
+        raise UserError(f"--set {text!r}: only a file can inherit", f"name that recipe itself: --recipe {value}")
+    try:
+        nested: Any = yaml.safe_load(value)
+    except yaml.YAMLError as error:
+        raise UserError(f"--set {text!r} has a value that is not YAML", "write it like --set epochs=20") from error
+    if isinstance(nested, str):
+        nested = _number(nested)
+    for part in reversed(parts):
+        nested = {part: nested}
+    assert isinstance(nested, dict)
+    return nested
+
+
+def _number(text: str) -> str | float:
+    """YAML 1.1 reads 1e-3 as a text."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _check_keys(settings: Mapping[str, Any], model: type[BaseModel], path: tuple[str, ...]) -> None:
+    for key, value in settings.items():
+        if key not in model.model_fields:
+            prefix = "".join(f"{part}." for part in path)
+            known = [*model.model_fields, *([] if path else [_PARENT])]
+            raise UnknownNameError("recipe key", f"{prefix}{key}", [f"{prefix}{name}" for name in known])
+        section = _section(model, key)
+        if section is not None and isinstance(value, dict):
+            _check_keys(value, section, (*path, key))
+
+
+def _section(model: type[BaseModel], key: str) -> type[BaseModel] | None:
+    annotation = model.model_fields[key].annotation
+    return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
+
+
+def _all_keys(model: type[BaseModel]) -> set[str]:
+    sections = (_section(model, key) for key in model.model_fields)
+    return set(model.model_fields).union(*(_all_keys(s) for s in sections if s is not None))
+
+
+def _is_yaml(name: str) -> bool:
+    return name.lower().endswith(_SUFFIXES)

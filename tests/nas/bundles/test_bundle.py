@@ -1,0 +1,163 @@
+"""Bundles: what is in one, and that what travels with it runs."""
+
+import ast
+import json
+import runpy
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from nas.bundles.bundle import RUN_SCRIPT, SAMPLE
+from nas.bundles.receipt import RECEIPT, read_receipt
+from nas.bundles.run_script import run_script
+from nas.data import ImageData
+from nas.data.decode import decode
+from nas.deployment import Deployment
+from nas.errors import UserError
+from nas.files.writing import sha256_of
+from nas.networks.description import NetworkDescription
+from nas.runtimes import RUNTIMES
+from nas.runtimes.onnx_file import read_input
+from nas.tasks.detection.zoo import DETECTORS
+from nas.tasks.papers import PAPERS, PREPROCESS
+from tests.nas.small_bundles import FP32, digits, write_bundle
+
+NETWORKS = {
+    "classification": NetworkDescription("resnet10_w50", 10, 32),
+    **{str(model.head_kind): NetworkDescription(name, 10, 64) for name, model in DETECTORS.items()},
+}
+SCRIPTS = {name: PAPERS[network.task].script(network) for name, network in NETWORKS.items()}
+
+
+@pytest.fixture(scope="module")
+def data() -> ImageData:
+    return digits()
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory, data: ImageData) -> Path:
+    return write_bundle(tmp_path_factory.mktemp("bundle") / "bundle", data=data)
+
+
+def test_the_receipt_says_where_every_figure_comes_from(bundle: Path) -> None:
+    receipt = json.loads((bundle / RECEIPT).read_text())
+    files = {p.name for p in bundle.iterdir()} - {RECEIPT}
+    assert receipt["sha256"] == {name: sha256_of(bundle / name) for name in files}
+    assert {"model.onnx", "model.safetensors", "labels.json", PREPROCESS, SAMPLE, "sample.png", RUN_SCRIPT} <= files
+    assert receipt["parity"]["agreement"] == 1.0
+    assert receipt["parity"]["mean_abs_difference"] < 1e-4
+    assert receipt["accuracy"]["deployed"] == receipt["accuracy"]["onnx_fp32"]
+    assert [d["chosen"] for d in receipt["deployments"]] == [True]
+    assert {"nas", "torch", "onnxruntime", "numpy"} <= receipt["versions"].keys() == receipt["licences"].keys()
+    assert receipt["licences"]["onnxruntime"] == "MIT License"
+    assert receipt["latency_ms"] is None, "nothing was measured"
+    assert receipt["fingerprint"] is None
+    read = read_receipt(bundle)
+    assert read.deployment == FP32
+    assert read.limits == {"latency_ms": 5.0, "percentile": 50}
+
+
+@pytest.mark.parametrize(
+    "deployment",
+    [
+        FP32,
+        Deployment("onnxruntime", "int8", 1),
+        Deployment("openvino", "fp32", 1),
+        Deployment("torch", "fp32", 1),
+        Deployment("onnxruntime", "int8", 1, batch=8),
+        Deployment("openvino", "int8", 1, batch=8),
+        Deployment("torch", "fp32", 1, batch=8),
+    ],
+    ids=lambda deployment: f"{deployment.name}-{deployment.batch}",
+)
+def test_run_py_repeats_the_sample_and_takes_any_image(
+    deployment: Deployment, data: ImageData, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    bundle = write_bundle(tmp_path / "bundle", deployment, data)
+    assert read_input(bundle / "model.onnx").shape[0] == read_receipt(bundle).deployment.batch == deployment.batch
+    script = str(bundle / RUN_SCRIPT)
+    monkeypatch.setattr(sys, "argv", [script])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(script)
+    assert not ended.value.code
+    found = capsys.readouterr().out
+    assert len(found.splitlines()) == 6
+    assert "difference from the stored output" in found
+    photo = tmp_path / "photo.jpg"
+    Image.fromarray(np.random.default_rng(0).integers(0, 255, (50, 70), dtype=np.uint8)).save(photo)
+    monkeypatch.setattr(sys, "argv", [script, str(photo)])
+    assert runpy.run_path(script)["images"].shape == (1, 3, 32, 32)
+    assert len(capsys.readouterr().out.splitlines()) == 5
+    sample = json.loads((bundle / SAMPLE).read_text())
+    (bundle / SAMPLE).write_text(
+        json.dumps({**sample, "logits": [v + 2 * sample["tolerance"] for v in sample["logits"]]})
+    )
+    monkeypatch.setattr(sys, "argv", [script])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(script)
+    assert ended.value.code
+
+
+@pytest.mark.parametrize("script", SCRIPTS.values(), ids=SCRIPTS)
+def test_run_py_needs_three_packages(script: str) -> None:
+    for name in RUNTIMES:
+        text = run_script(script, Deployment(name, "fp32", 1), "model.onnx")
+        assert text is not None
+        imported = {
+            alias.split(".")[0]
+            for node in ast.walk(ast.parse(text))
+            for alias in (
+                [a.name for a in node.names] if isinstance(node, ast.Import)
+                else [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            )
+        } - set(sys.stdlib_module_names)  # fmt: skip
+        assert imported == {"numpy", "PIL", name} | ({"nas"} if name == "torch" else set())
+        assert max(map(len, text.splitlines())) <= 130
+    assert run_script(script, Deployment("another", "fp32", 1), "model.onnx") is None
+
+
+def test_the_input_of_run_py_is_that_of_training(
+    bundle: Path, data: ImageData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", [str(bundle / RUN_SCRIPT), str(bundle / "sample.png")])
+    images = runpy.run_path(str(bundle / RUN_SCRIPT))["images"]
+    assert np.array_equal(images, data.preprocess.array(data.at("val", 32).some(1).images))
+
+
+def test_run_py_reads_grey_of_16_bits_as_training_does(
+    bundle: Path, data: ImageData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    photo = tmp_path / "deep.png"
+    Image.fromarray(np.random.default_rng(0).integers(0, 65536, (40, 56), dtype=np.uint16)).save(photo)
+    monkeypatch.setattr(sys, "argv", [str(bundle / RUN_SCRIPT), str(photo)])
+    images = runpy.run_path(str(bundle / RUN_SCRIPT))["images"]
+    assert np.array_equal(images, data.preprocess.array(decode(photo.read_bytes, "deep", 32)[None]))
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (None, "has no receipt.json, so it is no bundle"),
+        ("{", "is damaged"),
+        ("[]", "is no receipt of schema 1"),
+        ({"schema": 2}, "was written by a newer version"),
+        ({"schema": None}, "is no receipt of schema 1"),
+        ({"model": "other.onnx"}, "no checksum of 'other.onnx'"),
+        ({"sha256": {"../model.onnx": ""}}, "is no file of the bundle"),
+        ({"runtime": None, "threads": 0}, "is not a whole receipt"),
+        ({"data": {}}, "is not a whole receipt"),
+    ],
+)
+def test_other_receipts_are_refused(change: object, sentence: str, bundle: Path, tmp_path: Path) -> None:
+    whole = json.loads((bundle / RECEIPT).read_text())
+    if change is not None:
+        (tmp_path / RECEIPT).write_text(json.dumps({**whole, **change}) if isinstance(change, dict) else str(change))
+    with pytest.raises(UserError, match=sentence) as refused:
+        read_receipt(tmp_path)
+    assert refused.value.hint
+    with pytest.raises(UserError, match="no such bundle"):
+        read_receipt(tmp_path / "nowhere")

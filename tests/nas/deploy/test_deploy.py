@@ -1,0 +1,143 @@
+"""Which deployment is chosen, from measurements made up for the purpose; and one real choice."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from nas.data import ImageData
+from nas.deploy import deploy as module
+from nas.deploy.deploy import TriedDeployment, deploy, deployed_accuracy, files_bytes
+from nas.deploy.onnx import Parity
+from nas.deployment import Deployment, common_batch
+from nas.limits import Limits, Seen, broken, seen_in
+from nas.measure.job import SessionTiming
+from nas.measure.measurement import MeasureRequest, summarise
+from nas.networks.description import NetworkDescription
+from nas.tasks.classification.data.registry import load_dataset
+from search_spaces import load_search_space
+
+FP32, BF16, INT8 = (Deployment("openvino", p, 1) for p in ("fp32", "bf16", "int8"))
+
+
+def tried(deployment: Deployment, p50s: list[float], accuracy: float, failed: str | None = None) -> TriedDeployment:
+    sessions = [
+        SessionTiming(
+            p50_ms=p50, p90_ms=p50, p99_ms=p50, calls=10, reference_p50_ms=1.0, load_ms=1.0, memory_bytes=1,
+            cpu_share=1.0, disturbance=None,
+        )
+        for p50 in p50s
+    ]  # fmt: skip
+    path = Path("model.onnx")
+    measurement = summarise(MeasureRequest(path, deployment), sessions, failed, 1.0)
+    return TriedDeployment(deployment=deployment, path=path, accuracy=accuracy, measurement=measurement)
+
+
+def judge(*attempts: TriedDeployment, limit_ms: float = 3.0, max_drop: float = 0.01) -> dict[str, TriedDeployment]:
+    judged = module.judge(attempts, max_drop, lambda t: objection(t, Limits(latency_ms=limit_ms)))
+    return {t.deployment.precision: t for t in judged}
+
+
+def objection(t: TriedDeployment, limits: Limits) -> str:
+    return "; ".join(b.reason for b in broken(limits, seen_in(Seen(accuracy=t.accuracy), t.measurement, limits)))
+
+
+def test_the_fastest_accurate_one_is_chosen() -> None:
+    judged = judge(tried(FP32, [2.0], 0.90), tried(BF16, [1.5], 0.895), tried(INT8, [1.0], 0.85))
+    assert judged["bf16"].chosen
+    assert judged["fp32"].reason == "slower than openvino-bf16"
+    assert not judged["int8"].accepted
+    assert "85.0%" in judged["int8"].reason
+
+
+def test_a_drop_of_just_as_much_as_allowed_is_allowed() -> None:
+    assert 0.13 - 0.01 > 0.12
+    assert judge(tried(FP32, [2.0], 0.13), tried(INT8, [1.0], 0.12))["int8"].chosen
+
+
+def test_one_slow_session_breaks_the_limit() -> None:
+    judged = judge(tried(FP32, [2.0, 2.1, 2.0], 0.9), tried(INT8, [1.0, 1.0, 3.1], 0.9))
+    assert judged["fp32"].chosen
+    assert "slowest session took 3.10 ms" in judged["int8"].reason
+
+
+def test_nothing_is_chosen_where_all_miss_the_limit() -> None:
+    judged = judge(tried(FP32, [4.0], 0.9), tried(INT8, [5.0], 0.9))
+    assert not any(t.chosen or t.accepted for t in judged.values())
+
+
+def test_a_failed_measurement_is_a_reason() -> None:
+    judged = judge(tried(FP32, [2.0], 0.9), tried(INT8, [], 0.9, failed="the worker crashed"))
+    assert judged["fp32"].chosen
+    assert judged["int8"].reason == "could not be measured: the worker crashed"
+    assert math.isnan(judged["int8"].p50_ms)
+
+
+def test_nothing_is_accepted_where_the_exported_file_is_another_network() -> None:
+    attempts = [tried(FP32, [2.0], 0.9), tried(INT8, [1.0], 0.9)]
+    wrong = Parity(images=64, max_abs_difference=3.0, mean_abs_difference=0.4, agreement=0.5)
+    judged = module.judge(attempts, 0.01, parity=wrong)
+    assert not any(t.accepted or t.chosen for t in judged)
+    assert "on 64 images the answers agree in 50.0%" in judged[1].reason
+    right = replace(wrong, mean_abs_difference=1e-7, agreement=1.0)
+    assert module.judge(attempts, 0.01, parity=right)[1].chosen
+
+
+def test_all_deployments_of_a_network_have_one_batch(digits: ImageData, tmp_path: Path) -> None:
+    assert common_batch([FP32, INT8]) == common_batch([]) == 1
+    assert common_batch([replace(FP32, batch=8), replace(INT8, batch=8)]) == 8
+    description = NetworkDescription("resnet10_w50", 10, 32)
+    with pytest.raises(ValueError, match=r"\[1, 8\]"):
+        deploy(description.build(), description, digits, [FP32, replace(INT8, batch=8)], folder=tmp_path, max_drop=1.0)
+
+
+@pytest.fixture(scope="module")
+def digits() -> ImageData:
+    return load_dataset("digits")
+
+
+@pytest.mark.slow
+@pytest.mark.alone
+def test_a_real_network_is_deployed(digits: ImageData, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    space = load_search_space("mobile").restrict("resolution", [32])
+    description = NetworkDescription(space.architecture([0] * len(space.decisions)), 10, 32)
+    network = description.build()
+    deployments = [Deployment("onnxruntime", "fp32", 1), Deployment("onnxruntime", "int8", 1)]
+    options = {"folder": tmp_path, "max_drop": 1.0, "sessions": 1}
+    result = deploy(network, description, digits, deployments, **options)  # type: ignore[arg-type]
+    assert result.chosen is not None
+    assert result.parity is not None
+    assert result.parity.agreement == 1.0
+    assert {t.deployment.precision for t in result.tried if t.accepted} == {"fp32", "int8"}
+    accuracy = deployed_accuracy(result.tried[0], digits, "val", description)
+    assert accuracy == result.tried[0].accuracy
+    assert (
+        result.tried[0].size_bytes == files_bytes(tmp_path / "model.onnx") == (tmp_path / "model.onnx").stat().st_size
+    )
+    again = module.judge(result.tried, 1.0, lambda t: objection(t, Limits(latency_ms=1e-6)))
+    assert not any(t.chosen for t in again)
+
+
+def test_without_the_device_the_predicted_bound_decides(digits: ImageData, tmp_path: Path) -> None:
+    space = load_search_space("mobile").restrict("resolution", [32])
+    description = NetworkDescription(space.architecture([0] * len(space.decisions)), 10, 32)
+    deployments = [Deployment("onnxruntime", "fp32", 1)]
+    for bound, kept in ((2.0, True), (4.0, False)):
+        result = deploy(
+            description.build(),
+            description,
+            digits,
+            deployments,
+            folder=tmp_path / str(bound),
+            max_drop=0.01,
+            objection=lambda t, bound=bound: "too slow" if bound > 3 else "",
+            upper_bound=lambda d, bound=bound: bound,
+            trained=False,
+        )
+        assert (result.chosen is not None) is kept
+        assert result.tried[0].measurement is None
+        assert np.isfinite(bound)

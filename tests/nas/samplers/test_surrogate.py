@@ -1,0 +1,110 @@
+"""The surrogate sampler as anyone's Optuna sampler: constraints, second objectives, processes, seeds."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import optuna
+import pytest
+
+from nas.errors import UserError
+from nas.samplers import SurrogateSampler, SurrogateSettings, architecture_of
+from search_spaces import SearchSpace, load_search_space
+
+ROOT = Path(__file__).parents[3]
+QUICK = SurrogateSettings(population=128, generations=3, fast=True)
+
+
+@pytest.fixture(scope="module")
+def space() -> SearchSpace:
+    return cells()
+
+
+def cells() -> SearchSpace:
+    return load_search_space("nb201")
+
+
+def params_and_accuracy(space: SearchSpace, trial: optuna.Trial) -> tuple[float, float]:
+    """Of the cell that a trial proposes: weights, a 1x1 convolution being one, and an accuracy that grows with them."""
+    ops = space.choices([space.suggest(trial)])[0]
+    weights = np.array([0.0, 0.0, 1.0, 9.0, 0.0])[ops]
+    return float(weights.sum()), float(np.log1p(weights @ np.array([1, 2, 1, 3, 2, 1.0])))
+
+
+def study_of(space: SearchSpace, seed: int, storage: str | None = None) -> optuna.Study:
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna.create_study(
+        direction="maximize",
+        sampler=SurrogateSampler(space, settings=QUICK, seed=seed),
+        storage=storage,
+        study_name="s",
+        load_if_exists=True,
+    )
+
+
+def go_on(study: optuna.Study, space: SearchSpace, trials: int) -> list[str]:
+    """Accuracy within at most twelve weights, a constraint that only an evaluation shows; keys of all proposals."""
+
+    def objective(trial: optuna.Trial) -> float:
+        weights, accuracy = params_and_accuracy(space, trial)
+        trial.set_constraint("weights", weights - 12)
+        return accuracy
+
+    study.optimize(objective, n_trials=trials)
+    return [arch.key for t in study.trials if (arch := architecture_of(t, space)) is not None]
+
+
+def test_another_process_proposes_what_the_first_would_have(space: SearchSpace, tmp_path: Path) -> None:
+    undisturbed = go_on(study_of(space, 5), space, 15)
+    file = f"sqlite:///{tmp_path}/study.db"
+    assert go_on(study_of(space, 5, file), space, 12) == undisturbed[:12]
+    script = (
+        "import json; from tests.nas.samplers.test_surrogate import cells, go_on, study_of; "
+        f"print(json.dumps(go_on(study_of(cells(), 5, {file!r}), cells(), 3)))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True, capture_output=True, text=True)
+    assert json.loads(done.stdout) == undisturbed
+
+
+def test_the_seed_decides(space: SearchSpace) -> None:
+    first, again, other = (go_on(study_of(space, seed), space, 12) for seed in (1, 1, 2))
+    assert first == again
+    assert not set(first[:10]) & set(other[:10]), "ten in 15,625 are hardly drawn twice"
+
+
+def test_a_constraint_is_learnt_from_the_trials_that_broke_it(space: SearchSpace) -> None:
+    study = study_of(space, 0)
+    go_on(study, space, 26)
+    kept = [t.constraints["weights"] <= 0 for t in study.trials]
+    assert sum(kept[10:]) >= 12
+    at_first = max(t.values[0] for t, k in zip(study.trials[:10], kept, strict=False) if k)
+    assert study.best_value > at_first, "and still it finds better ones within it"
+
+
+@pytest.mark.parametrize("direction", ["minimize", "maximize"])
+def test_a_second_objective_needs_no_predictor_of_its_own(direction: str, space: SearchSpace) -> None:
+    """Milliseconds, or images per second."""
+    study = optuna.create_study(
+        directions=["maximize", direction], sampler=SurrogateSampler(space, settings=QUICK, seed=2)
+    )
+
+    def objective(trial: optuna.Trial) -> tuple[float, float]:
+        weights, accuracy = params_and_accuracy(space, trial)
+        ms = 1.0 + weights
+        return accuracy, ms if direction == "minimize" else 1000 / ms
+
+    study.optimize(objective, n_trials=24)
+    fresh = {t.number for t in study.best_trials if t.number >= 10}
+    assert len(fresh) >= 3, "the front grows after the start"
+
+
+def test_objectives_that_are_none_of_ours_are_refused(space: SearchSpace) -> None:
+    sampler = SurrogateSampler(space, settings=QUICK)
+    study = optuna.create_study(directions=["maximize"] * 3, sampler=sampler)
+    with pytest.raises(UserError, match="3 objectives"):
+        study.optimize(lambda trial: (*params_and_accuracy(space, trial), 1.0), n_trials=11)
+    negative = optuna.create_study(directions=["maximize", "minimize"], sampler=sampler)
+    with pytest.raises(UserError, match="-1 as its second objective"):
+        negative.optimize(lambda trial: (params_and_accuracy(space, trial)[1], -1.0), n_trials=11)

@@ -1,0 +1,187 @@
+"""Augmentation, schedule, weight averaging, precision, accuracy and batch-norm statistics."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from nas.data import ImageData, ImageSplit
+from nas.errors import UserError
+from nas.tasks import classification
+from nas.tasks.classification.evaluate import accuracy_in_runtime, evaluate_accuracy, recalibrate_batch_norm
+from nas.training.augment import (
+    _resized_one_by_one,
+    _resized_together,
+    augment,
+    random_resized_crop,
+    random_shift,
+)
+from nas.training.config import Optimizer, TrainConfig
+from nas.training.optim import WeightAverage, clip_gradients, lr_factor, make_optimizer
+from nas.training.precision import choose_precision
+from tests.nas.training.conftest import small_network
+
+
+def seeded(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def test_shifts_are_crops_of_the_padded_image() -> None:
+    size, pad = 16, 2
+    image = torch.arange(size * size, dtype=torch.int64).remainder(251).add(1).to(torch.uint8)
+    images = image.reshape(1, size, size, 1).repeat(64, 1, 1, 3)
+    padded = nn.functional.pad(images[0, :, :, 0], (pad, pad, pad, pad))
+    crops = {
+        padded[top : top + size, left : left + size].numpy().tobytes()
+        for top in range(2 * pad + 1)
+        for left in range(2 * pad + 1)
+    }
+    shifted = random_shift(images, seeded(), flip=False)
+    assert shifted.dtype == torch.uint8
+    found = {image[:, :, 0].numpy().tobytes() for image in shifted}
+    assert found <= crops
+    assert len(found) > 10
+    flipped = random_shift(images, seeded(), flip=True)
+    mirrored = sum(image[:, :, 0].numpy().tobytes() not in crops for image in flipped)
+    assert 16 < mirrored < 48  # half of 64, five standard deviations are 20
+
+
+def test_resized_crops_zoom_and_stay_in_range() -> None:
+    ramp = torch.linspace(0, 255, 64).to(torch.uint8)
+    images = ramp[None, None, :, None].expand(128, 64, 64, 3).contiguous()  # brighter to the right
+    crops = random_resized_crop(images, seeded(), flip=False)
+    assert (crops.shape, crops.dtype) == (images.shape, torch.uint8)
+    assert crops.min() >= 0
+    assert crops.max() <= 255
+    spread = crops[:, 0, -1, 0].float() - crops[:, 0, 0, 0]  # share of the width that was kept
+    assert (spread > 0.4 * 255).all()
+    assert spread.std() > 10
+    mirrored = random_resized_crop(images, seeded(), flip=True)
+    assert 32 < int((mirrored[:, 0, -1, 0] < mirrored[:, 0, 0, 0]).sum()) < 96
+
+
+def test_crops_are_the_same_on_every_device() -> None:
+    pixels = torch.linspace(0, 255, 64).to(torch.uint8)
+    images = (pixels[:, None] // 2 + pixels[None, :] // 2)[None, :, :, None].expand(32, 64, 64, 3).contiguous()
+    draws = torch.rand(4, 32, generator=seeded())
+    sides, places = 0.5 + draws[:2] / 2, draws[2:]
+    mirrored = torch.arange(32) % 2 == 0
+    bytewise = _resized_one_by_one(images, *sides, *places, mirrored)
+    together = _resized_together(images, *sides, *places, mirrored)
+    # Crops of whole pixels lie up to a pixel (4 grey levels) beside those that are not.
+    assert float((bytewise - together).abs().max()) < 6
+
+
+def test_augmentation_follows_the_generator_only() -> None:
+    for size in (32, 64):
+        images = torch.randint(0, 256, (8, size, size, 3), dtype=torch.uint8)
+        first, second = (augment(images, seeded(3), flip=True) for _ in range(2))
+        assert torch.equal(first, second)
+        assert not torch.equal(first, augment(images, seeded(4), flip=True))
+
+
+def test_schedule_rises_then_falls_to_zero() -> None:
+    values = [lr_factor(p, 0.2) for p in np.linspace(0, 1, 101)]
+    peak = int(np.argmax(values))
+    assert values[0] == pytest.approx(0.05)
+    assert peak == 20
+    assert values[peak] == pytest.approx(1)
+    assert values[-1] == pytest.approx(0)
+    assert np.all(np.diff(values[:peak]) > 0)
+    assert np.all(np.diff(values[peak:]) < 0)
+    assert lr_factor(0, 0) == 1
+
+
+@pytest.mark.parametrize("largest", [0.5, 1e6])
+def test_gradients_are_clipped_as_torch_does(largest: float) -> None:
+    mine, theirs = small_network(), small_network()
+    for network in (mine, theirs):
+        network.eval()(torch.ones(2, 3, 32, 32)).square().sum().mul(100).backward()
+    clip_gradients(mine.parameters(), largest)
+    nn.utils.clip_grad_norm_(theirs.parameters(), largest)
+    for one, other in zip(mine.parameters(), theirs.parameters(), strict=True):
+        assert one.grad is not None
+        assert other.grad is not None
+        assert torch.allclose(one.grad, other.grad, rtol=1e-5, atol=0)
+    clip_gradients([nn.Parameter(torch.ones(1))], largest)  # nothing to clip
+
+
+@pytest.mark.parametrize("name", ["sgd", "adamw"])
+def test_no_weight_decay_on_norms_and_biases(name: Optimizer) -> None:
+    network = small_network()
+    optimizer = make_optimizer(network, TrainConfig(optimizer=name))
+    decayed = {id(p) for g in optimizer.param_groups if g["weight_decay"] > 0 for p in g["params"]}
+    covered = sum(len(g["params"]) for g in optimizer.param_groups)
+    assert decayed == {id(m.weight) for m in network.modules() if isinstance(m, nn.Conv2d | nn.Linear)}
+    assert covered == len(list(network.parameters()))
+
+
+def test_weight_average() -> None:
+    layer = nn.Linear(1, 1, bias=False)
+    with torch.no_grad():
+        layer.weight.fill_(0.0)
+        average = WeightAverage(layer, decay=0.1)
+        layer.weight.fill_(1.0)
+        average.update()  # decay is min(0.1, 2 / 11)
+    average.swap()
+    assert layer.weight.item() == pytest.approx(0.9)
+    average.swap()
+    assert layer.weight.item() == 1.0
+
+
+def test_choosing_a_precision_leaves_the_network_alone() -> None:
+    network = small_network()
+    before = {k: v.clone() for k, v in network.state_dict().items()}
+    state = torch.get_rng_state()
+    assert choose_precision(network, 32, 8, device="cpu") in ("fp32", "bf16")
+    assert all(torch.equal(before[k], v) for k, v in network.state_dict().items())
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_loss_and_metric() -> None:
+    logits = torch.tensor([[2.0, 0.0], [0.0, 1.0], [3.0, 1.0], [float("nan"), 0.0]])
+    targets = torch.tensor([0, 1, 1, 0])
+    assert classification.top1_correct(logits, targets) == 2
+    log_p = torch.log_softmax(logits[:3], 1)
+    smooth = -(0.9 * log_p[range(3), targets[:3]] + 0.1 * log_p.mean(1)).mean()
+    assert classification.loss(logits[:3], targets[:3], 0.1).item() == pytest.approx(smooth.item())
+    assert classification.loss(logits[:3].bfloat16(), targets[:3]).dtype == torch.float32
+
+
+@pytest.mark.parametrize("batch", [1, 7, 64])
+def test_accuracy_in_a_runtime_equals_accuracy_in_torch(data: ImageData, batch: int) -> None:
+    network = small_network().eval()
+    shapes = set()
+
+    def run(images: np.ndarray) -> np.ndarray:
+        shapes.add(images.shape)
+        with torch.inference_mode():
+            return np.asarray(network(torch.from_numpy(images)))
+
+    in_torch = evaluate_accuracy(network, data.val, data.preprocess, device="cpu")
+    assert accuracy_in_runtime(run, data.val, data.preprocess, batch=batch) == in_torch
+    assert shapes == {(batch, 3, 32, 32)}
+
+
+def test_no_images_no_accuracy(data: ImageData) -> None:
+    empty = ImageSplit(np.zeros((0, 32, 32, 3), np.uint8), np.zeros(0, np.int64))
+    with pytest.raises(UserError, match="no images"):
+        evaluate_accuracy(small_network(), empty, data.preprocess, device="cpu")
+    with pytest.raises(UserError, match="no images"):
+        accuracy_in_runtime(lambda x: x, empty, data.preprocess)
+
+
+def test_batch_norm_statistics_are_measured_afresh(data: ImageData) -> None:
+    network = small_network()
+    norm = network[1]
+    assert isinstance(norm, nn.BatchNorm2d)
+    norm.running_mean.fill_(1e3)  # type: ignore[union-attr]
+    weights = [p.clone() for p in network.parameters()]
+    recalibrate_batch_norm(network, data.train, data.preprocess, images=120, batch_size=40, device="cpu")
+    with torch.no_grad():
+        features = network[0](data.preprocess.tensor(torch.from_numpy(data.train.images)))  # type: ignore[operator]
+    torch.testing.assert_close(norm.running_mean, features.mean((0, 2, 3)), atol=1e-4, rtol=1e-4)
+    assert norm.momentum == 0.1
+    assert not any(module.training for module in network.modules())
+    assert all(torch.equal(a, b) for a, b in zip(weights, network.parameters(), strict=True))
+    recalibrate_batch_norm(nn.Flatten(), data.train, data.preprocess)  # nothing to do, nothing raised
