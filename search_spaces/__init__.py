@@ -10,6 +10,7 @@ from search_spaces.detect import DetectSpace
 from search_spaces.errors import UnknownNameError, UserError
 from search_spaces.nb201 import Nb201Space
 from search_spaces.presets import DENSE, DETECT, MIXED, MOBILE
+from search_spaces.signature import OutputSpec, Signature, TensorSpec
 from search_spaces.space import Choices, SearchSpace
 from search_spaces.staged import StagedSpace
 
@@ -22,8 +23,11 @@ __all__ = [
     "Decision",
     "DetectSpace",
     "Nb201Space",
+    "OutputSpec",
     "SearchSpace",
+    "Signature",
     "StagedSpace",
+    "TensorSpec",
     "UnknownNameError",
     "UserError",
     "load_search_space",
