@@ -30,6 +30,7 @@ from nas.controller.trials import (
     propose,
     tell,
 )
+from nas.controller.values import Evaluated, Failed
 from nas.errors import UserError
 from nas.evaluation.estimators import ESTIMATORS
 from nas.evaluation.short_training import ShortTraining
@@ -44,42 +45,6 @@ from search_spaces import Architecture, StagedSpace
 MAX_FAILURES_IN_A_ROW = 10
 MAX_REPEATS_IN_A_ROW = 10
 """Proposals of networks that are evaluated already, before the arm ends: there is nothing new under the limits."""
-
-
-@dataclass(frozen=True, slots=True)
-class Evaluated:
-    """A candidate and what it was found to be worth."""
-
-    arch: Architecture
-    trial: int
-    value: float
-    """Higher is better, in the unit of the estimator: by default the fraction of the validation split after a short
-    training."""
-    seconds: float
-    seconds_per_image: float | None = None
-    """Of training, validation included; None where it was not trained."""
-    interval: tuple[float, float] | None = None
-    """90 %, as far as the estimator knows."""
-    estimator: str = SHORT
-
-    @property
-    def accuracy(self) -> float | None:
-        """The value, where that is an accuracy."""
-        return self.value if ESTIMATORS[self.estimator].unit == "accuracy" else None
-
-    @property
-    def short_accuracy(self) -> float | None:
-        """The value, where the candidate was trained briefly."""
-        return self.value if self.estimator == SHORT else None
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """A candidate that could not be judged."""
-
-    arch: Architecture
-    trial: int
-    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,17 +1,17 @@
 """The last round: train the best candidates with the full recipe, deploy them, and admit what keeps the limits."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from nas.bundles.bundle import deliver_files
-from nas.controller.arm import Evaluated
 from nas.controller.objective import Objective, finalist_pool, next_finalist
 from nas.controller.records import Before, Trained, deployed_network, figures_on_test, read_trained, trained_network
 from nas.controller.run_folder import network_name
 from nas.controller.scoring import CandidateScorer
 from nas.controller.short_weights import ShortWeights
+from nas.controller.values import Evaluated, Finalist
 from nas.deploy.deploy import Deployed, TriedDeployment, UpperBound, files_bytes
 from nas.deployment import Deployment
 from nas.errors import LimitMissedError
@@ -30,34 +30,6 @@ SURE_SIZE = 0.9
 """Files predicted to take up to this part of their limit keep it: sizes follow the parameters closely."""
 HOPELESS = 1.3
 """Predicted this many times over a limit, a deployment is not even measured."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finalist:
-    """A fully trained and deployed candidate."""
-
-    evaluated: Evaluated
-    trained: Trained
-    deployed: Deployed
-    broken: tuple[Broken, ...]
-    """The limits that its best deployment misses; of all deployments where none was chosen."""
-    call_ms: float
-    """A call of the chosen deployment, at the limits' percentile; its predicted upper bound where nothing is
-    measured; inf where none was chosen."""
-    images_per_s: float
-    """Of the chosen deployment, by its median call; 0 where none was chosen."""
-    test: Mapping[str, float] | None
-    """Figures of the deployed file on the test split, the metric first; None where no deployment was accepted."""
-
-    @property
-    def within_limit(self) -> bool:
-        return self.deployed.chosen is not None
-
-    @property
-    def deployed_accuracy(self) -> float:
-        """Fraction of the validation split in the chosen deployment; -1 where there is none."""
-        chosen = self.deployed.chosen
-        return -1.0 if chosen is None or chosen.accuracy is None else chosen.accuracy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,8 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, get_args
 
 if TYPE_CHECKING:
-    from nas.controller.arm import Evaluated
-    from nas.controller.finalists import Finalist
+    from nas.controller.values import Evaluated, Finalist
 
 Objective = Literal["accuracy", "latency", "throughput", "pareto"]
 OBJECTIVES: tuple[Objective, ...] = get_args(Objective)

@@ -2,27 +2,17 @@
 
 from dataclasses import dataclass
 
-from nas.controller.arm import Evaluated, Failed
 from nas.controller.baselines import Baseline
 from nas.controller.config import SearchConfig
 from nas.controller.estimator_choice import EstimatorChoice
-from nas.controller.finalists import Finalist
 from nas.controller.opening import Opening
 from nas.controller.run_folder import RunFolder
 from nas.controller.scoring import CandidateScorer
 from nas.controller.target_model import TargetModel
+from nas.controller.values import Evaluated, Failed, Finalist, RandomOpponent
 from nas.tasks import TaskData
 from nas.training.config import TrainConfig
 from search_spaces import StagedSpace
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RandomOpponent:
-    """The random baseline: everything it judged, what it trained fully, and the best of that."""
-
-    evaluated: tuple[Evaluated, ...]
-    finalists: tuple[Finalist, ...]
-    finalist: Finalist
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,8 +3,8 @@
 from typing import Any
 
 from nas.bundles.bundle import Claims, DataSource, write_papers
-from nas.controller.finalists import Finalist
 from nas.controller.outcome import Outcome
+from nas.controller.values import Finalist
 from nas.files.writing import write_json
 
 _SHARED = ("objective", "recipe", "task", "space")

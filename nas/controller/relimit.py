@@ -16,7 +16,6 @@ from nas.controller.budget import Budget, Interrupts
 from nas.controller.config import SearchConfig
 from nas.controller.engine import device_of, engine_of
 from nas.controller.estimator_choice import read_choice
-from nas.controller.finalists import Finalist
 from nas.controller.judges import PREDICTOR, trains
 from nas.controller.objective import winners
 from nas.controller.opening import open_search
@@ -26,6 +25,7 @@ from nas.controller.search import Search, SearchResult, finished_result
 from nas.controller.storage import StudyStorage, copy_studies, open_storage
 from nas.controller.target_record import write_target
 from nas.controller.trials import SHORT
+from nas.controller.values import Finalist
 from nas.errors import UserError
 from nas.files.writing import write_json
 from nas.limits import Limits

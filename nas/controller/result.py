@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 
 from nas import __version__
-from nas.controller.arm import Evaluated
 from nas.controller.candidates import Estimates, costs_of
-from nas.controller.finalists import Finalist
 from nas.controller.judges import trains
 from nas.controller.outcome import Outcome
 from nas.controller.target_model import TargetModel
+from nas.controller.values import Evaluated, Finalist
 from nas.deploy.deploy import Deployed, TriedDeployment
 from nas.evaluation.estimate import LEVEL, agreement
 from nas.evaluation.estimators import ESTIMATORS

@@ -12,7 +12,7 @@ from typing import Any
 import optuna
 from optuna.samplers import BaseSampler
 
-from nas.controller.arm import Arm, Evaluated, Failed
+from nas.controller.arm import Arm
 from nas.controller.baselines import Baseline, ZooRound, names_not_reached
 from nas.controller.budget import BookedStage, Budget, Interrupts
 from nas.controller.config import SearchConfig
@@ -20,12 +20,12 @@ from nas.controller.engine import Engine, device_of, engine_of
 from nas.controller.estimator_choice import EstimatorChoice, estimator_choice, planned_phase_s, remarks
 from nas.controller.evidence import write_evidence
 from nas.controller.feasibility import searchable
-from nas.controller.finalists import Finalist, FinalRound, deliver, limits_missed
+from nas.controller.finalists import FinalRound, deliver, limits_missed
 from nas.controller.judges import OneForAll, make_judge, most_candidates, prepared_s, trains
 from nas.controller.ladder import ladder
 from nas.controller.objective import winners
 from nas.controller.opening import Opening, open_search
-from nas.controller.outcome import Outcome, RandomOpponent
+from nas.controller.outcome import Outcome
 from nas.controller.plan import ANYTIME_S, REPORT_S, STRETCH, FinalPlan, estimate, room_for_baseline
 from nas.controller.plan_record import read_account, read_final_plan, search_plan, write_final_plan
 from nas.controller.proxies import proxy_scores
@@ -35,6 +35,7 @@ from nas.controller.short_weights import ShortWeights
 from nas.controller.target_record import write_target
 from nas.controller.training_times import doubt_pace, plan_last_round
 from nas.controller.trials import SHORT, trained_briefly
+from nas.controller.values import Evaluated, Failed, Finalist, RandomOpponent
 from nas.evaluation.estimators import SUPERNET_SHARE, EstimatorSetting
 from nas.evaluation.supernet.config import LOG_STEPS, SupernetConfig
 from nas.executors import Executor

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nas.controller.arm import Evaluated, best_first
+from nas.controller.arm import best_first
 from nas.controller.budget import Budget
 from nas.controller.pace import forget_wrong_pace
 from nas.controller.plan import (
@@ -20,6 +20,7 @@ from nas.controller.plan import (
 )
 from nas.controller.recipes import OVERHEAD, Recipes
 from nas.controller.records import Trained
+from nas.controller.values import Evaluated
 from nas.tasks import task_of
 from search_spaces import Architecture
 

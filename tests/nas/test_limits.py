@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nas.controller.arm import Evaluated
 from nas.controller.budget import BookedStage, Budget, Interrupts
 from nas.controller.config import SearchConfig
 from nas.controller.objective import Objective, finalist_pool, next_finalist, winners
 from nas.controller.plan import OPEN_END_S, estimate, open_end_plan, planned_s, room_for_baseline
 from nas.controller.probes import fitted_files
+from nas.controller.values import Evaluated
 from nas.deployment import Deployment
 from nas.errors import UserError
 from nas.executors.executor import hangs_after_s

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from optuna.trial import TrialState
 
-from nas.controller.arm import Arm, Evaluated
+from nas.controller.arm import Arm
 from nas.controller.budget import Budget
 from nas.controller.config import SearchConfig
 from nas.controller.estimator_choice import (
@@ -39,6 +39,7 @@ from nas.controller.relimit import check_estimator as check_against
 from nas.controller.run_folder import RunFolder
 from nas.controller.scoring import CandidateScorer
 from nas.controller.storage import open_storage
+from nas.controller.values import Evaluated
 from nas.errors import UnknownNameError, UserError
 from nas.evaluation.estimate import Estimate, Unit
 from nas.evaluation.estimators import EstimatorSetting, PredictorEstimator

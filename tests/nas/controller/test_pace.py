@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from nas.controller.arm import Evaluated
 from nas.controller.budget import Budget
 from nas.controller.config import SearchConfig
 from nas.controller.pace import Pace, forget_wrong_pace, host_pace, rounded_pace
@@ -17,6 +16,7 @@ from nas.controller.records import Trained
 from nas.controller.relimit import take_over
 from nas.controller.run_folder import RunFolder
 from nas.controller.training_times import doubt_pace
+from nas.controller.values import Evaluated
 from nas.training.config import TrainConfig
 from nas.training.precision import faster
 from search_spaces import load_search_space
