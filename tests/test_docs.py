@@ -60,6 +60,23 @@ def test_readme_lists_every_command() -> None:
     assert set(COMMANDS) <= named
 
 
+def result_tables(text: str) -> list[list[str]]:
+    """The body rows of each Markdown table whose heading names a measured quantity (ms, images/s, per cent, MAPE)."""
+    tables = re.findall(r"^(\|.*)\n\|[-:| ]+\n((?:\|.*\n?)*)", text, re.MULTILINE)
+    return [rows.splitlines() for heading, rows in tables if re.search(r"\bms\b|images/s|%|MAPE", heading)]
+
+
+def test_readme_is_short_and_shows_one_small_table_of_results() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert len(text.splitlines()) <= 150
+    assert [len(rows) <= 6 for rows in result_tables(text)] == [True]
+
+
+def test_result_tables_are_found() -> None:
+    assert [len(rows) for rows in result_tables((ROOT / "docs/results.md").read_text())] == [10, 9, 11]
+    assert result_tables("| exit code | meaning |\n|---|---|\n| 0 | done |\n") == []
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_links_inside_the_project_lead_somewhere(document: Path) -> None:
     links = re.findall(r"\]\((?!https?://)([^)#]+)", document.read_text())
