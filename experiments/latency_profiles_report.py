@@ -140,10 +140,10 @@ def write_report(
     pixels = sorted({load_search_space(arch.space).resolution(arch) for arch in heldout.networks})
     parts = [
         "# Latency prediction on networks that were never measured for fitting\n",
-        f"Profile `{profile.name}`: {profile.fingerprint.cpu_model}, {len(profile.networks)} random networks; evaluated "
-        f"on {len(heldout.networks)} other random networks of {_listed(spaces)} at {pixels[0]} to {pixels[-1]} px, "
-        f"measured in {heldout.sessions} freshly loaded sessions (the truth is their median; the noise floor is the "
-        "median spread between them). Made by:\n",
+        f"Profile `{profile.name}`: {profile.fingerprint.cpu_model}, {len(profile.networks)} random networks; "
+        f"evaluated on {len(heldout.networks)} other random networks of {_listed(spaces)} at {pixels[0]} to "
+        f"{pixels[-1]} px, measured in {heldout.sessions} freshly loaded sessions (the truth is their median; "
+        "the noise floor is the median spread between them). Made by:\n",
         "```sh\n" + "".join(f"python -m experiments.latency_profiles {line}\n" for line in lines) + "```\n",
         f"{heldout.disturbed} of the measurements stayed disturbed after being repeated.\n",
         "The device ran at another speed than when it was profiled: the reference network, timed in turns with "
