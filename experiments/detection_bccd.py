@@ -40,10 +40,10 @@ from nas.runtimes import deployments_here, load_runtime
 from nas.samplers.base import random_feasible
 from nas.targets.latency import LatencyModel
 from nas.targets.registry import load_target
-from nas.tasks.detection.artifacts import DetectionPapers
+from nas.tasks.detection.artifacts import DetectionArtifacts
+from nas.tasks.detection.baselines import BASELINES
 from nas.tasks.detection.data import DetectionData, load_detection
 from nas.tasks.detection.evaluate import metrics_of
-from nas.tasks.detection.zoo import DETECTORS
 from nas.training.recipe import Recipe
 from nas.training.recipe_files import load_recipe
 from nas.training.world import joined_world
@@ -69,7 +69,7 @@ out_option = click.option("--out", type=click.Path(file_okay=False, path_type=Pa
 @data_option
 @out_option
 @click.option(
-    "--network", "networks", multiple=True, type=click.Choice(list(DETECTORS)), help="Of the zoo (repeatable)."
+    "--network", "networks", multiple=True, type=click.Choice(list(BASELINES)), help="Of the zoo (repeatable)."
 )
 @click.option("--winner", "winners", multiple=True, help="RUN#k (repeatable).")
 @click.option("--arch", "archs", multiple=True, type=click.Path(exists=True, path_type=Path), help="architecture.json.")
@@ -303,7 +303,7 @@ def _delivered(entry: _Entry, deployed: Deployed) -> TriedDeployment:
 def _postprocess_ms(entry: _Entry, t: TriedDeployment, data: DetectionData) -> float:
     assert t.path is not None
     session = load_runtime(t.deployment.runtime).load(t.path, t.deployment)
-    figures = DetectionPapers().figures(session.run, data, entry.description, t.deployment.batch)
+    figures = DetectionArtifacts().figures(session.run, data, entry.description, t.deployment.batch)
     return float(figures.more["postprocess_ms"])
 
 

@@ -27,7 +27,7 @@ from torch import nn
 from nas.data.images import ImageSplit, Preprocess
 from nas.finetune.images import Images
 from nas.tasks import classification
-from nas.tasks.classification.zoo import ZOO
+from nas.tasks.classification.baselines import BASELINES
 from nas.training.batches import Augmenter
 from nas.training.optim import make_sgd
 from nas.training.precision import autocast
@@ -94,7 +94,7 @@ def compare(network: str, resolution: int, *, images: int, recipe: str, override
     with joined_world() as world, tempfile.TemporaryDirectory() as folder:
 
         def built() -> nn.Module:
-            return ZOO[network].build(CLASSES, resolution).to(world.device)
+            return BASELINES[network].build(CLASSES, resolution).to(world.device)
 
         setup = choose_setup(settings, built(), resolution, images, world.device)
         trainer = Trainer(built(), data, settings, setup, folder=Path(folder), world=world)
@@ -185,7 +185,7 @@ class _Inline(_Bare):
 
 
 @click.command()
-@click.option("--network", type=click.Choice(sorted(ZOO)), default="resnet18", show_default=True)
+@click.option("--network", type=click.Choice(sorted(BASELINES)), default="resnet18", show_default=True)
 @click.option("--resolution", default=64, show_default=True)
 @click.option("--images", default=512, show_default=True, help="Training images, random ones.")
 @click.option("--recipe", default="base", show_default=True)

@@ -45,7 +45,7 @@ def contestants(zoo: Sequence[str], winners: Sequence[str], data: TaskData, reso
     Raises:
         UserError: an unknown name, or no such network of a run.
     """
-    known = task_of(data).zoo
+    known = task_of(data).baselines
     unknown = next((name for name in zoo if name not in known), None)
     if unknown is not None:
         raise UnknownNameError("network", unknown, known)

@@ -18,6 +18,7 @@ from nas.runtimes import load_runtime
 from nas.runtimes.base import Images
 
 if TYPE_CHECKING:
+    import torch
     from torch import nn
 
 CALIBRATION_IMAGES = 8
@@ -151,12 +152,20 @@ def _untrained(name: str, resolution: int) -> "tuple[nn.Module, NetworkDescripti
     import torch
     from torchvision.models import get_model
 
-    from nas.tasks.classification.zoo import SMALL_INPUT, ZOO
+    from nas.tasks import TASKS
     from search_spaces.modules import set_norm_statistics
 
     with torch.random.fork_rng():
         torch.manual_seed(0)
         network: nn.Module = get_model(name, weights=None, num_classes=TORCHVISION_CLASSES).eval()
         set_norm_statistics(network, torch.randn(4, 3, resolution, resolution))
-    same = name in ZOO and resolution >= SMALL_INPUT
-    return network, NetworkDescription(name, TORCHVISION_CLASSES, resolution) if same else None
+    if not any(name in task.baselines for task in TASKS.values()):
+        return network, None
+    description = NetworkDescription(name, TORCHVISION_CLASSES, resolution)
+    with torch.random.fork_rng():
+        rebuilt = description.build()  # a baseline may differ from torchvision's network for small images
+    return network, description if _shapes(rebuilt) == _shapes(network) else None
+
+
+def _shapes(network: "nn.Module") -> "dict[str, torch.Size]":
+    return {key: tensor.shape for key, tensor in network.state_dict().items()}

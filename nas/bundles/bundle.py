@@ -7,7 +7,7 @@ sample.png/.json   a validation image, and the network's output for it
 run.py             uses the network on an image with numpy, Pillow and the runtime alone
 receipt.json       written last: see docs/export.md
 
-What else there is, and what these files say in detail, is the task's: `nas.tasks.papers`.
+What else there is, and what these files say in detail, is the task's: `nas.tasks.artifacts`.
 """
 
 import hashlib
@@ -33,7 +33,7 @@ from nas.measure.measurement import Measurement
 from nas.networks.description import NETWORK
 from nas.runtimes import Session, load_runtime
 from nas.tasks import TaskData, task_of
-from nas.tasks.papers import PAPERS, Figures, Papers
+from nas.tasks.artifacts import BundleArtifacts, Figures
 
 SAMPLE, SAMPLE_IMAGE, RUN_SCRIPT = "sample.json", "sample.png", "run.py"
 LABELS = "labels.json"
@@ -101,7 +101,7 @@ def deliver_files(deployed: Deployed, folder: Path) -> Deployed:
     return replace(deployed, onnx=folder / deployed.onnx.name, tried=tried)
 
 
-def write_papers(folder: Path, deployed: Deployed, data: TaskData, claims: Claims) -> dict[str, Any]:
+def complete_bundle(folder: Path, deployed: Deployed, data: TaskData, claims: Claims) -> dict[str, Any]:
     """Make a bundle of the model files in `folder` (see `deliver_files`); returns its receipt, which is written last.
 
     The chosen deployment is run on a validation image, and on all of them where the task has more figures to tell.
@@ -109,16 +109,16 @@ def write_papers(folder: Path, deployed: Deployed, data: TaskData, claims: Claim
     chosen = deployed.chosen
     assert chosen is not None
     assert chosen.path is not None
-    papers, description = PAPERS[data.task], deployed.description
+    artifacts, description = task_of(data).artifacts, deployed.description
     write_json(folder / LABELS, list(data.classes))
-    for name, document in papers.documents(data.preprocess, description).items():
+    for name, document in artifacts.documents(data.preprocess, description).items():
         write_json(folder / name, document)
     session = load_runtime(chosen.deployment.runtime).load(chosen.path, chosen.deployment)
-    _write_sample(folder, papers, session, chosen.deployment.precision, data, description.resolution)
-    script = run_script(papers.script(description), chosen.deployment, chosen.path.name)
+    _write_sample(folder, artifacts, session, chosen.deployment.precision, data, description.resolution)
+    script = run_script(artifacts.script(description), chosen.deployment, chosen.path.name)
     if script is not None:
         (folder / RUN_SCRIPT).write_text(script, encoding="utf-8")
-    figures = papers.figures(session.run, data, description, chosen.deployment.batch)
+    figures = artifacts.figures(session.run, data, description, chosen.deployment.batch)
     write_json(folder / RECEIPT, _receipt(folder, deployed, chosen, data, claims, figures))
     receipt: dict[str, Any] = json.loads((folder / RECEIPT).read_text(encoding="utf-8"))
     return receipt
@@ -138,14 +138,14 @@ def validation_sha256(data: TaskData) -> str:
 
 
 def _write_sample(
-    folder: Path, papers: Papers[Any], session: Session, precision: str, data: TaskData, resolution: int
+    folder: Path, artifacts: BundleArtifacts[Any], session: Session, precision: str, data: TaskData, resolution: int
 ) -> None:
     from PIL import Image
 
-    image, known = papers.sample(data, resolution)
+    image, known = artifacts.sample(data, resolution)
     Image.fromarray(image).save(folder / SAMPLE_IMAGE)
     output = session.run(data.preprocess.array(image[None]))[0]
-    stored = papers.write_output(folder, output)
+    stored = artifacts.write_output(folder, output)
     write_json(
         folder / SAMPLE, {"image": SAMPLE_IMAGE, **known, **stored, "tolerance": tolerance_of(output, precision)}
     )

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nas.bundles.bundle import Claims, DataSource, deliver_files, write_papers
+from nas.bundles.bundle import Claims, DataSource, complete_bundle, deliver_files
 from nas.bundles.receipt import RECEIPT, read_receipt
 from nas.bundles.source import PAIR_SUFFIX, Source, resolve
 from nas.deploy.deploy import FP32, Deployed, TriedDeployment, UpperBound, deploy, deployed_accuracy, judge
@@ -164,7 +164,7 @@ def export_bundle(request: ExportRequest, progress: Progress | None = None) -> E
         if isinstance(description.source, Architecture):
             architecture = load_search_space(description.source.space).to_json(description.source)
             write_json(bundle / "architecture.json", architecture)
-        receipt = write_papers(bundle, delivered, data, claims)
+        receipt = complete_bundle(bundle, delivered, data, claims)
         if place.exists():
             place.replace(staging / "replaced")  # it disappears with the staging folder
         bundle.replace(place)

@@ -11,7 +11,6 @@ from nas import __version__
 from nas.deployment import Deployment
 from nas.errors import UserError
 from nas.measure.host import HostFingerprint
-from nas.tasks import task_named
 
 SCHEMA = 1
 RECEIPT = "receipt.json"
@@ -29,7 +28,7 @@ class Receipt:
     """File that the runtime loads."""
     resolution: int
     task: str
-    """A key of `nas.tasks.TASKS`."""
+    """Reference of its task, see `nas.tasks.task_named`."""
     head_kind: str | None
     """How the output is to be read, where the task knows several ways."""
     data_source: str
@@ -93,7 +92,7 @@ def _parse(document: dict[str, Any]) -> Receipt:
         deployment=Deployment(**{name: document[name] for name in ("runtime", "precision", "threads", "batch")}),
         model=document["model"],
         resolution=int(document["resolution"]),
-        task=task_named(document.get("task", "classification")).name,  # earlier versions knew no other
+        task=str(document["task"]),
         head_kind=document.get("head_kind"),
         data_source=str(data["source"]),
         data_seed=int(data["seed"]),

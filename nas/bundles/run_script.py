@@ -1,6 +1,6 @@
 """The script that travels with a bundle: it needs numpy, Pillow and the runtime, and nothing of this project.
 
-What it does with the output is the task's (`nas.tasks.papers`); how to
+What it does with the output is the task's (`nas.tasks.artifacts`); how to
 get the output is the runtime's, and here.
 """
 

@@ -16,7 +16,7 @@ from nas.limits import Limits
 from nas.networks.description import NETWORK, NetworkDescription, read_description, read_json, weights_path
 from nas.networks.run_networks import TARGET, TRAINED, numbered_network, split_number
 from nas.networks.weights import load_weights
-from nas.tasks.papers import read_preprocess
+from nas.tasks import task_named
 from nas.training.qat.quantised import FOLDER as QUANTISED
 from nas.training.qat.quantised import QuantisedInTraining, read_quantised
 from search_spaces import Architecture, load_search_space
@@ -69,11 +69,8 @@ class Source:
 
     @property
     def task(self) -> str:
-        """A key of `nas.tasks.TASKS`."""
-        if self.description is not None:
-            return self.description.task
-        assert self.architecture is not None
-        return load_search_space(self.architecture.space).task
+        """Reference of the task it is for, see `nas.tasks.task_named`."""
+        return _task(self.description, self.architecture)
 
     def described(self, num_classes: int) -> NetworkDescription:
         """The network for data with `num_classes`. Raises `UserError` where it has another number of outputs."""
@@ -128,6 +125,7 @@ def resolve(model: str, checkpoint: Path | None = None) -> Source:
             f"'{model}' is an architecture without weights", "give its trained weights: --checkpoint FILE.safetensors"
         )
     run = _enclosing_run(path)
+    task = _task(description, architecture)
     # First what lies beside the weights: a --checkpoint may have been trained on other data than the network's run.
     nearby = (weights.parent, path.parent, *([run.folder / "winners" / "1"] if run else []))
     return Source(
@@ -137,11 +135,18 @@ def resolve(model: str, checkpoint: Path | None = None) -> Source:
         architecture=architecture,
         weights=weights,
         run=run,
-        preprocess=next((p for p in map(read_preprocess, nearby) if p is not None), None),
+        preprocess=next((p for p in map(task_named(task).artifacts.read_preprocess, nearby) if p is not None), None),
         labels=next((names for names in map(_labels, nearby) if names is not None), None),
         in_training=read_quantised(path.parent / QUANTISED, weights),
         rank=numbered[1] if numbered is not None else None,
     )
+
+
+def _task(description: NetworkDescription | None, architecture: Architecture | None) -> str:
+    if description is not None:
+        return description.task
+    assert architecture is not None
+    return load_search_space(architecture.space).task
 
 
 def _architecture(path: Path) -> Architecture:

@@ -28,7 +28,6 @@ from nas.runtimes import load_runtime
 from nas.runtimes.base import Images, Logits, Session
 from nas.targets.registry import material_differences
 from nas.tasks import TaskData, task_named
-from nas.tasks.papers import PAPERS, PREPROCESS
 from nas.text import milliseconds, percent
 
 SAME_ACCURACY = 0.005
@@ -112,8 +111,10 @@ class _Bundle:
 
     @cached_property
     def preprocess(self) -> Preprocess:
-        document = self.document(PREPROCESS)
-        return Preprocess(tuple(document["mean"]), tuple(document["std"]))
+        found = task_named(self.receipt.task).artifacts.read_preprocess(self.folder)
+        if found is None:
+            raise UserError("nothing says how the network's input is made", "export the network again")
+        return found
 
     @cached_property
     def data(self) -> TaskData | str:
@@ -198,7 +199,7 @@ def _sample_output(bundle: _Bundle) -> Outcome:
     if isinstance(bundle.session, str):
         return "not repeated", bundle.session
     sample = bundle.document(SAMPLE)
-    expected = PAPERS[bundle.receipt.task].read_output(bundle.folder, sample)
+    expected = task_named(bundle.receipt.task).artifacts.read_output(bundle.folder, sample)
     output: Logits = bundle.session.run(bundle.preprocess.array(bundle.sample))[0]
     difference, allowed = float(np.abs(output - expected).max()), float(sample["tolerance"])
     detail = f"largest difference {difference:.1e} of {allowed:.1e} allowed"

@@ -7,7 +7,7 @@ import click
 from click.core import ParameterSource
 
 from nas.cli.shell import Shell
-from nas.cli.types import LatencyMs, PercentagePoints, Positive, Seconds
+from nas.cli.types import LatencyMs, PercentagePoints, Positive, Seconds, TaskReference
 
 
 def _or_none(context: click.Context, parameter: click.Parameter, value: tuple[Any, ...]) -> tuple[Any, ...] | None:
@@ -23,10 +23,11 @@ def is_typed(context: click.Context, name: str) -> bool:
 @click.command(short_help="Search the best network under limits.")
 @click.option(
     "--task",
-    type=click.Choice(["classification", "detection"]),
+    type=TaskReference(),
     default="classification",
     show_default=True,
-    help="What is learned: a class per image, or boxes with their classes.",
+    help="What is learned: classification (a class per image), detection (boxes with their classes), or a task of an "
+    "installed package: MODULE:ATTRIBUTE, whose code is run.",
 )
 @click.option("--target", default="local", show_default=True, help="The device; `nas targets` lists them.")
 @click.option("--latency-ms", type=LatencyMs(), help="Limit: milliseconds for one call.")

@@ -70,6 +70,19 @@ class Positive(click.ParamType[float]):
         return number * factor
 
 
+class TaskReference(click.ParamType[str]):
+    """A bundled task by name, or `package.module:ATTRIBUTE`."""
+
+    name = "task"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        from nas.tasks import task_named
+
+        reference = str(value)
+        task_named(reference)
+        return reference
+
+
 def _number(value: Any) -> float | None:
     text = str(value).strip()
     # `float` alone would also take "1_000" and digits of other scripts.

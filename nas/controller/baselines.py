@@ -57,7 +57,7 @@ class ZooRound:
 
     def run(self, budget: Budget, until_s: float, bar: Stage) -> list[Baseline]:
         """First the latency of every network, then trainings in order of cost, while they fit into the time."""
-        names = in_order(task_of(self.data).zoo)
+        names = in_order(task_of(self.data).baselines)
         found: dict[str, Baseline] = {}
         longest = 0.0
         for name in names:

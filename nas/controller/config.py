@@ -20,7 +20,7 @@ class SearchConfig:
     """One search. A run folder belongs to one configuration: see `identity`."""
 
     task: str = "classification"
-    """A key of `nas.tasks.TASKS`."""
+    """See `nas.tasks.task_named`."""
     target: str = "local"
     latency_ms: float | None = None
     percentile: int = 50
@@ -51,7 +51,7 @@ class SearchConfig:
     """None: all usable cores."""
     seed: int = 0
     out: Path | None = None
-    """None: `runs/<task>-<target>-<limit>`."""
+    """None: `runs/<task's name>-<target>-<limit>`."""
     runtimes: tuple[str, ...] | None = None
     precisions: tuple[str, ...] | None = None
     resolutions: tuple[int, ...] | None = None
@@ -91,7 +91,7 @@ class SearchConfig:
 
     def _default_data(self, name: str | None) -> str:
         if name is None:
-            raise UserError(f"nothing says what to learn {self.task} from", "give --data FOLDER")
+            raise UserError(f"nothing says what to learn {task_named(self.task).name} from", "give --data FOLDER")
         return name
 
     def _check_question(self) -> None:
@@ -147,8 +147,8 @@ class SearchConfig:
 
     @property
     def run_dir(self) -> Path:
-        goal = () if self.objective == "accuracy" else (self.objective,)
-        return self.out or Path("runs") / "-".join((self.task, self.target, *goal, self.limits.label)).strip("-")
+        task, goal = task_named(self.task), () if self.objective == "accuracy" else (self.objective,)
+        return self.out or Path("runs") / "-".join((task.name, self.target, *goal, self.limits.label)).strip("-")
 
     def identity(self) -> dict[str, Any]:
         """What must be equal for a run folder to be continued; budget and wording of the command may change."""

@@ -1,4 +1,4 @@
-"""What a search leaves for people: the document, the table, the page, and the papers of each winner."""
+"""What a search leaves for people: the document, the table, the page, and the bundle of each winner."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from nas.controller.result import result_document
 from nas.controller.run_folder import write_candidates
 from nas.files.writing import write_json
 from nas.runtimes import load_runtime
-from nas.tasks.papers import PAPERS
+from nas.tasks import task_of
 
 
 def write_evidence(outcome: Outcome) -> dict[str, Any]:
@@ -39,8 +39,9 @@ def _write_pictures(outcome: Outcome) -> list[dict[str, str]]:
     assert chosen is not None
     assert chosen.path is not None
     session = load_runtime(chosen.deployment.runtime).load(chosen.path, chosen.deployment)
-    papers = PAPERS[outcome.data.task]
-    sheet = papers.sheet(session.run, outcome.data, deployed.description, chosen.deployment.batch)
+    sheet = task_of(outcome.data).artifacts.sheet(
+        session.run, outcome.data, deployed.description, chosen.deployment.batch
+    )
     if sheet is None:
         return []
     (outcome.folder.path / sheet.file).write_bytes(sheet.png)

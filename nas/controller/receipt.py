@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from nas.bundles.bundle import Claims, DataSource, write_papers
+from nas.bundles.bundle import Claims, DataSource, complete_bundle
 from nas.controller.outcome import Outcome
 from nas.controller.values import Finalist
 from nas.files.writing import write_json
@@ -37,4 +37,4 @@ def write_receipt(
         predicted_ms=None if entry["measured"] else winner.call_ms,
         more={"search": {**{k: document[k] for k in _SHARED}, **{k: entry[k] for k in _OWN}}},
     )
-    return write_papers(folder, winner.deployed, outcome.data, claims)
+    return complete_bundle(folder, winner.deployed, outcome.data, claims)

@@ -172,6 +172,5 @@ def _plain(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def _differences(old: dict[str, Any], new: dict[str, Any]) -> str:
-    old = {"task": "classification", **old}  # earlier versions knew no other
     changed = [k for k in new if old.get(k) != new[k]]
     return ", ".join(f"{k} was {old.get(k)!r}, is {new[k]!r}" for k in changed)

@@ -393,7 +393,7 @@ class Search:
         )  # fmt: skip
         with self.budget.stage("baselines"), self._stage("well-known networks") as bar:
             found = round_.run(self.budget, self.plan.zoo_until_s(self.budget), bar)
-        missing = names_not_reached(task_of(self.data).zoo, found)
+        missing = names_not_reached(task_of(self.data).baselines, found)
         if missing:
             self.notes.append(f"the budget did not reach {', '.join(missing)}")
         return found

@@ -14,8 +14,8 @@ from nas.files.tensors import load_tensors, save_tensors
 from nas.files.writing import write_json
 from nas.finetune.lessons import accuracy_of
 from nas.networks.description import NetworkDescription
+from nas.tasks import task_named
 from nas.tasks.classification.evaluate import recalibrate_batch_norm
-from nas.tasks.papers import PAPERS
 from nas.training.trainer import BEST, Trainer
 from search_spaces.modules import folded
 
@@ -56,7 +56,7 @@ def finish(trainer: Trainer, description: NetworkDescription, classes: Sequence[
         save_pair(folder, kind, network, description, {"val_accuracy": accuracies[kind]})
     # An early end leaves no average.
     kind = wanted if wanted in networks else max(accuracies, key=lambda k: accuracies[k])
-    write_papers(folder, classes, description, images.preprocess)
+    write_artifacts(folder, classes, description, images.preprocess)
     save_pair(folder, "model", networks[kind], description, {"kind": kind, "val_accuracy": accuracies[kind]})
     return Finished(networks[kind], accuracies[kind], kind, accuracies)
 
@@ -69,10 +69,12 @@ def save_pair(
     write_json(folder / f"{name}.network.json", description.to_json())
 
 
-def write_papers(folder: Path, classes: Sequence[str], description: NetworkDescription, preprocess: Preprocess) -> None:
+def write_artifacts(
+    folder: Path, classes: Sequence[str], description: NetworkDescription, preprocess: Preprocess
+) -> None:
     """`labels.json` and `preprocess.json` (and what else the task has) of a trained network."""
     write_json(folder / LABELS, list(classes))
-    for name, document in PAPERS[description.task].documents(preprocess, description).items():
+    for name, document in task_named(description.task).artifacts.documents(preprocess, description).items():
         write_json(folder / name, document)
 
 

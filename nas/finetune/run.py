@@ -77,7 +77,7 @@ def finetune(
     from nas.training.world import joined_world
 
     folder, candidates = chosen_candidates(str(run), top)
-    images = data_of(folder, data)
+    images = data_of(folder, data, candidates[0].description.task)
     recipe = recipe or f"{images.task}-fast"
     settings = load_recipe(recipe, overrides)
     check_recipe(settings, images.task)  # before anything is written

@@ -10,7 +10,7 @@ from torch import nn
 
 from nas.bundles.bundle import LABELS
 from nas.bundles.receipt import RECEIPT
-from nas.errors import UnknownNameError, UserError
+from nas.errors import UserError
 from nas.files.tensors import Tensors, load_tensors
 from nas.files.writing import sha256_of
 from nas.networks.description import NETWORK, NetworkDescription, read_json, weights_path
@@ -23,9 +23,7 @@ from nas.networks.run_networks import (
     run_networks,
     split_number,
 )
-from nas.tasks import TaskData, task_named
-from nas.tasks.classification.zoo import ZOO
-from nas.tasks.papers import read_preprocess
+from nas.tasks import TaskData, task_named, task_of, task_of_baseline
 
 if TYPE_CHECKING:
     from nas.training.distill import Teacher
@@ -62,8 +60,8 @@ def chosen_candidates(run: str, top: int) -> tuple[Path, list[Candidate]]:
     return folder, [_candidate(network) for network in run_networks(folder)[:top]]
 
 
-def data_of(run: Path, data: str | None) -> TaskData:
-    """The data set named, or else the one of the run, with the splits that the run has seen.
+def data_of(run: Path, data: str | None, task: str) -> TaskData:
+    """The data set named, or else the one of the run, with the splits that the run has seen, loaded by `task`.
 
     Raises:
         UserError: the run does not say what its data were, or they cannot be loaded.
@@ -73,7 +71,7 @@ def data_of(run: Path, data: str | None) -> TaskData:
     name = data or config.get("data")
     if not isinstance(name, str):
         raise UserError(f"the run '{run}' does not say what its data are", "name them: --data NAME or --data FOLDER")
-    found: TaskData = task_named(config.get("task", "classification")).load(name, seed=int(config.get("seed", 0)))
+    found: TaskData = task_named(task).load(name, seed=int(config.get("seed", 0)))
     return found
 
 
@@ -156,6 +154,11 @@ def load_teacher(text: str, data: TaskData, resolution: int, device: torch.devic
     from nas.training.distill import Teacher, rescaling
 
     candidate = teacher_of(text, data.num_classes, resolution)
+    if candidate.description.task != data.task:
+        raise UserError(
+            f"the teacher {text!r} is for {candidate.description.task}, the data are for {data.task}",
+            "give a teacher that was trained on these data",
+        )
     if candidate.description.num_classes != data.num_classes:
         raise UserError(
             f"the teacher {text!r} knows {candidate.description.num_classes} classes, the data have {data.num_classes}",
@@ -171,7 +174,7 @@ def load_teacher(text: str, data: TaskData, resolution: int, device: torch.devic
     network, _ = starting_network(candidate, data.num_classes, 0, scratch=False)
     network.eval().requires_grad_(False).to(device)
     own = candidate.description
-    preprocess = read_preprocess(candidate.weights.parent)
+    preprocess = task_of(data).artifacts.read_preprocess(candidate.weights.parent)
     rescale = rescaling(data.preprocess, preprocess) if preprocess is not None else None
     if rescale is not None:
         rescale = rescale[0].to(device), rescale[1].to(device)
@@ -187,8 +190,7 @@ def _torchvision(text: str, num_classes: int, resolution: int) -> Candidate:
     parts = text.split(":", 2)
     if len(parts) != 3:
         raise UserError(f"the teacher {text!r} names no weights", "write torchvision:NAME:FILE.safetensors")
-    if parts[1] not in ZOO:
-        raise UnknownNameError("network", parts[1], ZOO)
+    task_of_baseline(parts[1])  # refuses unknown names
     return Candidate(rank=1, description=NetworkDescription(parts[1], num_classes, resolution), weights=Path(parts[2]))
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from nas.errors import UserError
 from nas.files.writing import write_json, write_whole
 from nas.networks.weights import load_weights, weights_of
-from nas.tasks import TASKS, zoo_model
+from nas.tasks import baseline_named, task_of_baseline
 from search_spaces import Architecture, load_search_space
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class NetworkDescription:
     """Enough to rebuild a network without its weights: an architecture of a space, or a network of the zoo."""
 
     source: Architecture | str
-    """An `Architecture`, or a name in the `zoo` of a task."""
+    """An `Architecture`, or a name in the `baselines` of a task."""
     num_classes: int
     resolution: int
     """Input height = width in pixels."""
@@ -59,21 +59,21 @@ class NetworkDescription:
         """A fresh, trainable network with random weights."""
         if isinstance(self.source, Architecture):
             return load_search_space(self.source.space).build(self.source, self.num_classes)
-        return zoo_model(self.source).build(self.num_classes, self.resolution)
+        return baseline_named(self.source).build(self.num_classes, self.resolution)
 
     @property
     def task(self) -> str:
-        """The task it is for, a key of `nas.tasks.TASKS`."""
+        """Reference of the task it is for, see `nas.tasks.task_named`."""
         if isinstance(self.source, Architecture):
             return load_search_space(self.source.space).task
-        return next(task.name for task in TASKS.values() if self.source in task.zoo)
+        return task_of_baseline(self.source)
 
     @property
     def head_kind(self) -> str | None:
         """How the network's output is to be read, where its task knows several ways."""
         if isinstance(self.source, Architecture):
             return load_search_space(self.source.space).head_kind
-        return zoo_model(self.source).head_kind
+        return baseline_named(self.source).head_kind
 
 
 def weights_path(network_json: Path) -> Path:

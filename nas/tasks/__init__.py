@@ -1,36 +1,79 @@
-"""What is learned: tasks by name, and which of them data belong to. The rest of the engine knows only `Task`."""
+"""Tasks by name or reference, and the one that data belong to. The rest of the engine knows only `Task`."""
 
 from collections.abc import Mapping
+from importlib import import_module
 from types import MappingProxyType
 from typing import Any
 
-from nas.errors import UnknownNameError
+from nas.errors import UnknownNameError, UserError
+from nas.tasks.baseline import BaselineNetwork
 from nas.tasks.classification.task import Classification
 from nas.tasks.detection.task import Detection
 from nas.tasks.task import Task, TaskData, TaskSplit, TrainingShape
-from nas.tasks.zoo import ZooModel
 
-__all__ = ["TASKS", "Task", "TaskData", "TaskSplit", "TrainingShape", "task_named", "task_of", "zoo_model"]
+__all__ = [
+    "TASKS",
+    "BaselineNetwork",
+    "Task",
+    "TaskData",
+    "TaskSplit",
+    "TrainingShape",
+    "baseline_named",
+    "task_named",
+    "task_of",
+    "task_of_baseline",
+]
 
 TASKS: Mapping[str, Task[Any, Any]] = MappingProxyType({task.name: task for task in (Classification(), Detection())})
-"""Every task by name."""
+"""The bundled tasks by name."""
+
+_MEMBERS = frozenset(name for name in vars(Task) if not name.startswith("_"))
 
 
-def task_named(name: str) -> Task[Any, Any]:
-    """The task `name`; raises `UnknownNameError` with the closest known names."""
-    if name not in TASKS:
-        raise UnknownNameError("task", name, TASKS)
-    return TASKS[name]
+def task_named(reference: str) -> Task[Any, Any]:
+    """The task that `reference` names: a key of `TASKS`, or `package.module:ATTRIBUTE` of an installed package.
+
+    A reference imports that module and so runs its code. It is resolved here alone, for the command line, run folders,
+    bundles and worker processes.
+
+    Raises:
+        UserError: no such module or attribute, or it is no task; an unknown name is an `UnknownNameError`.
+    """
+    if reference in TASKS:
+        return TASKS[reference]
+    module, colon, attribute = reference.partition(":")
+    if not colon:
+        raise UnknownNameError("task", reference, TASKS)
+    hint = f"write package.module:ATTRIBUTE of an installed package, or one of {', '.join(TASKS)}"
+    try:
+        found: Task[Any, Any] = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UserError(f"there is no task {reference!r}: {error}", hint) from error
+    lacking = sorted(name for name in _MEMBERS if not hasattr(found, name))
+    if lacking:
+        raise UserError(f"{reference!r} is no task: it has no {', '.join(lacking)}", hint)
+    return found
 
 
 def task_of(data: TaskData) -> Task[Any, Any]:
     """The task that `data` belong to."""
-    return TASKS[data.task]
+    return task_named(data.task)
 
 
-def zoo_model(name: str) -> ZooModel:
-    """The well-known network `name` of any task; raises `UnknownNameError` with the closest known names."""
-    known = {key: model for task in TASKS.values() for key, model in task.zoo.items()}
-    if name not in known:
-        raise UnknownNameError("network", name, known)
-    return known[name]
+def baseline_named(name: str) -> BaselineNetwork:
+    """The well-known network `name`, of any task; raises as `task_of_baseline`."""
+    return task_named(task_of_baseline(name)).baselines[name]
+
+
+def task_of_baseline(name: str) -> str:
+    """Reference of the task whose `baselines` have `name`.
+
+    Raises:
+        UserError: there is no such network (`UnknownNameError`), or no such task.
+    """
+    reference, slash, _ = name.rpartition("/")
+    tasks = (reference,) if slash else tuple(TASKS)
+    for task in tasks:
+        if name in task_named(task).baselines:
+            return task
+    raise UnknownNameError("network", name, [key for task in tasks for key in task_named(task).baselines])

@@ -12,12 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nas.data.images import Preprocess, SplitName
-from nas.tasks.zoo import ZooModel
+from nas.tasks.baseline import BaselineNetwork
 from nas.training.config import Precision, TrainConfig, TrainResult
 
 if TYPE_CHECKING:
     from torch import nn
 
+    from nas.tasks.artifacts import BundleArtifacts
     from nas.training.loop import EpochCallback
 
 Run = Callable[[NDArray[np.float32]], NDArray[np.float32]]
@@ -135,8 +136,17 @@ class Task(Protocol[Data, Split]):
         ...
 
     @property
-    def zoo(self) -> Mapping[str, ZooModel]:
-        """Well-known networks as opponents; names are unique over all tasks."""
+    def baselines(self) -> Mapping[str, BaselineNetwork]:
+        """Well-known networks to compare winners with; perhaps none.
+
+        Names are unique over all tasks; a task outside `nas.tasks.TASKS` names its own `REFERENCE/NAME`, so that
+        `nas.tasks.find_baseline` finds them in any process.
+        """
+        ...
+
+    @property
+    def artifacts(self) -> "BundleArtifacts[Data]":
+        """The task's share of a bundle."""
         ...
 
     # -- data ------------------------------------------------------------------------------------

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import torch
 
-from nas.bundles.bundle import Claims, DataSource, deliver_files, write_papers
+from nas.bundles.bundle import Claims, DataSource, complete_bundle, deliver_files
 from nas.data.images import Preprocess
 from nas.deploy.deploy import deploy, deployed_accuracy
 from nas.deployment import Deployment
 from nas.networks.description import NetworkDescription
+from nas.tasks.detection.baselines import BASELINES
 from nas.tasks.detection.data import DetectionData
-from nas.tasks.detection.zoo import DETECTORS
 from search_spaces import load_search_space
 from search_spaces.modules import set_norm_statistics
 from tests.nas.tasks.detection.rectangles import rectangles
@@ -34,7 +34,7 @@ def smallest() -> NetworkDescription:
 
 def descriptions() -> dict[str, NetworkDescription]:
     """One network of each head kind."""
-    zoo = {str(model.head_kind): NetworkDescription(name, 2, RESOLUTION) for name, model in DETECTORS.items()}
+    zoo = {str(model.head_kind): NetworkDescription(name, 2, RESOLUTION) for name, model in BASELINES.items()}
     return {"anchor-free": smallest(), **zoo}
 
 
@@ -62,5 +62,5 @@ def write_detector(
         test_accuracy=deployed_accuracy(deployed.tried[0], data, "test", description),
         predicted_ms=1.0,
     )  # fmt: skip
-    write_papers(folder, deliver_files(deployed, folder), data, claims)
+    complete_bundle(folder, deliver_files(deployed, folder), data, claims)
     return folder

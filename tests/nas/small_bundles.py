@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from nas.bundles.bundle import Claims, DataSource, deliver_files, write_papers
+from nas.bundles.bundle import Claims, DataSource, complete_bundle, deliver_files
 from nas.data import ImageData
 from nas.deploy.deploy import deploy, deployed_accuracy
 from nas.deployment import Deployment
@@ -64,7 +64,7 @@ def write_bundle(folder: Path, deployment: Deployment = FP32, data: ImageData | 
         test_accuracy=deployed_accuracy(deployed.tried[0], data, "test", description),
         predicted_ms=1.0,
     )  # fmt: skip
-    write_papers(folder, deliver_files(deployed, folder), data, claims)
+    complete_bundle(folder, deliver_files(deployed, folder), data, claims)
     return folder
 
 

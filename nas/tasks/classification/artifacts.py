@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nas.data.images import Preprocess
-from nas.tasks.artifacts import PREPROCESS, Figures, Sheet, preprocess_document
+from nas.data.preprocessing import PREPROCESS, preprocess_document, read_preprocess
+from nas.tasks.artifacts import Figures, Sheet
 
 if TYPE_CHECKING:
     from nas.data import ImageData
@@ -46,12 +47,15 @@ if not sys.argv[1:]:
 '''
 
 
-class ClassificationPapers:
-    """See `nas.tasks.artifacts.Papers`."""
+class ClassificationArtifacts:
+    """See `nas.tasks.artifacts.BundleArtifacts`."""
 
     def documents(self, preprocess: Preprocess, description: "NetworkDescription") -> dict[str, Any]:
         resize = "shorter side, bilinear with antialiasing, centre crop"
         return {PREPROCESS: preprocess_document(preprocess, description.resolution, resize=resize)}
+
+    def read_preprocess(self, folder: Path) -> Preprocess | None:
+        return read_preprocess(folder)
 
     def script(self, description: "NetworkDescription") -> str:
         return _SCRIPT

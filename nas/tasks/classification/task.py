@@ -8,11 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nas.data.images import ImageData, ImageSplit, Preprocess
+from nas.tasks.baseline import BaselineNetwork
 from nas.tasks.classification import top1_agreement
+from nas.tasks.classification.artifacts import ClassificationArtifacts
+from nas.tasks.classification.baselines import BASELINES
 from nas.tasks.classification.data.labels import require_labels
-from nas.tasks.classification.zoo import ZOO
 from nas.tasks.task import Run, TrainingShape
-from nas.tasks.zoo import ZooModel
 from nas.training.config import Precision, TrainConfig, TrainResult
 
 if TYPE_CHECKING:
@@ -37,8 +38,12 @@ class Classification:
     estimators: tuple[str, ...] = ("zero-cost", "short", "supernet", "predictor")
 
     @property
-    def zoo(self) -> Mapping[str, ZooModel]:
-        return ZOO
+    def baselines(self) -> Mapping[str, BaselineNetwork]:
+        return BASELINES
+
+    @property
+    def artifacts(self) -> ClassificationArtifacts:
+        return ClassificationArtifacts()
 
     def load(self, name_or_path: str, *, seed: int) -> ImageData:
         from nas.tasks.classification.data.registry import load_dataset

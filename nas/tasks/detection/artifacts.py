@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nas.data.images import Preprocess
-from nas.tasks.artifacts import PREPROCESS, Figures, Sheet, preprocess_document
+from nas.data.preprocessing import PREPROCESS, preprocess_document, read_preprocess
+from nas.tasks.artifacts import Figures, Sheet
 from nas.tasks.detection.data.values import PADDING
 from nas.tasks.detection.script import detection_script
 
@@ -28,8 +29,8 @@ TIMED_IMAGES = 50
 SHEET, SHEET_IMAGES = "detections.png", 12
 
 
-class DetectionPapers:
-    """See `nas.tasks.artifacts.Papers`."""
+class DetectionArtifacts:
+    """See `nas.tasks.artifacts.BundleArtifacts`."""
 
     def documents(self, preprocess: Preprocess, description: "NetworkDescription") -> dict[str, Any]:
         resize = "longer side, bilinear with antialiasing; the picture at the top left, the rest of the square grey"
@@ -38,6 +39,9 @@ class DetectionPapers:
             PREPROCESS: preprocess_document(preprocess, resolution, resize=resize, padding=PADDING),
             POSTPROCESS: postprocess_document(_head_kind(description), resolution),
         }
+
+    def read_preprocess(self, folder: Path) -> Preprocess | None:
+        return read_preprocess(folder)
 
     def script(self, description: "NetworkDescription") -> str:
         return detection_script(_head_kind(description))

@@ -9,11 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nas.data.images import Preprocess
+from nas.tasks.baseline import BaselineNetwork
+from nas.tasks.detection.artifacts import DetectionArtifacts
+from nas.tasks.detection.baselines import BASELINES
 from nas.tasks.detection.data import Boxes, DetectionData, DetectionSplit
 from nas.tasks.detection.recipe import recipe
-from nas.tasks.detection.zoo import DETECTORS
 from nas.tasks.task import Run, TrainingShape
-from nas.tasks.zoo import ZooModel
 from nas.training.config import Precision, TrainConfig, TrainResult
 
 if TYPE_CHECKING:
@@ -41,8 +42,12 @@ class Detection:
     estimators: tuple[str, ...] = ("zero-cost", "short", "predictor")
 
     @property
-    def zoo(self) -> Mapping[str, ZooModel]:
-        return DETECTORS
+    def baselines(self) -> Mapping[str, BaselineNetwork]:
+        return BASELINES
+
+    @property
+    def artifacts(self) -> DetectionArtifacts:
+        return DetectionArtifacts()
 
     def load(self, name_or_path: str, *, seed: int) -> DetectionData:
         from nas.tasks.detection.data import load_detection

@@ -15,21 +15,22 @@ from nas.bundles.receipt import RECEIPT, read_receipt
 from nas.bundles.run_script import run_script
 from nas.data import ImageData
 from nas.data.decode import decode
+from nas.data.preprocessing import PREPROCESS
 from nas.deployment import Deployment
 from nas.errors import UserError
 from nas.files.writing import sha256_of
 from nas.networks.description import NetworkDescription
 from nas.runtimes import RUNTIMES
 from nas.runtimes.onnx_file import read_input
-from nas.tasks.detection.zoo import DETECTORS
-from nas.tasks.papers import PAPERS, PREPROCESS
+from nas.tasks import task_named
+from nas.tasks.detection.baselines import BASELINES
 from tests.nas.small_bundles import FP32, digits, write_bundle
 
 NETWORKS = {
     "classification": NetworkDescription("resnet10_w50", 10, 32),
-    **{str(model.head_kind): NetworkDescription(name, 10, 64) for name, model in DETECTORS.items()},
+    **{str(model.head_kind): NetworkDescription(name, 10, 64) for name, model in BASELINES.items()},
 }
-SCRIPTS = {name: PAPERS[network.task].script(network) for name, network in NETWORKS.items()}
+SCRIPTS = {name: task_named(network.task).artifacts.script(network) for name, network in NETWORKS.items()}
 
 
 @pytest.fixture(scope="module")

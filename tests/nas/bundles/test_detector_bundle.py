@@ -15,6 +15,7 @@ import pytest
 from PIL import Image
 
 from nas.bundles.receipt import RECEIPT, read_receipt
+from nas.data.preprocessing import PREPROCESS
 from nas.deployment import Deployment
 from nas.runtimes import load_runtime, ov
 from nas.tasks.detection.artifacts import OUTPUT, POSTPROCESS
@@ -22,7 +23,6 @@ from nas.tasks.detection.data import DetectionData
 from nas.tasks.detection.data.letterbox import decode_letterboxed
 from nas.tasks.detection.heads import HEADS
 from nas.tasks.detection.postprocess import detections
-from nas.tasks.papers import PREPROCESS
 from tests.nas.bare_python import make_bare_python
 from tests.nas.detectors import ORT, RESOLUTION, descriptions, rectangle_data, smallest, write_detector
 

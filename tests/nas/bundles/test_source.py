@@ -12,10 +12,10 @@ from nas.bundles.bundle import LABELS
 from nas.bundles.receipt import RECEIPT
 from nas.bundles.source import resolve
 from nas.controller.run_folder import RunFolder
+from nas.data.preprocessing import PREPROCESS
 from nas.errors import UserError
 from nas.files.writing import sha256_of
 from nas.networks.description import weights_path
-from nas.tasks.papers import PREPROCESS
 from search_spaces import load_search_space
 from tests.nas.small_bundles import save_pair, small_network
 

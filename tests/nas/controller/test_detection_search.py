@@ -80,7 +80,7 @@ def test_well_known_detectors_are_opponents(tmp_path: Path, monkeypatch: pytest.
     )  # fmt: skip
     with SilentProgress().stage("zoo") as bar:
         trained, *others = zoo.run(Budget(1e9), 1e9, bar)
-    assert [trained.name, *(b.name for b in others)] == list(task.zoo)
+    assert [trained.name, *(b.name for b in others)] == list(task.baselines)
     assert all(b.deployed.chosen is not None and b.deployed.chosen.p50_ms > 0 for b in (trained, *others))
     assert trained.note == "1 epochs"
     assert trained.test is not None

@@ -4,6 +4,7 @@ import pickle
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 import pytest
 
@@ -18,8 +19,9 @@ from nas.evaluation.supernet.config import SupernetConfig
 from nas.evaluation.zero_cost import PROXIES, candidate_scores
 from nas.executors.base import without_cache
 from nas.executors.shared_data import share
-from nas.tasks import TASKS, TaskData, task_named, task_of, zoo_model
+from nas.tasks import TASKS, TaskData, baseline_named, task_named, task_of
 from nas.tasks.detection.data import DetectionData, DetectionSplit
+from nas.tasks.detection.task import Detection
 from nas.training.config import TrainConfig
 from search_spaces import SEARCH_SPACES, Architecture, load_search_space
 from tests.nas.evaluation.small import small_space
@@ -43,6 +45,7 @@ def box_data() -> DetectionData:
     return DetectionData("rectangles", ("red", "blue"), train, val, test, SIZE, PREPROCESS)
 
 
+ELSEWHERE = Detection()
 DATA: dict[str, Any] = {"classification": image_data, "detection": box_data}
 every_task = pytest.mark.parametrize("name", TASKS)
 
@@ -71,7 +74,7 @@ def test_names_and_tables_fit(name: str) -> None:
     assert SEARCH_SPACES[task.default_space]().task == name
     assert set(task.estimators) <= set(ESTIMATORS)
     assert set(task.proxies) <= set(PROXIES)
-    assert all(zoo_model(network) is model for network, model in task.zoo.items())
+    assert all(baseline_named(network) is model for network, model in task.baselines.items())
     for low, high in (task.shape.short_epochs, task.shape.final_epochs):
         assert 1 <= low <= high
     assert task.recipe(seed=3).seed == 3
@@ -79,9 +82,22 @@ def test_names_and_tables_fit(name: str) -> None:
 
 def test_the_command_line_knows_every_task() -> None:
     (option,) = (p for p in search.params if p.name == "task")
-    assert tuple(option.type.choices) == tuple(TASKS)  # type: ignore[attr-defined]
+    context = click.Context(search)
+    for name in TASKS:
+        assert name in str(option.help)  # type: ignore[attr-defined]
+        assert option.type.convert(name, option, context) == name
     with pytest.raises(UnknownNameError, match="unknown task 'detektion'"):
-        task_named("detektion")
+        option.type.convert("detektion", option, context)
+
+
+def test_a_task_is_found_by_reference() -> None:
+    assert task_named(f"{__name__}:ELSEWHERE") is ELSEWHERE
+    with pytest.raises(UserError, match=r"there is no task 'no\.such:TASK': No module named 'no'"):
+        task_named("no.such:TASK")
+    with pytest.raises(UserError, match="has no attribute 'ABSENT'"):
+        task_named(f"{__name__}:ABSENT")
+    with pytest.raises(UserError, match="is no task: it has no accuracy, "):
+        task_named(f"{__name__}:SIZE")
 
 
 @every_task

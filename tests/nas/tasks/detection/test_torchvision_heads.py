@@ -14,9 +14,9 @@ from torchvision.ops import batched_nms
 from torchvision.ops.feature_pyramid_network import LastLevelP6P7
 
 from nas.tasks.detection.anchors import anchor_boxes
+from nas.tasks.detection.baselines import BASELINES
 from nas.tasks.detection.heads import HEADS, BoxTargets
 from nas.tasks.detection.torchvision_heads import TORCHVISION_HEADS
-from nas.tasks.detection.zoo import DETECTORS
 
 CLASSES = 3
 SCORE, IOU, MOST = 0.3, 0.6, 10**6
@@ -56,12 +56,12 @@ TORCHVISION: dict[str, tuple[Callable[[int], Any], int]] = {
 }
 
 
-@pytest.fixture(scope="module", params=DETECTORS)
+@pytest.fixture(scope="module", params=BASELINES)
 def pair(request: pytest.FixtureRequest) -> tuple[Any, Any, int]:
     """torchvision's model, ours with the same weights, and a resolution."""
     build, resolution = TORCHVISION[request.param]
     torch.manual_seed(0)
-    model, ours = build(resolution), DETECTORS[request.param].build(CLASSES, resolution)
+    model, ours = build(resolution), BASELINES[request.param].build(CLASSES, resolution)
     ours.load_state_dict({k: v for k, v in model.state_dict().items() if k.startswith(("backbone.", "head."))})
     return model, ours, resolution
 
@@ -80,13 +80,13 @@ def test_anchors_are_torchvisions(pair: tuple[Any, Any, int]) -> None:
 
 
 @pytest.mark.parametrize("resolution", [64, 224, 416])
-@pytest.mark.parametrize("name", DETECTORS)
+@pytest.mark.parametrize("name", BASELINES)
 def test_there_is_an_anchor_for_each_output_at_any_resolution(name: str, resolution: int) -> None:
-    network = DETECTORS[name].build(CLASSES, resolution).eval()
+    network = BASELINES[name].build(CLASSES, resolution).eval()
     with torch.inference_mode():
         raw = network(torch.zeros(1, 3, resolution, resolution)).numpy()
-    boxes, scores = HEADS[DETECTORS[name].head_kind or ""].decode(raw, resolution)
-    assert network.head_kind == DETECTORS[name].head_kind
+    boxes, scores = HEADS[BASELINES[name].head_kind or ""].decode(raw, resolution)
+    assert network.head_kind == BASELINES[name].head_kind
     assert boxes.shape == (1, raw.shape[1], 4)
     assert scores.shape == (1, raw.shape[1], CLASSES)
     assert boxes.dtype == scores.dtype == np.float32

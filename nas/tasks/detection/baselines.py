@@ -1,4 +1,4 @@
-"""Well-known detectors as opponents of the search: torchvision's, trained from scratch like every candidate.
+"""Well-known detectors as baselines: torchvision's, trained from scratch like every candidate.
 
 Importing this module is cheap: torch and torchvision are imported when a network is built.
 """
@@ -6,23 +6,23 @@ Importing this module is cheap: torch and torchvision are imported when a networ
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from nas.tasks.zoo import ZooModel
+from nas.tasks.baseline import BaselineNetwork
 
 if TYPE_CHECKING:
     from torch import nn
 
 
-def _torchvision(name: str, description: str, head_kind: str) -> ZooModel:
+def _torchvision(name: str, description: str, head_kind: str) -> BaselineNetwork:
     def make(num_classes: int, resolution: int) -> "nn.Module":
         from nas.tasks.detection import torchvision_networks
 
         network: nn.Module = getattr(torchvision_networks, name)(num_classes)
         return network
 
-    return ZooModel(make, description, head_kind)
+    return BaselineNetwork(make, description, head_kind)
 
 
-DETECTORS: Mapping[str, ZooModel] = {
+BASELINES: Mapping[str, BaselineNetwork] = {
     "ssdlite320_mobilenet_v3_large": _torchvision("ssdlite320_mobilenet_v3_large", "Howard et al. 2019", "ssd"),
     "retinanet_resnet18": _torchvision("retinanet_resnet18", "Lin et al. 2017, on ResNet-18", "retinanet"),
     "fcos_resnet18": _torchvision("fcos_resnet18", "Tian et al. 2019, on ResNet-18", "fcos"),

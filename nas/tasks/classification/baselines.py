@@ -1,4 +1,4 @@
-"""Well-known networks as opponents of the search: torchvision's, and ResNet-10 at three widths.
+"""Well-known networks as baselines: torchvision's, and ResNet-10 at three widths.
 
 Importing this module is cheap: torch and torchvision are imported when a network is built.
 """
@@ -6,7 +6,7 @@ Importing this module is cheap: torch and torchvision are imported when a networ
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from nas.tasks.zoo import ZooModel
+from nas.tasks.baseline import BaselineNetwork
 
 if TYPE_CHECKING:
     from torch import nn
@@ -49,14 +49,14 @@ def _resnet10(width: float) -> Callable[[int, int], "nn.Module"]:
     return make
 
 
-ZOO: Mapping[str, ZooModel] = {
-    "resnet10_w50": ZooModel(_resnet10(0.5), "ResNet with one basic block per stage, half as wide"),
-    "resnet10_w75": ZooModel(_resnet10(0.75), "ResNet with one basic block per stage, three quarters as wide"),
-    "resnet10": ZooModel(_resnet10(1.0), "ResNet with one basic block per stage"),
-    "resnet18": ZooModel(_torchvision_resnet("resnet18"), "He et al. 2016"),
-    "resnet50": ZooModel(_torchvision_resnet("resnet50"), "He et al. 2016"),
-    "mobilenet_v3_small": ZooModel(_torchvision("mobilenet_v3_small"), "Howard et al. 2019"),
-    "mobilenet_v3_large": ZooModel(_torchvision("mobilenet_v3_large"), "Howard et al. 2019"),
-    "efficientnet_b0": ZooModel(_torchvision("efficientnet_b0"), "Tan and Le 2019"),
-    "regnet_y_400mf": ZooModel(_torchvision("regnet_y_400mf"), "Radosavovic et al. 2020"),
+BASELINES: Mapping[str, BaselineNetwork] = {
+    "resnet10_w50": BaselineNetwork(_resnet10(0.5), "ResNet with one basic block per stage, half as wide"),
+    "resnet10_w75": BaselineNetwork(_resnet10(0.75), "ResNet with one basic block per stage, three quarters as wide"),
+    "resnet10": BaselineNetwork(_resnet10(1.0), "ResNet with one basic block per stage"),
+    "resnet18": BaselineNetwork(_torchvision_resnet("resnet18"), "He et al. 2016"),
+    "resnet50": BaselineNetwork(_torchvision_resnet("resnet50"), "He et al. 2016"),
+    "mobilenet_v3_small": BaselineNetwork(_torchvision("mobilenet_v3_small"), "Howard et al. 2019"),
+    "mobilenet_v3_large": BaselineNetwork(_torchvision("mobilenet_v3_large"), "Howard et al. 2019"),
+    "efficientnet_b0": BaselineNetwork(_torchvision("efficientnet_b0"), "Tan and Le 2019"),
+    "regnet_y_400mf": BaselineNetwork(_torchvision("regnet_y_400mf"), "Radosavovic et al. 2020"),
 }

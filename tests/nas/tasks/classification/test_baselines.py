@@ -7,20 +7,20 @@ import torch
 from safetensors.torch import save_file
 
 from nas.errors import UserError
-from nas.tasks.classification.zoo import ZOO
+from nas.tasks.classification.baselines import BASELINES
 
 
-@pytest.mark.parametrize("name", ZOO)
+@pytest.mark.parametrize("name", BASELINES)
 @pytest.mark.parametrize("resolution", [32, 64])
 def test_builds_and_runs(name: str, resolution: int) -> None:
-    network = ZOO[name].build(7, resolution).eval()
+    network = BASELINES[name].build(7, resolution).eval()
     with torch.inference_mode():
         assert network(torch.zeros(2, 3, resolution, resolution)).shape == (2, 7)
-    assert ZOO[name].description
+    assert BASELINES[name].description
 
 
 def parameters(name: str, classes: int = 1000) -> int:
-    return sum(p.numel() for p in ZOO[name].build(classes, 224).parameters())
+    return sum(p.numel() for p in BASELINES[name].build(classes, 224).parameters())
 
 
 def test_sizes_are_the_published_ones() -> None:
@@ -36,7 +36,7 @@ def test_sizes_are_the_published_ones() -> None:
 def test_small_inputs_keep_more_resolution(name: str) -> None:
     strides = {}
     for resolution in (32, 64):
-        network = ZOO[name].build(2, resolution).eval()
+        network = BASELINES[name].build(2, resolution).eval()
         shapes: list[int] = []
         last = [m for m in network.modules() if isinstance(m, torch.nn.Conv2d)][-1]
         last.register_forward_hook(lambda _, __, output, shapes=shapes: shapes.append(output.shape[-1]))
@@ -47,26 +47,26 @@ def test_small_inputs_keep_more_resolution(name: str) -> None:
 
 
 def test_local_weights(tmp_path: Path) -> None:
-    source = ZOO["resnet10_w50"].build(5, 64)
+    source = BASELINES["resnet10_w50"].build(5, 64)
     file = tmp_path / "weights.safetensors"
     save_file(source.state_dict(), file)
-    same = ZOO["resnet10_w50"].build(5, 64, weights=file)
+    same = BASELINES["resnet10_w50"].build(5, 64, weights=file)
     assert all(torch.equal(a, b) for a, b in zip(source.state_dict().values(), same.state_dict().values(), strict=True))
-    other_head = ZOO["resnet10_w50"].build(9, 64, weights=file)
+    other_head = BASELINES["resnet10_w50"].build(9, 64, weights=file)
     assert torch.equal(other_head.state_dict()["stem.0.weight"], source.state_dict()["stem.0.weight"])
     assert other_head.state_dict()["fc.weight"].shape[0] == 9
 
 
 def test_unusable_weights(tmp_path: Path) -> None:
     file = tmp_path / "weights.safetensors"
-    save_file(ZOO["resnet10_w50"].build(5, 64).state_dict(), file)
+    save_file(BASELINES["resnet10_w50"].build(5, 64).state_dict(), file)
     with pytest.raises(UserError, match="of another network"):
-        ZOO["resnet10"].build(5, 64, weights=file)
+        BASELINES["resnet10"].build(5, 64, weights=file)
     with pytest.raises(UserError, match="of another network"):
-        ZOO["resnet10_w50"].build(5, 32, weights=file)  # another stem
+        BASELINES["resnet10_w50"].build(5, 32, weights=file)  # another stem
     for content in (b"", b"\x80\x04pickle", file.read_bytes()[:-9]):
         file.write_bytes(content)
         with pytest.raises(UserError, match="cannot read weights"):
-            ZOO["resnet10_w50"].build(5, 64, weights=file)
+            BASELINES["resnet10_w50"].build(5, 64, weights=file)
     with pytest.raises(UserError, match="cannot read weights"):
-        ZOO["resnet10_w50"].build(5, 64, weights=tmp_path / "absent.safetensors")
+        BASELINES["resnet10_w50"].build(5, 64, weights=tmp_path / "absent.safetensors")

@@ -17,8 +17,8 @@ _HEADS = ("fc.", "classifier.")
 
 
 @dataclass(frozen=True, slots=True)
-class ZooModel:
-    """One opponent: how to build it, and what it is."""
+class BaselineNetwork:
+    """A well-known network: how to build it, and where it comes from."""
 
     make: Callable[[int, int], "nn.Module"]
     """`(num_classes, resolution)` -> a randomly initialised network."""
