@@ -12,7 +12,6 @@ What else there is, and what these files say in detail, is the task's: `nas.task
 
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -27,7 +26,7 @@ from nas import __version__
 from nas.bundles.receipt import RECEIPT, SCHEMA, licences, versions
 from nas.bundles.run_script import run_script
 from nas.deploy.deploy import Deployed, TriedDeployment, files_of
-from nas.files.writing import sha256_of, write_json
+from nas.files.writing import sha256_of, staged_folder, write_json
 from nas.measure.host import HostFingerprint, fingerprint
 from nas.measure.measurement import Measurement
 from nas.networks.description import NETWORK
@@ -89,14 +88,10 @@ def deliver_files(deployed: Deployed, folder: Path) -> Deployed:
     chosen = deployed.chosen
     assert chosen is not None
     assert chosen.path is not None
-    partial = folder.with_name(folder.name + ".partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
     network = deployed.onnx.with_name(NETWORK)
-    for file in {deployed.onnx, *files_of(network), *files_of(chosen.path)}:
-        shutil.copyfile(file, partial / file.name)
-    shutil.rmtree(folder, ignore_errors=True)
-    os.replace(partial, folder)
+    with staged_folder(folder) as staged:
+        for file in {deployed.onnx, *files_of(network), *files_of(chosen.path)}:
+            shutil.copyfile(file, staged / file.name)
     tried = tuple(replace(t, path=folder / chosen.path.name if t.chosen else None) for t in deployed.tried)
     return replace(deployed, onnx=folder / deployed.onnx.name, tried=tried)
 

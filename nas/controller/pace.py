@@ -9,9 +9,8 @@ what its trainings took, and forgets one that is wrong; its own plan stays, and 
 
 import json
 import math
-import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nas.controller.plan import nominal_image_s
+from nas.files.writing import write_json
 from nas.measure.host import fingerprint, usable_threads
 from nas.measure.reference import cache_folder
 from nas.networks.description import NetworkDescription
@@ -64,7 +64,7 @@ def host_pace(
     known = _known(path)
     if key not in known or time.time() - known[key].measured_at > fresh_s:
         known[key] = _measured(space, num_classes, batch)
-        _write(path, known)
+        write_json(path, {name: asdict(entry) for name, entry in known.items()})
     return known[key]
 
 
@@ -90,7 +90,7 @@ def forget_wrong_pace(
     known = _known(path)
     if known.pop(_key(space, batch), None) != pace:
         return None
-    _write(path, known)
+    write_json(path, {name: asdict(entry) for name, entry in known.items()})
     return ratio
 
 
@@ -159,10 +159,3 @@ def _known(path: Path) -> dict[str, Pace]:
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
     return {n: p for n, p in found.items() if p.precision in ("fp32", "bf16") and 1 / SLOWEST <= p.factor <= SLOWEST}
-
-
-def _write(path: Path, known: Mapping[str, Pace]) -> None:
-    # Several searches may write it at once, unlike a file of a run: so not under one name, as `write_json` does.
-    staged = path.with_name(f".{path.name}.{os.getpid()}")
-    staged.write_text(json.dumps({name: asdict(entry) for name, entry in known.items()}, indent=1))
-    os.replace(staged, path)

@@ -27,7 +27,7 @@ from nas.controller.target_record import write_target
 from nas.controller.trials import SHORT
 from nas.controller.values import Finalist
 from nas.errors import UserError
-from nas.files.writing import write_json
+from nas.files.writing import staged_file, write_json
 from nas.limits import Limits
 from nas.progress import Progress, SilentProgress
 
@@ -144,10 +144,12 @@ def take_over(old: RunFolder, new: RunFolder, studies: StudyStorage | None = Non
     if studies is not None:
         copy_studies(studies, new.path)
     elif old.study.exists():
-        partial = new.study.with_name(new.study.name + ".partial")
-        with closing(sqlite3.connect(old.study)) as source, closing(sqlite3.connect(partial)) as copy:
+        with (
+            staged_file(new.study) as staged,
+            closing(sqlite3.connect(old.study)) as source,
+            closing(sqlite3.connect(staged)) as copy,
+        ):
             source.backup(copy)
-        os.replace(partial, new.study)
     if old.finalists.exists():
         shutil.copytree(old.finalists, new.finalists, copy_function=_link, dirs_exist_ok=True)
     if old.short_weights.exists():

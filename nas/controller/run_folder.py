@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from typing import Any
 from nas.controller.config import SearchConfig
 from nas.errors import UserError
 from nas.files.folders import check_writable
-from nas.files.writing import write_json
+from nas.files.writing import staged_file, write_json
 from nas.networks.run_networks import TARGET
 
 
@@ -160,9 +159,8 @@ def write_candidates(folder: RunFolder, rows: Sequence[dict[str, Any]]) -> None:
     """The table of all candidates, one row each."""
     import pandas as pd
 
-    partial = folder.candidates.with_name(folder.candidates.name + ".partial")
-    pd.DataFrame(list(rows)).to_parquet(partial, index=False)
-    os.replace(partial, folder.candidates)
+    with staged_file(folder.candidates) as staged:
+        pd.DataFrame(list(rows)).to_parquet(staged, index=False)
 
 
 def _plain(document: dict[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """Where the studies of a run live: an SQLite file in the run's folder, or a database server for many machines."""
 
 import importlib.util
-import os
 import re
 import socket
 import time
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import optuna
 
 from nas.errors import MissingDependencyError, UserError
+from nas.files.writing import staged_file
 
 if TYPE_CHECKING:
     from sqlalchemy import URL
@@ -122,20 +122,17 @@ def copy_studies(source: StudyStorage, folder: Path) -> None:
                 f"{source.where} holds no studies named {source.prefix + '...'!r}",
                 "the last part of the run's folder has to be the name it had when it was made",
             )
-        target = folder / "study.db"
-        partial = folder / "study.db.partial"
-        partial.unlink(missing_ok=True)
-        escaped = f"sqlite:///{partial}".replace("{", "{{").replace("}", "}}")
-        copy = optuna.storages.RDBStorage(escaped)
-        for name in names:
-            optuna.copy_study(
-                from_study_name=name,
-                from_storage=source.storage,
-                to_storage=copy,
-                to_study_name=name.removeprefix(source.prefix),
-            )
-        copy.engine.dispose()
-    os.replace(partial, target)
+        with staged_file(folder / "study.db") as staged:
+            escaped = f"sqlite:///{staged}".replace("{", "{{").replace("}", "}}")
+            copy = optuna.storages.RDBStorage(escaped)
+            for name in names:
+                optuna.copy_study(
+                    from_study_name=name,
+                    from_storage=source.storage,
+                    to_storage=copy,
+                    to_study_name=name.removeprefix(source.prefix),
+                )
+            copy.engine.dispose()
 
 
 def check_server(url: str | None) -> None:

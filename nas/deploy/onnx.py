@@ -1,6 +1,5 @@
 """From a trained torch network to an ONNX file whose numbers were checked against it."""
 
-import os
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nas.files.writing import staged_file
 from nas.runtimes.base import run_in_batches
 from nas.tasks.classification import top1_agreement
 
@@ -71,20 +71,18 @@ def export_onnx(network: "nn.Module", resolution: int, path: Path, batch: int = 
     from search_spaces.modules import folded
 
     images = torch.zeros(batch, 3, resolution, resolution)
-    partial = path.with_name(path.name + ".partial")
-    with warnings.catch_warnings():
+    with staged_file(path) as staged, warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         # Shapes are static, as they are meant to be.
         warnings.simplefilter("ignore", torch.jit.TracerWarning)  # type: ignore[attr-defined]
         torch.onnx.export(
             folded(network.to("cpu", torch.float32)),
             (images,),
-            str(partial),
+            str(staged),
             input_names=[INPUT_NAME],
             output_names=[OUTPUT_NAME],
             dynamo=False,
         )
-    os.replace(partial, path)
     return path
 
 

@@ -1,6 +1,5 @@
 """A data set as plain array files that worker processes map into memory: stored once, however many there are."""
 
-import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from nas.data.images import Preprocess
+from nas.files.writing import staged_folder
 from nas.tasks import Task, TaskData, TaskSplit, task_named, task_of
 
 _SPLITS = ("train", "val", "test")
@@ -47,15 +47,12 @@ class SharedData:
 def share(data: TaskData, folder: Path) -> SharedData:
     """Write the arrays of `data` into `folder`, replacing what an earlier run may have left there."""
     task = task_of(data)
-    shutil.rmtree(folder, ignore_errors=True)
-    partial = folder.with_name(folder.name + ".partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    for name in _SPLITS:
-        split: TaskSplit = getattr(data, name)
-        np.save(partial / f"{name}-images.npy", split.images, allow_pickle=False)
-        np.savez(partial / f"{name}.npz", allow_pickle=False, **task.arrays(split))
-    os.replace(partial, folder)
+    shutil.rmtree(folder, ignore_errors=True)  # first: there may not be room for both
+    with staged_folder(folder) as staged:
+        for name in _SPLITS:
+            split: TaskSplit = getattr(data, name)
+            np.save(staged / f"{name}-images.npy", split.images, allow_pickle=False)
+            np.savez(staged / f"{name}.npz", allow_pickle=False, **task.arrays(split))
     return SharedData(
         folder=folder.absolute(),
         task=data.task,

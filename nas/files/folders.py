@@ -10,6 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 
 from nas.errors import UserError
+from nas.files.writing import remove_partials
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """What an `OSError` has as `errno` where a disk is full."""
@@ -32,7 +33,12 @@ def check_writable(folder: Path) -> None:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Only one process at a time works on what is in `folder`; the lock ends with its process, however that ends."""
+    """Only one process at a time works on what is in `folder`; the lock ends with its process, however that ends.
+
+    Files that a killed process has left half-written in it are removed.
+
+    Raises `UserError` where another process holds it.
+    """
     with (folder / "lock").open("a+", encoding="utf-8") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -45,4 +51,5 @@ def locked(folder: Path) -> Iterator[None]:
         file.truncate(0)
         file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
         file.flush()
+        remove_partials(folder)
         yield

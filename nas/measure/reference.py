@@ -1,13 +1,16 @@
 """The reference network: measured beside every other one, it shows how fast the machine happens to be right now."""
 
 import os
+import stat
 import tempfile
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 
 from nas.files.cache import user_cache
+from nas.files.writing import write_whole
 from nas.runtimes.base import Images, Logits
 
 _FILE = "reference-1.onnx"
@@ -23,10 +26,19 @@ def cache_folder() -> Path:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError:
         folder = Path(tempfile.gettempdir()) / f"nas-{os.getuid()}"
-        folder.mkdir(mode=0o700, exist_ok=True)
+        with suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+        if not _is_private(folder):  # anybody can guess its name, and what lies in it is loaded
+            return Path(tempfile.mkdtemp(prefix="nas-"))
     if os.access(folder, os.W_OK):
         return folder
     return Path(tempfile.mkdtemp(prefix="nas-"))
+
+
+def _is_private(folder: Path) -> bool:
+    """Whether it is a folder (not a link to one) of this user, into which nobody else can put a file."""
+    status = folder.lstat()
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o022
 
 
 def reference_model(folder: Path | None = None) -> Path | None:
@@ -41,9 +53,7 @@ def reference_model(folder: Path | None = None) -> Path | None:
         return path
     if find_spec("onnx") is None:
         return None
-    staged = path.with_name(f".{path.name}.{os.getpid()}")
-    staged.write_bytes(_build())
-    os.replace(staged, path)
+    write_whole(path, _build())
     return path
 
 

@@ -1,10 +1,8 @@
 """Profiling a device that has no torch: a zip of networks and one script goes there, one JSON file comes back."""
 
 import json
-import os
 import zipfile
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.resources import files
 from math import isfinite, nan
@@ -18,6 +16,7 @@ import numpy as np
 from nas.deploy.onnx import export_onnx
 from nas.deployment import Deployment
 from nas.errors import UserError
+from nas.files.writing import staged_file
 from nas.measure.host import HostFingerprint, isa_of_interest, parse_cpu_identity, parse_meminfo
 from nas.measure.protocol import REFERENCE_TOLERANCE
 from nas.measure.reference import reference_model
@@ -59,11 +58,11 @@ def export_kit(
     reference = reference_model()
     if reference is None:
         raise UserError("a kit needs onnx and onnxruntime to be made", "pip install onnx onnxruntime")
-    partial = path.with_name(path.name + ".partial")
     entries = []
     try:
         with (
-            zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as kit,
+            staged_file(path) as staged,
+            zipfile.ZipFile(staged, "w", zipfile.ZIP_DEFLATED) as kit,
             progress.stage("exporting networks", total=len(archs)) as bar,
         ):
             kit.writestr("measure.py", (files("nas.targets") / "kit_measure.py").read_text())
@@ -75,12 +74,8 @@ def export_kit(
                 bar.advance(1)
             manifest = {"schema": SCHEMA, "num_classes": NUM_CLASSES, "batch": batch, "networks": entries}
             kit.writestr("kit.json", json.dumps(manifest))
-        os.replace(partial, path)
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}", "choose another place") from error
-    finally:
-        with suppress(OSError):  # not there, as a rule
-            partial.unlink()
 
 
 def export_random_networks(

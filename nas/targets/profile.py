@@ -7,7 +7,6 @@ predictor needs no new measurements, and nothing in the file has to be trusted b
 import hashlib
 import json
 import math
-import shutil
 from collections.abc import Container, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 from nas.deployment import Deployment, common_batch
 from nas.errors import UserError
 from nas.files.cache import user_cache
-from nas.files.writing import write_json
+from nas.files.writing import write_json, write_whole
 from nas.measure.host import HostFingerprint
 from search_spaces import Architecture, load_search_space
 
@@ -243,7 +242,7 @@ def quick_profile(name: str) -> Path:
 def set_aside(path: Path) -> Path:
     """Keep a profile that is about to be replaced, as `NAME.json.old` beside it; returns where that is."""
     old = path.with_name(path.name + ".old")
-    shutil.copyfile(path, old)
+    write_whole(old, path.read_bytes())
     return old
 
 

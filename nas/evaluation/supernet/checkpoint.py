@@ -2,7 +2,6 @@
 as JSON in its header. It appears whole or not at all, and nothing is unpickled."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from nas.errors import UserError
 from nas.evaluation.supernet.config import SupernetConfig, SupernetLog
 from nas.evaluation.supernet.network import Supernet
 from nas.evaluation.supernet.optimizer import optimizer_tensors, restore_optimizer
+from nas.files.writing import staged_file
 
 _WEIGHTS, _OPTIMIZER = "weights:", "optimizer:"
 
@@ -29,9 +29,8 @@ def save_supernet(
         tensors |= {f"{_OPTIMIZER}{key}": tensor for key, tensor in state.items()}
     header = {"supernet": json.dumps({**identity(supernet, config), "log": log.to_json()}, allow_nan=False)}
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    save_file({k: v.detach().cpu().contiguous() for k, v in tensors.items()}, str(partial), metadata=header)
-    os.replace(partial, path)
+    with staged_file(path) as staged:
+        save_file({k: v.detach().cpu().contiguous() for k, v in tensors.items()}, str(staged), metadata=header)
 
 
 def load_supernet(

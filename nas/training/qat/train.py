@@ -4,7 +4,6 @@ What is rounded, and where, says `nas.training.qat.rounding`. The exported ONNX 
 QuantizeLinear / DequantizeLinear pairs, which ONNX Runtime and OpenVINO execute in int8.
 """
 
-import os
 import warnings
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from nas.deploy.deploy import PARITY_IMAGES
 from nas.deploy.onnx import INPUT_NAME, OUTPUT_NAME, check_parity, export_onnx
 from nas.deployment import Deployment
 from nas.files.tensors import load_tensors
+from nas.files.writing import staged_file
 from nas.finetune.images import Images, images_of
 from nas.networks.description import NetworkDescription
 from nas.runtimes import load_runtime
@@ -114,20 +114,23 @@ def train_quantized(
 
 def export_rounded(network: nn.Module, resolution: int, path: Path) -> Path:
     """Write ONNX with the ranges inside: float32 input `(1, 3, resolution, resolution)`."""
-    partial = path.with_name(path.name + ".partial")
+    with staged_file(path) as staged:
+        _export(network, resolution, staged)
+        _store_weights_in_bytes(staged)
+    return path
+
+
+def _export(network: nn.Module, resolution: int, path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of the exporter, as in nas.deploy.onnx
         torch.onnx.export(
             fixed(network),
             (torch.zeros(1, 3, resolution, resolution),),
-            str(partial),
+            str(path),
             input_names=[INPUT_NAME],
             output_names=[OUTPUT_NAME],
             dynamo=False,
         )
-    _store_weights_in_bytes(partial)
-    os.replace(partial, path)
-    return path
 
 
 def _store_weights_in_bytes(path: Path) -> None:

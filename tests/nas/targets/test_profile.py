@@ -2,6 +2,8 @@
 
 import json
 import math
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -40,6 +42,42 @@ def profile() -> DeviceProfile:
 @pytest.fixture(scope="module")
 def model(profile: DeviceProfile) -> LatencyModel:
     return LatencyModel(profile)
+
+
+_SEARCH = """
+import sys
+from pathlib import Path
+from nas.targets.profile import DeviceProfile, set_aside
+
+known, shared = DeviceProfile.load(Path(sys.argv[1])), Path(sys.argv[2])
+print("ready", flush=True)
+sys.stdin.readline()
+for _ in range(60):
+    known.save(shared)
+    assert DeviceProfile.load(shared).networks == known.networks
+    set_aside(shared)
+assert DeviceProfile.load(shared.with_name(shared.name + ".old")).networks == known.networks
+"""
+
+
+def test_two_first_searches_at_once_write_and_read_one_profile(profile: DeviceProfile, tmp_path: Path) -> None:
+    """Each saves it 60 times, as a search does after every few networks, and reads what the other may be writing."""
+    profile.save(tmp_path / "measured.json")
+    shared = tmp_path / "cache/profiles/local.json"  # its folder is missing too, as it is for a first search
+    command = [sys.executable, "-c", _SEARCH, str(tmp_path / "measured.json"), str(shared)]
+    pipe = subprocess.PIPE
+    searches = [subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) for _ in range(2)]
+    for search in searches:
+        assert search.stdout is not None
+        assert search.stdout.readline() == "ready\n"
+    for search in searches:
+        assert search.stdin is not None
+        search.stdin.write("\n")
+        search.stdin.flush()
+    for search in searches:
+        _, errors = search.communicate(timeout=120)
+        assert search.returncode == 0, errors
+    assert sorted(p.name for p in shared.parent.iterdir()) == ["local.json", "local.json.old"]
 
 
 def test_round_trip(profile: DeviceProfile, tmp_path: Path) -> None:
