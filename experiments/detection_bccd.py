@@ -44,8 +44,8 @@ from nas.tasks.detection.artifacts import DetectionArtifacts
 from nas.tasks.detection.baselines import BASELINES
 from nas.tasks.detection.data import DetectionData, load_detection
 from nas.tasks.detection.evaluate import metrics_of
+from nas.tasks.recipes import recipe_named
 from nas.training.recipe import Recipe
-from nas.training.recipe_files import load_recipe
 from nas.training.world import joined_world
 from search_spaces import Choices, load_search_space
 
@@ -95,7 +95,7 @@ def train(
     loaded = load_detection(data)
     # Settings that would be measured could differ from one network to the next.
     shared = [f"epochs={epochs}", "precision=bf16", "channels_last=true", *settings]
-    recipe = load_recipe(RECIPE, shared)
+    recipe = recipe_named(RECIPE, shared)
     Trainings(out).settle({"data": loaded.name, "recipe": recipe.model_dump(mode="json")})
     found = contestants(networks, winners, loaded, resolution)
     found += [_from_file(path, loaded) for path in archs]
@@ -106,7 +106,7 @@ def train(
     for seed in range(seeds):
         for contestant in found:
             for rate in rates:
-                one = load_recipe(RECIPE, [*shared, f"optimizer.lr={rate}", f"seed={seed}"])
+                one = recipe_named(RECIPE, [*shared, f"optimizer.lr={rate}", f"seed={seed}"])
                 document = _train(contestant, one, loaded, out)
                 click.echo(
                     f"{contestant.name}, rate {rate:g}, seed {seed}: "

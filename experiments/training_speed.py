@@ -28,10 +28,10 @@ from nas.data.images import ImageSplit, Preprocess
 from nas.finetune.images import Images
 from nas.tasks import classification
 from nas.tasks.classification.baselines import BASELINES
+from nas.tasks.recipes import recipe_named
 from nas.training.batches import Augmenter
 from nas.training.optim import make_sgd
 from nas.training.precision import autocast
-from nas.training.recipe_files import load_recipe
 from nas.training.setup import Setup, choose_setup
 from nas.training.trainer import Trainer
 from nas.training.world import joined_world
@@ -85,7 +85,7 @@ class Speed:
 
 def compare(network: str, resolution: int, *, images: int, recipe: str, overrides: Sequence[str], rounds: int) -> Speed:
     """Train on random images with each loop, `rounds` epochs after one to warm up."""
-    settings = load_recipe(recipe, ["start=scratch", *overrides])
+    settings = recipe_named(recipe, ["start=scratch", *overrides])
     rng = np.random.default_rng(0)
     pixels = rng.integers(0, 256, (images, resolution, resolution, 3), dtype=np.uint8)
     split = ImageSplit(pixels, rng.integers(0, CLASSES, images))

@@ -31,9 +31,9 @@ from experiments.zoo_verdicts import results_table, verdicts
 from nas.errors import UserError
 from nas.measure.host import fingerprint, usable_threads
 from nas.tasks.classification.data.registry import load_dataset
+from nas.tasks.recipes import recipe_named
 from nas.training.logs import EpochRecord
 from nas.training.recipe import Recipe
-from nas.training.recipe_files import load_recipe
 
 PANELS_PER_ROW = 4
 
@@ -183,7 +183,7 @@ def curves_chart(finished: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _recipe(name: str, overrides: Sequence[str], epochs: int) -> Recipe:
-    return load_recipe(name, [*overrides, "start=scratch", f"epochs={epochs}"])
+    return recipe_named(name, [*overrides, "start=scratch", f"epochs={epochs}"])
 
 
 def _use_threads(threads: int | None) -> None:

@@ -11,7 +11,7 @@ from nas.cli.shell import Shell
 @click.argument("run")
 @click.option("--top", type=click.IntRange(min=1), default=3, show_default=True, help="How many of the run's networks.")
 @click.option(
-    "--recipe", help="A bundled recipe or a YAML file.  [default: the task's fast one, as classification-fast]"
+    "--recipe", help="A recipe of the task or a YAML file.  [default: the task's fast one, as classification-fast]"
 )
 @click.option("--set", "overrides", multiple=True, metavar="KEY.SUB=VALUE", help="Change one setting (repeatable).")
 @click.option("--data", help="Train on other data than the run's.")

@@ -2,12 +2,15 @@
 
 import click
 
+from nas.cli.types import TaskReference
+
 
 @click.group(short_help="List the recipes for `nas finetune`, or show one.", invoke_without_command=True)
+@click.option("--task", type=TaskReference(), help="Also those of a task of an installed package: MODULE:ATTRIBUTE.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of a table.")
 @click.pass_context
-def recipes(context: click.Context, as_json: bool) -> None:
-    """List the bundled recipes; `nas recipes show NAME` prints one with everything it inherits.
+def recipes(context: click.Context, task: str | None, as_json: bool) -> None:
+    """List the recipes of all tasks; `nas recipes show NAME` prints one with everything it inherits.
 
     \b
     Example:
@@ -15,11 +18,15 @@ def recipes(context: click.Context, as_json: bool) -> None:
       nas recipes show classification-fast
       nas recipes show my.yaml --set epochs=20
     """
+    context.obj = task
     if context.invoked_subcommand is not None:
         return
-    from nas.training.recipe_files import load_recipe, recipe_names
+    from nas.tasks import task_named
+    from nas.tasks.recipes import bundled_recipes
+    from nas.training.recipe_files import load_recipe
 
-    descriptions = {name: load_recipe(name).description for name in recipe_names()}
+    bundled = bundled_recipes(task_named(task) if task is not None else None)
+    descriptions = {name: load_recipe(name, bundled=bundled).description for name in bundled}
     if as_json:
         from nas.report.document import to_json
 
@@ -34,9 +41,12 @@ def recipes(context: click.Context, as_json: bool) -> None:
 @click.argument("recipe")
 @click.option("--set", "overrides", multiple=True, metavar="KEY.SUB=VALUE", help="Change one setting (repeatable).")
 @click.option("--json", "as_json", is_flag=True, help="As JSON instead of YAML.")
-def show(recipe: str, overrides: tuple[str, ...], as_json: bool) -> None:
+@click.pass_obj
+def show(task: str | None, recipe: str, overrides: tuple[str, ...], as_json: bool) -> None:
     """Print RECIPE, a bundled name or a YAML file, with everything it inherits; the output is a recipe file itself."""
-    from nas.training.recipe_files import load_recipe, to_yaml
+    from nas.tasks import task_named
+    from nas.tasks.recipes import recipe_named
+    from nas.training.recipe_files import to_yaml
 
-    resolved = load_recipe(recipe, overrides)
+    resolved = recipe_named(recipe, overrides, task_named(task) if task is not None else None)
     click.echo(resolved.model_dump_json(indent=2) if as_json else to_yaml(resolved).rstrip())

@@ -8,7 +8,7 @@ from torch import nn
 from nas.data.images import ImageSplit, Preprocess
 from nas.errors import UserError
 from nas.finetune.images import Images
-from nas.tasks import classification
+from nas.tasks import classification, task_named
 from nas.tasks.classification.evaluate import evaluate_accuracy
 from nas.tasks.detection.augment import BoxAugmenter, augmentation_at
 from nas.tasks.detection.data.values import DetectionSplit
@@ -40,34 +40,6 @@ class Lesson(Protocol):
         """How much the outputs of network and teacher differ, a float32 scalar."""
 
 
-def check_recipe(recipe: Recipe, task: str) -> None:
-    """Raises `UserError` if the recipe has settings that the task (of `nas.tasks.TASKS`) has not."""
-    augmentation = recipe.augmentation
-    if task != "detection":
-        if augmentation.crop == "mosaic":
-            raise UserError("the setting augmentation.crop = mosaic is for detection", "set augmentation.crop=light")
-        return
-    if recipe.qat.epochs:
-        raise UserError(
-            f"quantisation-aware training (qat.epochs = {recipe.qat.epochs}) is for classification",
-            "take a recipe for detection: int8 detectors are calibrated after training, and `nas export` leaves their "
-            "last layers in floating point where int8 loses too much",
-        )
-    used = {
-        "label_smoothing": recipe.label_smoothing,
-        "augmentation.randaugment_ops": augmentation.randaugment_ops,
-        "augmentation.erasing_probability": augmentation.erasing_probability,
-        "augmentation.mixup_alpha": augmentation.mixup_alpha,
-        "augmentation.cutmix_alpha": augmentation.cutmix_alpha,
-        "distillation.features_weight": recipe.distillation.features_weight,
-    }
-    for name, value in used.items():
-        if value:
-            raise UserError(
-                f"the setting {name} = {value} is for classification", f"set {name}=0, or take a recipe for detection"
-            )
-
-
 def lesson_of(
     images: Images, recipe: Recipe, network: nn.Module, teacher: Teacher | None, device: torch.device
 ) -> Lesson:
@@ -77,9 +49,9 @@ def lesson_of(
         UserError: the recipe has settings of another task, or the teacher cannot teach this network.
     """
     if isinstance(images.train, DetectionSplit):
-        check_recipe(recipe, "detection")
+        task_named("detection").check_recipe(recipe)
         return DetectionLesson(images, recipe, network, teacher, device)
-    check_recipe(recipe, "classification")
+    task_named("classification").check_recipe(recipe)
     return ClassificationLesson(images, recipe, device)
 
 

@@ -17,10 +17,11 @@ from nas.files.writing import sha256_of, write_json
 from nas.networks.description import NETWORK
 from nas.progress import Progress, SilentProgress
 from nas.tasks import TaskData, TaskSplit, task_of
+from nas.tasks.recipes import recipe_named
 from nas.training.qat.quantised import FOLDER as QUANTISED
 from nas.training.qat.quantised import RECORD
 from nas.training.recipe import Recipe
-from nas.training.recipe_files import load_recipe, recipe_label
+from nas.training.recipe_files import recipe_label
 
 if TYPE_CHECKING:
     from nas.finetune.sources import Candidate
@@ -59,7 +60,7 @@ def finetune(
 
     Args:
         run: its folder, or `RUN#k` for one network.
-        recipe: a bundled name or a YAML file; None: the task's `-fast`.
+        recipe: a bundled name or a YAML file; None: the task's `default_recipe`.
         overrides: `key.sub=value`.
         top: how many networks, where no single one is named.
         data: another data set than the run's.
@@ -72,15 +73,15 @@ def finetune(
     Raises:
         UserError: bad input, a full disk, or a folder with another fine-tuning.
     """
-    from nas.finetune.lessons import check_recipe
     from nas.finetune.sources import chosen_candidates, data_of
     from nas.training.world import joined_world
 
     folder, candidates = chosen_candidates(str(run), top)
     images = data_of(folder, data, candidates[0].description.task)
-    recipe = recipe or f"{images.task}-fast"
-    settings = load_recipe(recipe, overrides)
-    check_recipe(settings, images.task)  # before anything is written
+    task = task_of(images)
+    recipe = recipe or task.default_recipe
+    settings = recipe_named(recipe, overrides, task)
+    task.check_recipe(settings)  # before anything is written
     label = recipe_label(recipe)
     place = out or folder / "finetune" / label
     if not smoke:
@@ -100,7 +101,7 @@ def finetune(
         "smoke": smoke,
         "out": None if smoke else str(place),
         "data": {"name": images.name, "classes": images.num_classes, **_sizes(images)},
-        "metric": task_of(images).metric,
+        "metric": task.metric,
         "networks": results,
     }
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from nas.tasks.artifacts import BundleArtifacts
     from nas.training.loop import EpochCallback
+    from nas.training.recipe import Recipe
 
 Run = Callable[[NDArray[np.float32]], NDArray[np.float32]]
 """A loaded network: (batch, 3, r, r) float32 -> its one output, float32, batch first."""
@@ -176,6 +177,23 @@ class Task(Protocol[Data, Split]):
         ...
 
     # -- learning --------------------------------------------------------------------------------
+
+    @property
+    def recipes(self) -> Mapping[str, str]:
+        """Name -> YAML text of the task's recipes for `nas finetune`, see `nas.training.recipe_files`.
+
+        Names are unique over all tasks.
+        """
+        ...
+
+    @property
+    def default_recipe(self) -> str:
+        """The key of `recipes` that `nas finetune` takes where none is named."""
+        ...
+
+    def check_recipe(self, recipe: "Recipe") -> None:
+        """Raises `UserError` for settings that make no sense for this task."""
+        ...
 
     def recipe(self, **settings: Any) -> TrainConfig:
         """The task's default recipe with some settings changed; with all of `asdict(recipe)`, that recipe again."""

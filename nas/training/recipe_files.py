@@ -1,6 +1,7 @@
-"""Recipes as YAML files: bundled ones by name, inheritance, and single settings from the command line.
+"""Recipes as YAML: by name from a table of texts, or a file; inheritance, and single settings from the command line.
 
-A file has the keys of `nas.training.recipe.Recipe` and perhaps `inherits: NAME`, a bundled recipe or a file beside it.
+A file has the keys of `nas.training.recipe.Recipe` and perhaps `inherits: NAME`, a known recipe or a file beside it.
+Every task brings its own recipes (`nas.tasks.recipes`); those that several inherit from are here.
 Sections are merged key by key; anything else replaces what was inherited.
 """
 
@@ -33,9 +34,15 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def recipe_names() -> list[str]:
-    """The bundled recipes, sorted; those that are only inherited from begin with `base`."""
-    return sorted(Path(str(f)).stem for f in files("nas.training").joinpath("recipes").iterdir() if _is_yaml(str(f)))
+def yaml_recipes(package: str) -> dict[str, str]:
+    """Name -> YAML text of the files in the folder `recipes` of an installed package."""
+    found = [file for file in files(package).joinpath("recipes").iterdir() if _is_yaml(file.name)]
+    return {Path(file.name).stem: file.read_text(encoding="utf-8") for file in found}
+
+
+def shared_recipes() -> dict[str, str]:
+    """Name -> YAML text of the recipes that those of tasks inherit from."""
+    return yaml_recipes("nas.training")
 
 
 def recipe_label(name_or_file: str) -> str:
@@ -43,18 +50,21 @@ def recipe_label(name_or_file: str) -> str:
     return Path(name_or_file).stem if _is_yaml(name_or_file) else name_or_file
 
 
-def load_recipe(name_or_file: str, overrides: Sequence[str] = ()) -> Recipe:
+def load_recipe(
+    name_or_file: str, overrides: Sequence[str] = (), *, bundled: Mapping[str, str] | None = None
+) -> Recipe:
     """The resolved recipe.
 
     Args:
-        name_or_file: a bundled name, or a `.yaml` file.
+        name_or_file: a name in `bundled`, or a `.yaml` file.
         overrides: `key.sub=value`, each value read as YAML; they win over the file.
+        bundled: name -> YAML text of the recipes that may be named, also by `inherits`; None: `shared_recipes()`.
 
     Raises:
         UserError: an unknown name or key (`UnknownNameError`), a value that makes no sense, a file that cannot be
             read, or files that inherit from each other.
     """
-    settings = _resolved(name_or_file, None, ())
+    settings = _resolved(name_or_file, None, (), shared_recipes() if bundled is None else bundled)
     for override in overrides:
         settings = merged(settings, _override(override))
     return validated(settings, f"recipe {name_or_file!r}")
@@ -94,8 +104,8 @@ def to_yaml(recipe: Recipe) -> str:
     return str(yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False, allow_unicode=True))
 
 
-def _resolved(name_or_file: str, beside: Path | None, chain: tuple[str, ...]) -> Settings:
-    path, text = _text(name_or_file, beside)
+def _resolved(name_or_file: str, beside: Path | None, chain: tuple[str, ...], bundled: Mapping[str, str]) -> Settings:
+    path, text = _text(name_or_file, beside, bundled)
     identity = str(path) if path is not None else name_or_file
     if identity in chain:
         cycle = " -> ".join(recipe_label(c) for c in (*chain[chain.index(identity) :], identity))
@@ -106,16 +116,16 @@ def _resolved(name_or_file: str, beside: Path | None, chain: tuple[str, ...]) ->
         return settings
     if not isinstance(parent, str):
         raise UserError(f"recipe {name_or_file!r} inherits from {parent!r}", "name one recipe or file: inherits: base")
-    return merged(_resolved(parent, path.parent if path is not None else None, (*chain, identity)), settings)
+    inherited = _resolved(parent, path.parent if path is not None else None, (*chain, identity), bundled)
+    return merged(inherited, settings)
 
 
-def _text(name_or_file: str, beside: Path | None) -> tuple[Path | None, str]:
-    """The file (None for a bundled recipe) and what it holds."""
+def _text(name_or_file: str, beside: Path | None, bundled: Mapping[str, str]) -> tuple[Path | None, str]:
+    """The file (None for a bundled recipe) and its text."""
     if not _is_yaml(name_or_file):
-        if name_or_file not in recipe_names():
-            raise UnknownNameError("recipe", name_or_file, recipe_names())
-        bundled = files("nas.training").joinpath("recipes", f"{name_or_file}.yaml")
-        return None, bundled.read_text(encoding="utf-8")
+        if name_or_file not in bundled:
+            raise UnknownNameError("recipe", name_or_file, sorted(bundled))
+        return None, bundled[name_or_file]
     path = ((beside or Path()) / Path(name_or_file).expanduser()).resolve()
     try:
         return path, path.read_text(encoding="utf-8")

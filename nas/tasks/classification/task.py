@@ -13,6 +13,7 @@ from nas.tasks.classification import top1_agreement
 from nas.tasks.classification.artifacts import ClassificationArtifacts
 from nas.tasks.classification.baselines import BASELINES
 from nas.tasks.classification.data.labels import require_labels
+from nas.tasks.classification.recipe import check_recipe
 from nas.tasks.task import Run, TrainingShape
 from nas.training.config import Precision, TrainConfig, TrainResult
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from nas.training.loop import EpochCallback
+    from nas.training.recipe import Recipe
 
 
 SHAPE = TrainingShape(short_epochs=(2, 4), min_short_images=512, final_epochs=(5, 40))
@@ -33,6 +35,7 @@ class Classification:
     metric: str = "accuracy"
     default_space: str = "mixed"
     default_data: str | None = "digits"
+    default_recipe: str = "classification-fast"
     shape: TrainingShape = SHAPE
     proxies: tuple[str, ...] = ("grad_norm", "synflow", "naswot")
     estimators: tuple[str, ...] = ("zero-cost", "short", "supernet", "predictor")
@@ -65,6 +68,15 @@ class Classification:
 
     def data_of(self, **fields: Any) -> ImageData:
         return ImageData(**fields)
+
+    @property
+    def recipes(self) -> Mapping[str, str]:
+        from nas.training.recipe_files import yaml_recipes
+
+        return yaml_recipes("nas.tasks.classification")
+
+    def check_recipe(self, recipe: "Recipe") -> None:
+        check_recipe(recipe)
 
     def recipe(self, **settings: Any) -> TrainConfig:
         return TrainConfig(**settings)

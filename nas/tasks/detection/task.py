@@ -13,7 +13,7 @@ from nas.tasks.baseline import BaselineNetwork
 from nas.tasks.detection.artifacts import DetectionArtifacts
 from nas.tasks.detection.baselines import BASELINES
 from nas.tasks.detection.data import Boxes, DetectionData, DetectionSplit
-from nas.tasks.detection.recipe import recipe
+from nas.tasks.detection.recipe import check_recipe, recipe
 from nas.tasks.task import Run, TrainingShape
 from nas.training.config import Precision, TrainConfig, TrainResult
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from nas.training.loop import EpochCallback
+    from nas.training.recipe import Recipe
 
 SHAPE = TrainingShape(short_epochs=(5, 30), min_short_images=128, final_epochs=(15, 150))
 """Sets of boxes have hundreds of images, not thousands: many passes over few of them. A mean average precision is near
@@ -36,6 +37,7 @@ class Detection:
     metric: str = "mAP@50"
     default_space: str = "detect"
     default_data: str | None = None
+    default_recipe: str = "detection-fast"
     shape: TrainingShape = SHAPE
     proxies: tuple[str, ...] = ("synflow", "naswot")
     """Those that need a class per image do not exist here."""
@@ -78,6 +80,15 @@ class Detection:
 
     def data_of(self, **fields: Any) -> DetectionData:
         return DetectionData(**fields)
+
+    @property
+    def recipes(self) -> Mapping[str, str]:
+        from nas.training.recipe_files import yaml_recipes
+
+        return yaml_recipes("nas.tasks.detection")
+
+    def check_recipe(self, recipe: "Recipe") -> None:
+        check_recipe(recipe)
 
     def recipe(self, **settings: Any) -> TrainConfig:
         return recipe(**settings)

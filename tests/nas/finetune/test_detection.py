@@ -8,11 +8,13 @@ import torch
 
 from nas.errors import UserError
 from nas.finetune.images import Images, images_of
-from nas.finetune.lessons import check_recipe, lesson_of
+from nas.finetune.lessons import lesson_of
 from nas.finetune.run import finetune
 from nas.networks.description import NetworkDescription
+from nas.tasks import task_named
 from nas.tasks.detection.data import load_detection
 from nas.tasks.detection.evaluate import metrics_of
+from nas.tasks.recipes import recipe_named
 from nas.training.recipe_files import load_recipe
 from nas.training.setup import Setup
 from nas.training.trainer import Trainer
@@ -45,7 +47,7 @@ def run_folder(pictures: Path, tmp_path: Path) -> Path:
 
 
 def trainer(pictures: Path, folder: Path, *settings: str, seed: int = 0) -> Trainer:
-    recipe = load_recipe("detection-overfit", ["epochs=4", *settings])
+    recipe = recipe_named("detection-overfit", ["epochs=4", *settings])
     images: Images = images_of(load_detection(pictures), 64, recipe)
     return Trainer(TinyDetector(seed=seed), images, recipe, SETUP, folder=folder, world=ALONE)
 
@@ -88,7 +90,7 @@ def test_an_interrupted_training_ends_with_the_same_weights(pictures: Path, tmp_
 
 @pytest.mark.parametrize("name", ["detection", "detection-distill"])
 def test_mosaics_end_before_the_training_does(name: str, pictures: Path) -> None:
-    recipes = {crop: load_recipe(name, more) for crop, more in (("own", []), ("light", ["augmentation.crop=light"]))}
+    recipes = {crop: recipe_named(name, more) for crop, more in (("own", []), ("light", ["augmentation.crop=light"]))}
     images = images_of(load_detection(pictures), 64, recipes["own"])
 
     def batch(crop: str, progress: float) -> torch.Tensor:
@@ -120,7 +122,7 @@ def test_a_refused_recipe_leaves_nothing_behind(run_folder: Path) -> None:
         finetune(run_folder, overrides=[*QUICK, "label_smoothing=0.1"])
     assert not (run_folder / "finetune").exists()
     with pytest.raises(UserError, match=r"augmentation.crop = mosaic is for detection"):
-        check_recipe(load_recipe("base", ["augmentation.crop=mosaic"]), "classification")
+        task_named("classification").check_recipe(load_recipe("base", ["augmentation.crop=mosaic"]))
 
 
 def test_mosaic_is_refused_for_classification(images: Images, tmp_path: Path) -> None:

@@ -7,12 +7,13 @@ import yaml
 
 from nas.cli.main import run
 from nas.errors import UnknownNameError, UserError
-from nas.training.recipe_files import load_recipe, merged, recipe_names, to_yaml
+from nas.tasks.recipes import bundled_recipes, recipe_named
+from nas.training.recipe_files import load_recipe, merged, to_yaml
 
 
-@pytest.mark.parametrize("name", recipe_names())
+@pytest.mark.parametrize("name", bundled_recipes())
 def test_bundled_recipes_say_what_they_are_and_print_as_files(name: str, tmp_path: Path) -> None:
-    recipe = load_recipe(name)
+    recipe = recipe_named(name)
     assert recipe.description
     (tmp_path / "copy.yaml").write_text(to_yaml(recipe))
     assert load_recipe(str(tmp_path / "copy.yaml")) == recipe
@@ -20,7 +21,7 @@ def test_bundled_recipes_say_what_they_are_and_print_as_files(name: str, tmp_pat
 
 def test_bundled_names() -> None:
     wanted = {"classification-fast", "classification", "classification-distill", "classification-qat", "base"}
-    assert wanted <= set(recipe_names())
+    assert wanted <= set(bundled_recipes())
 
 
 def test_sections_are_merged_and_the_rest_replaced() -> None:
@@ -100,7 +101,7 @@ def test_a_setting_that_is_there_twice_is_refused(tmp_path: Path) -> None:
 def test_commands(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["recipes"]) == 0
     listed = capsys.readouterr().out
-    assert all(name in listed for name in recipe_names())
+    assert all(name in listed for name in bundled_recipes())
     assert run(["recipes", "show", "classification-fast", "--set", "epochs=7"]) == 0
     assert yaml.safe_load(capsys.readouterr().out)["epochs"] == 7
     assert run(["recipes", "show", "classification-fst"]) == 1
