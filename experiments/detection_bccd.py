@@ -139,7 +139,7 @@ def random_contestants(
         within: NDArray[np.bool_] = nominal_image_s(space.costs(choices, data.num_classes), threads=1) <= longest_s
         return within
 
-    limits = Limits(latency_ms=latency_ms)
+    limits = Limits.of(latency_ms=latency_ms)
     scorer = CandidateScorer(space, LatencyModel(profile), limits, data.num_classes, affordable=affordable)
     rows = random_feasible(space, scorer.feasible, count, np.random.default_rng(0))
     archs = [space.architecture(row) for row in rows]

@@ -18,6 +18,7 @@ from nas.controller.pace import Pace
 from nas.controller.recipes import Recipes
 from nas.data.images import ImageData, ImageSplit, Preprocess
 from nas.evaluation.estimators import SUPERNET_EPOCHS, choose_estimator
+from nas.limits import Limits
 from nas.measure.host import usable_threads
 from nas.tasks import task_of
 from nas.text import duration
@@ -32,7 +33,7 @@ def recipes(images: int, pixels: int, budget_s: float, pace: float, space: str =
     data = _stand_in(images, pixels)
     whole = load_search_space(space)
     return Recipes(
-        config=SearchConfig(latency_ms=1.0, budget_s=budget_s, space=space),
+        config=SearchConfig(limits=Limits.of(latency_ms=1.0), budget_s=budget_s, space=space),
         space=whole.restrict("resolution", default_resolutions(whole, data)),
         data=data,
         base=task_of(data).recipe(),

@@ -69,7 +69,7 @@ def search(folder: Path, trials: int, seed: int, storage: str | None) -> None:
     space = load_search_space("mixed").restrict("resolution", [32])
     data = few(load_dataset("digits"))
     model = LatencyModel(DeviceProfile.load(bundled_path("xeon-spr")))
-    scorer = CandidateScorer(space, model, Limits(latency_ms=LIMIT_MS), data.num_classes)
+    scorer = CandidateScorer(space, model, Limits.of(latency_ms=LIMIT_MS), data.num_classes)
     recipe = ShortTraining(TrainConfig(epochs=1, precision="fp32", seed=seed))
     settings = SurrogateSettings(startup=4, population=128, generations=2)
     # A limit that is quick to judge, and networks that are quick to train: the cheaper half of the space.

@@ -23,6 +23,7 @@ import click
 from nas.cli.types import Seconds
 from nas.deploy.deploy import files_bytes
 from nas.deployment import Deployment
+from nas.limits import Limits
 from nas.measure.host import fingerprint, usable_threads
 from nas.measure.measurement import Measurement, MeasureRequest
 from nas.measure.protocol import measure
@@ -245,7 +246,7 @@ def ranges_here() -> dict[str, tuple[float, float]]:
 
     found = {}
     for space in SPACES:
-        config = SearchConfig(latency_ms=1e6, space=space)
+        config = SearchConfig(limits=Limits.of(latency_ms=1e6), space=space)
         ranges = open_search(config, Budget(600.0), SilentProgress(), Path("no-such-run")).ranges
         found[space] = (min(r.min_ms for r in ranges), min(r.median_ms for r in ranges))
     return found

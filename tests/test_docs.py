@@ -243,3 +243,22 @@ def test_dataset_example_works(tmp_path: Path) -> None:
     assert data.classes == ("good", "scratched")
     assert min(len(data.train), len(data.val), len(data.test)) > 0
     assert data.train.resolution == 32
+
+
+def test_limit_example_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    import nas.limits
+    from nas.controller.probes import FileModel
+    from nas.controller.scoring import CandidateForecast
+    from nas.deployment import Deployment
+
+    kind = module_of("nas/limits/activations.py").ActivationsLimit
+    monkeypatch.setattr(nas.limits, "KINDS", (*nas.limits.KINDS, kind))
+    limits = nas.limits.Limits.of(latency_ms=5.0, max_activations=2e6)
+    assert limits.text == "at most 5 ms, at most 2e+06 activations"
+    assert nas.limits.Limits.of(**limits.to_json()) == limits
+    forecast = CandidateForecast(
+        deployment=Deployment("onnxruntime", "fp32", 1), upper_ms=np.array([4.0, 6.0]),
+        costs={"activations": np.array([3e6, 1e6])}, files=FileModel(),
+    )  # fmt: skip
+    assert [limit.ratio(forecast).tolist() for limit in limits.predicted] == [[0.8, 1.2], [1.5, 0.5]]
+    assert limits.violations(nas.limits.Observation(latencies_ms=(4.0,))) == []

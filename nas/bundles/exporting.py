@@ -14,7 +14,7 @@ from nas.deployment import Deployment
 from nas.errors import NotDeliverableError, UserError
 from nas.files.folders import check_writable
 from nas.files.writing import write_json
-from nas.limits import Limits, Seen, broken, seen_in, worst_ms
+from nas.limits import Limits, Observation
 from nas.measure.host import threads_here
 from nas.networks.description import NetworkDescription
 from nas.progress import Progress, SilentProgress
@@ -84,15 +84,15 @@ class _Judge:
     asked: frozenset[Deployment]
     upper_bound: UpperBound | None
 
-    def seen(self, t: TriedDeployment) -> Seen:
-        known = Seen(batch=t.deployment.batch, params=self.params, size_bytes=t.size_bytes, accuracy=t.accuracy)
+    def seen(self, t: TriedDeployment) -> Observation:
+        known = Observation(batch=t.deployment.batch, params=self.params, size_bytes=t.size_bytes, accuracy=t.accuracy)
         if self.upper_bound is not None:
             bound = self.upper_bound(t.deployment)
             return replace(known, latencies_ms=(bound,), medians_ms=(bound,), predicted=True)
-        return seen_in(known, t.measurement, self.limits)
+        return self.limits.observe(known, t.measurement)
 
     def missed(self, t: TriedDeployment) -> str:
-        return "; ".join(b.reason for b in broken(self.limits, self.seen(t)))
+        return "; ".join(v.reason for v in self.limits.violations(self.seen(t)))
 
     def not_asked(self, t: TriedDeployment) -> str:
         return "" if t.deployment in self.asked else REFERENCE
@@ -106,7 +106,7 @@ class _Judge:
         if not math.isfinite(limit_ms):
             return None
         predicted = self.upper_bound(t.deployment) if self.upper_bound is not None else math.nan
-        slowest = worst_ms(t.measurement, self.limits) if t.measurement is not None else predicted
+        slowest = self.limits.worst_ms(t.measurement) if t.measurement is not None else predicted
         return 100 * (1 - slowest / limit_ms)
 
 
@@ -132,7 +132,7 @@ def export_bundle(request: ExportRequest, progress: Progress | None = None) -> E
     asked = choose_deployments(request, target, threads, images_per_call(request, source, target))
     limits = source.run.limits if source.run else Limits()
     if request.latency_ms is not None:
-        limits = replace(limits, latency_ms=request.latency_ms)
+        limits = limits.changed(latency_ms=request.latency_ms)
     max_drop = request.max_drop if request.max_drop is not None else source.run.max_drop if source.run else MAX_DROP
     judging = _Judge(
         limits=limits,

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -171,13 +171,12 @@ def _enclosing_run(path: Path) -> RunSettings | None:
         if not (trained and (folder / "config.json").is_file()):
             continue
         config = read_json(folder / "config.json")
-        if isinstance(config, dict) and {"data", "seed", "target", "max_drop"} <= config.keys():
+        if isinstance(config, dict) and {"data", "seed", "target", "max_drop", "limits"} <= config.keys():
             return _settings(folder, config)
     return None
 
 
 def _settings(folder: Path, config: dict[str, Any]) -> RunSettings:
-    given = {f.name: config[f.name] for f in fields(Limits) if config.get(f.name) is not None}
     return RunSettings(
         folder=folder,
         data=config["data"],
@@ -186,7 +185,7 @@ def _settings(folder: Path, config: dict[str, Any]) -> RunSettings:
         threads=config.get("threads"),
         batch=_batch(folder),
         max_drop=config["max_drop"],
-        limits=Limits(**given),
+        limits=Limits.of(**config["limits"]),
     )
 
 

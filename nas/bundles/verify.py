@@ -18,7 +18,8 @@ from nas.deploy.onnx import check_parity
 from nas.deployment import Deployment
 from nas.errors import UserError
 from nas.files.writing import sha256_of
-from nas.limits import Limits, Seen, broken, seen_in
+from nas.limits import AccuracyLimit, Limits, Observation
+from nas.limits.params import ParamsLimit
 from nas.measure.host import fingerprint
 from nas.measure.measurement import DISTURBED, MeasureRequest
 from nas.measure.protocol import measure
@@ -245,15 +246,17 @@ def _limits(bundle: _Bundle) -> Outcome:
     (measured,) = measure([MeasureRequest(bundle.model, receipt.deployment)])
     if measured.failed is not None:
         return "failed", f"it could not be measured: {measured.failed}"
-    accuracy = bundle.accuracy if limits.min_accuracy is not None else None
-    params = bundle.params if limits.max_params is not None else None
-    known = Seen(batch=receipt.deployment.batch, size_bytes=files_bytes(bundle.model), accuracy=accuracy, params=params)
-    missed = broken(limits, seen_in(known, measured, limits))
+    accuracy = bundle.accuracy if AccuracyLimit.name in limits else None
+    params = bundle.params if ParamsLimit.name in limits else None
+    known = Observation(
+        batch=receipt.deployment.batch, size_bytes=files_bytes(bundle.model), accuracy=accuracy, params=params
+    )
+    missed = limits.violations(limits.observe(known, measured))
     times = f"p50 {milliseconds(measured.p50_ms)} ms, slowest session {milliseconds(measured.worst_session_p50_ms)} ms"
     seen = f"{times}; asked for: {limits.text}"
     untold = [
-        *(["its parameters cannot be counted"] if limits.max_params is not None and params is None else []),
-        *(["its accuracy cannot be measured"] if limits.min_accuracy is not None and accuracy is None else []),
+        *(["its parameters cannot be counted"] if ParamsLimit.name in limits and params is None else []),
+        *(["its accuracy cannot be measured"] if AccuracyLimit.name in limits and accuracy is None else []),
     ]
     if not missed:
         return ("not repeated", f"{' and '.join(untold)} here ({seen})") if untold else ("passed", seen)
@@ -265,7 +268,7 @@ def _limits(bundle: _Bundle) -> Outcome:
 def limits_of(given: Mapping[str, float]) -> Limits:
     """Limits as `Limits.to_json` writes them. Raises `UserError` for unknown ones."""
     try:
-        return Limits(**given)  # type: ignore[arg-type]  # the percentile is an integer
+        return Limits.of(**given)  # type: ignore[arg-type]  # the percentile is an integer
     except TypeError as error:
         raise UserError(f"{RECEIPT} has limits that are not known: {error}", "update this program") from error
 

@@ -1,5 +1,6 @@
 """`nas search`."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ from click.core import ParameterSource
 
 from nas.cli.shell import Shell
 from nas.cli.types import LatencyMs, PercentagePoints, Positive, Seconds, TaskReference
+from nas.limits import KINDS, NAMES, PERCENTILES, LatencyLimit, Limit, Limits
 
 
 def _or_none(context: click.Context, parameter: click.Parameter, value: tuple[Any, ...]) -> tuple[Any, ...] | None:
@@ -20,6 +22,29 @@ def is_typed(context: click.Context, name: str) -> bool:
     return context.get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 
+def limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """An option for each kind of limit, in the order of the table, and --percentile behind that of the latency."""
+    for kind in reversed(KINDS):
+        if kind is LatencyLimit:
+            command = click.option(
+                "--percentile",
+                type=click.Choice([str(p) for p in PERCENTILES]),
+                default="50",
+                show_default=True,
+                help="Of the calls: the one that keeps --latency-ms, in each fresh session.",
+            )(command)
+        command = click.option(f"--{kind.name.replace('_', '-')}", type=_limit_type(kind), help=kind.help)(command)
+    return command
+
+
+def _limit_type(kind: type[Limit]) -> click.ParamType[float]:
+    if kind.unit == "ms":
+        return LatencyMs()
+    return (
+        PercentagePoints(kind.noun, kind.example) if kind.unit == "%" else Positive(kind.unit, kind.noun, kind.example)
+    )
+
+
 @click.command(short_help="Search the best network under limits.")
 @click.option(
     "--task",
@@ -30,31 +55,7 @@ def is_typed(context: click.Context, name: str) -> bool:
     "installed package: MODULE:ATTRIBUTE, whose code is run.",
 )
 @click.option("--target", default="local", show_default=True, help="The device; `nas targets` lists them.")
-@click.option("--latency-ms", type=LatencyMs(), help="Limit: milliseconds for one call.")
-@click.option(
-    "--percentile",
-    type=click.Choice(["50", "90", "99"]),
-    default="50",
-    show_default=True,
-    help="Of the calls: the one that keeps --latency-ms, in each fresh session.",
-)
-@click.option(
-    "--throughput",
-    type=Positive("images/s", "throughput", "500"),
-    help="Limit: at least images per second, one call after the other (images in a call: see `nas profile --batch`).",
-)
-@click.option(
-    "--max-params", type=Positive("count", "number of parameters", "2M"), help="Limit: parameters (500k, 2M)."
-)
-@click.option("--max-size-mb", type=Positive("MB", "size", "4.5"), help="Limit: megabytes of the deployed files.")
-@click.option(
-    "--max-memory-mb", type=Positive("MB", "memory", "64"), help="Limit: megabytes of memory of the deployed network."
-)
-@click.option(
-    "--min-accuracy",
-    type=PercentagePoints("accuracy", "90"),
-    help="Limit: at least per cent of validation images right (detection: mAP@50), by the deployed file.",
-)
+@limit_options
 @click.option(
     "--objective",
     type=click.Choice(["accuracy", "latency", "throughput", "pareto"]),
@@ -173,7 +174,9 @@ def search(context: click.Context, /, *, as_json: bool, quiet: bool, run: Path |
     shell.resume = without_passwords(shell.command)
     options["percentile"] = int(options["percentile"])
     if run is None:
-        result = run_search(SearchConfig(**options, command=shell.resume), progress_for(quiet=quiet))
+        limits = Limits.of(**{name: options.pop(name) for name in NAMES})
+        config = SearchConfig(**options, limits=limits, command=shell.resume)
+        result = run_search(config, progress_for(quiet=quiet))
     else:
         from nas.controller.relimit import search_again
 

@@ -1,13 +1,13 @@
 """Everything that defines a search, validated once at the edge."""
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from nas.controller.objective import OBJECTIVES, Objective
 from nas.errors import UnknownNameError, UserError
-from nas.limits import Limits
+from nas.limits import AccuracyLimit, Limits
 from nas.tasks import task_named
 
 DEFAULT_BUDGET_S = 600.0
@@ -22,14 +22,8 @@ class SearchConfig:
     task: str = "classification"
     """See `nas.tasks.task_named`."""
     target: str = "local"
-    latency_ms: float | None = None
-    percentile: int = 50
-    throughput: float | None = None
-    max_params: float | None = None
-    max_size_mb: float | None = None
-    max_memory_mb: float | None = None
-    min_accuracy: float | None = None
-    """For these seven see `Limits`."""
+    limits: Limits = field(default_factory=Limits)
+    """Accuracies among them get the task's metric as their name."""
     objective: Objective = "accuracy"
     data: str = ""
     """Empty: the task's default, where it has one."""
@@ -78,6 +72,7 @@ class SearchConfig:
         task = task_named(self.task)
         object.__setattr__(self, "space", self.space or task.default_space)
         object.__setattr__(self, "data", self.data or self._default_data(task.default_data))
+        object.__setattr__(self, "limits", self.limits.changed(metric=task.metric))
         self._check_question()
         self._check_money()
         if self.budget_s is not None and not (math.isfinite(self.budget_s) and self.budget_s > 0):
@@ -99,15 +94,10 @@ class SearchConfig:
         if self.objective not in OBJECTIVES:
             raise UnknownNameError("objective", self.objective, OBJECTIVES)
         limits = self.limits
-        if self.objective in ("latency", "throughput") and limits.min_accuracy is None:
+        if self.objective in ("latency", "throughput") and AccuracyLimit.name not in limits:
             raise UserError(
                 f"--objective {self.objective} without an accuracy would deliver a network that knows nothing",
                 "say how accurate it has to be: --min-accuracy 90",
-            )
-        if self.percentile != 50 and self.latency_ms is None:
-            raise UserError(
-                f"--percentile {self.percentile} says which calls keep --latency-ms, and there is none",
-                "give --latency-ms too, or leave out --percentile",
             )
         if self.objective == "accuracy" and not limits.predicted:
             raise UserError(
@@ -133,14 +123,6 @@ class SearchConfig:
         return min(times, default=DEFAULT_BUDGET_S if self.max_trials is None else math.inf)
 
     @property
-    def limits(self) -> Limits:
-        return Limits(
-            latency_ms=self.latency_ms, percentile=self.percentile, throughput=self.throughput,
-            max_params=self.max_params, max_size_mb=self.max_size_mb, max_memory_mb=self.max_memory_mb,
-            min_accuracy=self.min_accuracy, metric=task_named(self.task).metric,
-        )  # fmt: skip
-
-    @property
     def winners(self) -> int:
         """How many networks to deliver."""
         return self.top or (FRONT if self.objective == "pareto" else 1)
@@ -152,7 +134,7 @@ class SearchConfig:
 
     def identity(self) -> dict[str, Any]:
         """What must be equal for a run folder to be continued; budget and wording of the command may change."""
-        document = asdict(self)
+        document = {**asdict(self), "limits": self.limits.to_json()}
         for free in (
             *("budget_s", "max_trials", "max_cost_usd", "price_per_hour", "out", "command"),
             *("storage", "workers", "ray"),

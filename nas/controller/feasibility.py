@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from nas.controller.scoring import CandidateScorer
 from nas.deployment import Deployment
 from nas.errors import InfeasibleError
-from nas.limits import LIMIT_KINDS, Limits
+from nas.limits import LatencyLimit, Limits
 from nas.targets.latency import Z_90, LatencyModel
 from search_spaces import Choices, StagedSpace
 
@@ -85,31 +85,33 @@ def require_feasible(
 ) -> None:
     """Raises `InfeasibleError` naming the nearest limit that can be kept, and in a combination the one that binds."""
     limits, space = scorer.limits, scorer.space
-    names = limits.predicted
+    names = tuple(limit.name for limit in limits.predicted)
     if not names:
         return
-    if not any(r.satisfiable for r in ranges) and names == ("latency_ms",) and limits.percentile == 50:
+    if not any(r.satisfiable for r in ranges) and names == (LatencyLimit.name,) and not limits.limits_tail:
         nearest = min(ranges, key=lambda r: r.min_ms)
         unsure = any(r.expected_ms <= limits.call_limit_ms(r.deployment.batch) for r in ranges)
         among = f" ({nearest.deployment.name})"
-        raise _infeasible(limits, space.name, target, {"latency_ms": nearest.min_ms}, among, unsure=unsure)
+        raise _infeasible(limits, space.name, target, {LatencyLimit.name: nearest.min_ms}, among, unsure=unsure)
     sampled = space.sample(SAMPLES, rng)
     best = descend(space, scorer.worst_ratio, sampled, rng)[:1]
     if scorer.worst_ratio(best)[0] <= 1.0:
         return
     alone = {name: _lowest(scorer, names, row, sampled, rng) for row, name in enumerate(names)}
-    binding = {name: _value(limits, name, ratio) for name, ratio in alone.items() if ratio is not None}
+    binding = {name: limits[name].at_ratio(ratio) for name, ratio in alone.items() if ratio is not None}
     if binding:
         among = " with the other limits kept" if len(names) > 1 else ""
         raise _infeasible(limits, space.name, target, binding, among)
     # No single limit is to blame: name a whole combination that exists.
     ratios = scorer.ratios(best)[:, :, 0]
     ratios = ratios[:, int(ratios.max(axis=0).argmin())]
-    together = _rounded({name: _value(limits, name, float(r)) for name, r in zip(names, ratios, strict=True) if r > 1})
+    together = _rounded(
+        limits, {name: limits[name].at_ratio(float(r)) for name, r in zip(names, ratios, strict=True) if r > 1}
+    )
     raise InfeasibleError(
         f"no network of space {space.name!r} keeps {limits.text} together on {target!r}: the nearest one that exists "
-        f"needs {' and '.join(limits.quantity(n, v) for n, v in together.items())}",
-        f"ask for {' '.join(f'{LIMIT_KINDS[n].option} {v:g}' for n, v in together.items())}",
+        f"needs {' and '.join(limits[n].quantity(v) for n, v in together.items())}",
+        f"ask for {' '.join(f'{limits[n].option} {v:g}' for n, v in together.items())}",
     )
 
 
@@ -157,33 +159,27 @@ def _lowest(
     return reached if reached < 1e6 else None
 
 
-def _value(limits: Limits, name: str, ratio: float) -> float:
-    """The limit that a network at `ratio` of the present one keeps."""
-    asked = limits.given[name]
-    return asked * ratio if LIMIT_KINDS[name].at_most else asked / ratio
-
-
 def _infeasible(
     limits: Limits, space: str, target: str, nearest: dict[str, float], detail: str, *, unsure: bool = False
 ) -> InfeasibleError:
     """`unsure`: some network is expected to keep the limits, but its interval reaches beyond them."""
-    rounded = _rounded(nearest)
-    names = " or ".join(limits.quantity(name, value) for name, value in rounded.items())
+    rounded = _rounded(limits, nearest)
+    names = " or ".join(limits[name].quantity(value) for name, value in rounded.items())
     options = ", or ".join(
-        f"{LIMIT_KINDS[n].option} {v:g} or {'more' if LIMIT_KINDS[n].at_most else 'less'}" for n, v in rounded.items()
+        f"{limits[n].option} {v:g} or {'more' if limits[n].at_most else 'less'}" for n, v in rounded.items()
     )
-    asked = limits.text.removeprefix("at most ") if tuple(limits.given) == ("latency_ms",) else limits.text
     keeps = "is sure to keep" if unsure else "keeps"
     finer = ", or make a finer profile with `nas profile`" if unsure else ""
     return InfeasibleError(
-        f"no network of space {space!r} {keeps} {asked} on {target!r}: the nearest feasible limit is {names}{detail}",
+        f"no network of space {space!r} {keeps} {limits.asked} on {target!r}: "
+        f"the nearest feasible limit is {names}{detail}",
         f"ask for {options}, or a lower --resolution{finer}",
     )
 
 
-def _rounded(nearest: Mapping[str, float]) -> dict[str, float]:
+def _rounded(limits: Limits, nearest: Mapping[str, float]) -> dict[str, float]:
     """To two digits towards the safe side, so that the limits named can really be asked for."""
-    return {name: two_digits(value, up=LIMIT_KINDS[name].at_most) for name, value in nearest.items()}
+    return {name: two_digits(value, up=limits[name].at_most) for name, value in nearest.items()}
 
 
 def two_digits(value: float, *, up: bool) -> float:

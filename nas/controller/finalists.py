@@ -15,7 +15,7 @@ from nas.controller.values import Evaluated, Finalist
 from nas.deploy.deploy import Deployed, TriedDeployment, UpperBound, files_bytes
 from nas.deployment import Deployment
 from nas.errors import LimitMissedError
-from nas.limits import LIMIT_KINDS, Broken, Limits, Seen, broken, seen_in
+from nas.limits import AccuracyLimit, Limits, Observation, Violation
 from nas.measure.site import Site
 from nas.networks.description import NetworkDescription
 from nas.progress import Stage
@@ -26,8 +26,6 @@ from search_spaces import StagedSpace
 
 SURE_STDS = 3.0
 """Predicted this many standard deviations below the limit, a candidate is not measured before it is trained."""
-SURE_SIZE = 0.9
-"""Files predicted to take up to this part of their limit keep it: sizes follow the parameters closely."""
 HOPELESS = 1.3
 """Predicted this many times over a limit, a deployment is not even measured."""
 
@@ -110,16 +108,16 @@ class FinalRound:
     def judged(self, candidate: Evaluated, outcome: Trained, deployed: Deployed) -> Finalist:
         """The finalist that these results make."""
         chosen = deployed.chosen
-        missed = [b for t in deployed.tried for b in self._broken(candidate, t)] if chosen is None else []
+        missed = [v for t in deployed.tried for v in self._violations(candidate, t)] if chosen is None else []
         test = None
         if chosen is not None:
             test = figures_on_test(self.folder_of(candidate), chosen, self.data, deployed.description)
-        seen = self._seen(candidate, chosen) if chosen is not None else Seen()
+        seen = self._seen(candidate, chosen) if chosen is not None else Observation()
         return Finalist(
             evaluated=candidate,
             trained=outcome,
             deployed=deployed,
-            broken=tuple(missed),
+            violations=tuple(missed),
             call_ms=usual(seen.latencies_ms),
             images_per_s=1e3 * seen.batch / usual(seen.medians_ms),
             test=test,
@@ -144,26 +142,28 @@ class FinalRound:
         return lambda deployment: self.scorer.predicted(candidate.arch, deployment).upper_ms
 
     def _objection(self, candidate: Evaluated, t: TriedDeployment) -> str:
-        return "; ".join(b.reason for b in self._broken(candidate, t))
+        return "; ".join(v.reason for v in self._violations(candidate, t))
 
-    def _broken(self, candidate: Evaluated, t: TriedDeployment) -> list[Broken]:
-        return broken(self.limits, self._seen(candidate, t))
+    def _violations(self, candidate: Evaluated, t: TriedDeployment) -> list[Violation]:
+        return self.limits.violations(self._seen(candidate, t))
 
-    def _seen(self, candidate: Evaluated, t: TriedDeployment) -> Seen:
+    def _seen(self, candidate: Evaluated, t: TriedDeployment) -> Observation:
         params = int(self.space.costs(self.space.choices([candidate.arch]), self.data.num_classes)["params"][0])
-        known = Seen(batch=t.deployment.batch, params=params, size_bytes=t.size_bytes, accuracy=t.accuracy)
+        known = Observation(batch=t.deployment.batch, params=params, size_bytes=t.size_bytes, accuracy=t.accuracy)
         if self.site is None:
             upper_ms = self.scorer.predicted(candidate.arch, t.deployment).upper_ms
             return replace(known, latencies_ms=(upper_ms,), medians_ms=(upper_ms,), predicted=True)
-        return seen_in(known, t.measurement, self.limits)
+        return self.limits.observe(known, t.measurement)
 
     def _surely_within(self, candidate: Evaluated) -> bool:
         if self.limits.needs_measured_probes:
             return False
         latency = self.scorer.describe(candidate.arch)
-        if self.limits.max_size_mb is not None:
-            costs = self.space.costs(self.space.choices([candidate.arch]), self.data.num_classes)
-            if self.scorer.files.size_mb(latency.deployment, costs)[0] > SURE_SIZE * self.limits.max_size_mb:
+        unsure = [row for row, limit in enumerate(self.limits.predicted) if limit.sure_below is not None]
+        if unsure:
+            ratios = self.scorer.ratios(self.space.choices([candidate.arch]))
+            at = self.scorer.model.deployments.index(latency.deployment)
+            if any(ratios[row, at, 0] > (self.limits.predicted[row].sure_below or 1.0) for row in unsure):
                 return False
         limit_ms = self.limits.call_limit_ms(latency.deployment.batch)
         return latency.mean_ms + SURE_STDS * latency.std_ms <= limit_ms
@@ -177,9 +177,12 @@ class FinalRound:
             requests = deploy_untrained(candidate.arch, possible, Path(folder), 0)
             sizes = [files_bytes(r.path) for r in requests]
             found = site.measure(requests)
-        seen = (seen_in(Seen(batch=m.request.deployment.batch, size_bytes=size), m, self.limits)
-                for m, size in zip(found, sizes, strict=True) if m.failed is None)  # fmt: skip
-        return any(not broken(self.limits, s) for s in seen)
+        seen = (
+            self.limits.observe(Observation(batch=m.request.deployment.batch, size_bytes=size), m)
+            for m, size in zip(found, sizes, strict=True)
+            if m.failed is None
+        )
+        return any(not self.limits.violations(s) for s in seen)
 
 
 def usual(latencies_ms: Sequence[float]) -> float:
@@ -195,19 +198,18 @@ def deliver(finalist: Finalist, folder: Path) -> Finalist:
 
 def limits_missed(finalists: Sequence[Finalist], limits: Limits) -> LimitMissedError:
     """What to say where no finalist kept the limits: how near they came to each."""
-    misses = [b for f in finalists for b in f.broken]
+    misses = [violation for finalist in finalists for violation in finalist.violations]
     nearest = {}
-    for name in limits.given:
-        values = [b.value for b in misses if b.name == name]
+    for limit in limits:
+        values = [v.value for v in misses if v.name == limit.name]
         if values:
-            nearest[name] = min(values) if LIMIT_KINDS[name].at_most else max(values)
-    came = f"; the nearest came to {' and '.join(limits.quantity(n, float(f'{v:.3g}')) for n, v in nearest.items())}"
-    what = limits.text.removeprefix("at most ") if tuple(limits.given) == ("latency_ms",) else limits.text
-    options = ", ".join(
-        f"a {'higher' if LIMIT_KINDS[n].at_most else 'lower'} {LIMIT_KINDS[n].option}" for n in nearest or limits.given
+            nearest[limit.name] = min(values) if limit.at_most else max(values)
+    came = f"; the nearest came to {' and '.join(limits[n].quantity(float(f'{v:.3g}')) for n, v in nearest.items())}"
+    options = ", or ".join(
+        f"a {'higher' if limits[n].at_most else 'lower'} {limits[n].option}" for n in nearest or limits.given
     )
-    finer = "" if set(nearest) == {"min_accuracy"} else ", or make a finer profile with `nas profile`"
+    finer = "" if set(nearest) == {AccuracyLimit.name} else ", or make a finer profile with `nas profile`"
     return LimitMissedError(
-        f"no candidate kept {what} when its exported file was measured{came if nearest else ''}",
+        f"no candidate kept {limits.asked} when its exported file was measured{came if nearest else ''}",
         f"ask for {options}{',' if finer else ' or'} give a longer --budget{finer}",
     )

@@ -120,15 +120,9 @@ def file_model(
 
 def require_predictable(limits: Limits, target: str) -> None:
     """Raises `UserError` where a limit cannot be judged because nothing can be measured on the target."""
-    if limits.max_memory_mb is not None:
-        raise UserError(
-            f"memory on {target!r} can only be measured there, and it is not at hand", "leave out --max-memory-mb"
-        )
-    if limits.latency_ms is not None and limits.percentile != 50:
-        raise UserError(
-            f"p{limits.percentile} on {target!r} can only be measured there, and it is not at hand",
-            "leave out --percentile, search on the device itself, or on a cluster (--ray) that it is part of",
-        )
+    for limit in reversed(limits.all):
+        if limit.needs == "measurements":
+            raise limit.cannot_be_told(target)
 
 
 def default_resolutions(space: StagedSpace, data: TaskData) -> list[int]:

@@ -28,6 +28,7 @@ from nas.controller.trials import SHORT
 from nas.controller.values import Finalist
 from nas.errors import UserError
 from nas.files.writing import staged_file, write_json
+from nas.limits import NAMES as LIMITS
 from nas.limits import Limits
 from nas.progress import Progress, SilentProgress
 
@@ -35,7 +36,7 @@ BUDGETS = ("budget_s", "max_trials", "max_cost_usd", "price_per_hour")
 ENGINE = ("storage", "ray", "workers")
 """Where things are; `storage` is where the run's studies are, the answer has its own in its folder."""
 CHANGEABLE = (
-    *(f.name for f in fields(Limits)), *BUDGETS, *ENGINE, "objective", "top", "max_drop", "baselines", "command",
+    *LIMITS, *BUDGETS, *ENGINE, "objective", "top", "max_drop", "baselines", "command",
     "estimator",
 )  # fmt: skip
 
@@ -101,7 +102,9 @@ def changed_config(old: RunFolder, changes: Mapping[str, Any]) -> SearchConfig:
     known = {f.name for f in fields(SearchConfig)}
     check_estimator(old, changes.get("estimator"))
     values = {k: tuple(v) if isinstance(v, list) else v for k, v in recorded.items() if k in known}
-    config = SearchConfig(**{**values, "baselines": False, **changes, "storage": None})
+    limits = Limits.of(**{**recorded["limits"], **{name: changes[name] for name in LIMITS if name in changes}})
+    others = {name: value for name, value in changes.items() if name not in LIMITS}
+    config = SearchConfig(**{**values, "baselines": False, **others, "limits": limits, "storage": None})
     goal = config.objective if config.objective != recorded.get("objective", "accuracy") else ""
     label = "-".join(part for part in (goal, config.limits.label) if part) or "none"
     return replace(config, out=old.path / "limits" / label)

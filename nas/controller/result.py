@@ -18,7 +18,7 @@ from nas.controller.values import Evaluated, Finalist
 from nas.deploy.deploy import Deployed, TriedDeployment
 from nas.evaluation.estimate import LEVEL, agreement
 from nas.evaluation.estimators import ESTIMATORS
-from nas.limits import Limits, Seen, broken, seen_in, worst_ms
+from nas.limits import LatencyLimit, Limits, Observation
 from nas.measure.measurement import Measurement
 from nas.tasks import task_of
 
@@ -47,7 +47,7 @@ def result_document(o: Outcome) -> dict[str, Any]:
         "objective": o.config.objective,
         "limits": o.config.limits.to_json(),
         "limits_text": o.config.limits.text,
-        "limit_ms": o.config.latency_ms,
+        "limit_ms": o.config.limits.given.get(LatencyLimit.name),
         "feasible": any(r.satisfiable for r in o.opening.ranges),
         "space": o.space.name,
         "space_size": o.space.size,
@@ -108,7 +108,7 @@ def _winner(o: Outcome, f: Finalist, rank: int, estimates: Estimates) -> dict[st
     estimate, std = estimates.of(arch)
     measured = chosen.measurement
     limit_ms = o.config.limits.call_limit_ms(chosen.deployment.batch)
-    slowest = worst_ms(measured, o.config.limits) if measured else predicted.upper_ms
+    slowest = o.config.limits.worst_ms(measured) if measured else predicted.upper_ms
     folder = o.folder.path
     return {
         "rank": rank,
@@ -268,9 +268,9 @@ def _predictor_quality(target: TargetModel) -> list[dict[str, Any]]:
 
 def keeps(limits: Limits, tried: TriedDeployment) -> bool:
     """Whether a finished deployment keeps the limits that can be seen of it."""
-    seen = Seen(batch=tried.deployment.batch, size_bytes=tried.size_bytes, accuracy=tried.accuracy)
+    seen = Observation(batch=tried.deployment.batch, size_bytes=tried.size_bytes, accuracy=tried.accuracy)
     measured = tried.measurement
-    return measured is not None and measured.failed is None and not broken(limits, seen_in(seen, measured, limits))
+    return measured is not None and measured.failed is None and not limits.violations(limits.observe(seen, measured))
 
 
 def first_of(figures: Mapping[str, float] | None) -> float | None:

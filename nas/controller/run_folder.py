@@ -170,5 +170,11 @@ def _plain(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def _differences(old: dict[str, Any], new: dict[str, Any]) -> str:
-    changed = [k for k in new if old.get(k) != new[k]]
-    return ", ".join(f"{k} was {old.get(k)!r}, is {new[k]!r}" for k in changed)
+    changed = []
+    for name in new.keys() | old.keys():
+        before, now = old.get(name), new.get(name)
+        if isinstance(before, dict) and isinstance(now, dict):
+            changed += [part for part in (_differences(before, now),) if part]
+        elif before != now:
+            changed.append(f"{name} was {before!r}, is {now!r}")
+    return ", ".join(sorted(changed))

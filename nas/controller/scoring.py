@@ -1,6 +1,6 @@
 """The limits as a question to ask of many candidates at once, counting how often it was asked."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,6 +25,30 @@ class PredictedLatency:
     def upper_ms(self) -> float:
         """Upper end of the central 90 % interval."""
         return self.mean_ms + Z_90 * self.std_ms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CandidateForecast:
+    """Predictions for n candidates in one deployment: a `nas.limits.Forecast`."""
+
+    deployment: Deployment
+    upper_ms: NDArray[np.float64]
+    costs: Mapping[str, NDArray[np.float64]]
+    files: FileModel
+
+    @property
+    def batch(self) -> int:
+        return self.deployment.batch
+
+    @property
+    def tail(self) -> float:
+        return self.files.tail(self.deployment)
+
+    def size_mb(self) -> NDArray[np.float64]:
+        return self.files.size_mb(self.deployment, self.costs)
+
+    def memory_mb(self) -> NDArray[np.float64]:
+        return self.files.memory_mb(self.deployment, self.costs)
 
 
 class CandidateScorer:
@@ -77,21 +101,16 @@ class CandidateScorer:
 
         The limits are in the order of `Limits.predicted`. Latencies are upper ends of the 90 % interval.
         """
-        limits, deployments = self.limits, self.model.deployments
+        predicted, deployments = self.limits.predicted, self.model.deployments
         predictions = self.model.predict(self.space, choices, self.num_classes)
-        upper = np.stack([predictions[d].mean + Z_90 * predictions[d].std for d in deployments])
         costs = self.space.costs(choices, self.num_classes)
-        values: dict[str, Callable[[int, Deployment], NDArray[np.float64]]] = {
-            "latency_ms": lambda i, d: upper[i] * self.files.tail(d) / (limits.latency_ms or 1.0),
-            "throughput": lambda i, d: upper[i] * (limits.throughput or 1.0) / (1e3 * d.batch),
-            "max_params": lambda i, d: costs["params"] / (limits.max_params or 1.0),
-            "max_size_mb": lambda i, d: self.files.size_mb(d, costs) / (limits.max_size_mb or 1.0),
-            "max_memory_mb": lambda i, d: self.files.memory_mb(d, costs) / (limits.max_memory_mb or 1.0),
-        }
-        found = np.empty((len(limits.predicted), len(deployments), len(choices)))
-        for row, name in enumerate(limits.predicted):
-            for i, deployment in enumerate(deployments):
-                found[row, i] = values[name](i, deployment)
+        found = np.empty((len(predicted), len(deployments), len(choices)))
+        for i, deployment in enumerate(deployments):
+            prediction = predictions[deployment]
+            upper_ms = prediction.mean + Z_90 * prediction.std
+            forecast = CandidateForecast(deployment=deployment, upper_ms=upper_ms, costs=costs, files=self.files)
+            for row, limit in enumerate(predicted):
+                found[row, i] = limit.ratio(forecast)
         return found
 
     def excesses(self, arch: Architecture) -> dict[str, float]:
@@ -102,9 +121,12 @@ class CandidateScorer:
         choices = self.space.choices([arch])
         latency = self.describe(arch)
         ratios = self.ratios(choices)[:, self.model.deployments.index(latency.deployment), 0]
-        found = {name: float(ratio - 1.0) for name, ratio in zip(self.limits.predicted, ratios, strict=True)}
-        for name in {"latency_ms", "throughput"} & found.keys():
-            found[name] = (found[name] + 1.0) * latency.mean_ms / latency.upper_ms - 1.0
+        found = {}
+        for limit, ratio in zip(self.limits.predicted, ratios, strict=True):
+            excess = float(ratio - 1.0)
+            found[limit.name] = (
+                (excess + 1.0) * latency.mean_ms / latency.upper_ms - 1.0 if limit.by_latency else excess
+            )
         return found
 
     def describe(self, arch: Architecture) -> PredictedLatency:

@@ -7,7 +7,7 @@ from nas.controller.records import Trained
 from nas.controller.trials import SHORT
 from nas.deploy.deploy import Deployed
 from nas.evaluation.estimators import ESTIMATORS
-from nas.limits import Broken
+from nas.limits import Violation
 from search_spaces import Architecture
 
 
@@ -54,7 +54,7 @@ class Finalist:
     evaluated: Evaluated
     trained: Trained
     deployed: Deployed
-    broken: tuple[Broken, ...]
+    violations: tuple[Violation, ...]
     """The limits that its best deployment misses; of all deployments where none was chosen."""
     call_ms: float
     """A call of the chosen deployment, at the limits' percentile; its predicted upper bound where nothing is

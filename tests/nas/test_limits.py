@@ -20,14 +20,14 @@ from nas.controller.values import Evaluated
 from nas.deployment import Deployment
 from nas.errors import UserError
 from nas.executors.executor import hangs_after_s
-from nas.limits import LIMIT_KINDS, Limits, Seen, broken
+from nas.limits import KINDS, Limits, Observation
 from nas.measure.job import SessionTiming
 from nas.measure.measurement import Measurement, MeasureRequest, summarise
 from nas.tasks import TASKS
 from nas.training.config import TrainConfig
 from search_spaces import Architecture
 
-ALL = Limits(
+ALL = Limits.of(
     latency_ms=5.0, percentile=90, throughput=250.0, max_params=1e6, max_size_mb=4.0, max_memory_mb=50.0,
     min_accuracy=0.9,
 )  # fmt: skip
@@ -49,26 +49,32 @@ GOOD: dict[str, Any] = {
     ],
 )
 def test_each_limit_is_judged(name: str, change: dict[str, Any], reason: str) -> None:
-    assert broken(ALL, Seen(**GOOD)) == []
-    found = broken(ALL, Seen(**(GOOD | change)))
+    assert ALL.violations(Observation(**GOOD)) == []
+    found = ALL.violations(Observation(**(GOOD | change)))
     assert [b.name for b in found] == [name]
     assert reason in found[0].reason
 
 
 def test_limits_speak_of_themselves() -> None:
-    assert set(ALL.given) == set(LIMIT_KINDS)
-    assert ALL.predicted == ("latency_ms", "throughput", "max_params", "max_size_mb", "max_memory_mb")
+    assert tuple(ALL.given) == tuple(kind.name for kind in KINDS)
+    assert tuple(limit.name for limit in ALL.predicted) == (
+        "latency_ms",
+        "throughput",
+        "max_params",
+        "max_size_mb",
+        "max_memory_mb",
+    )
     assert ALL.label == "p90-5ms-250ips-1M-params-4MB-50MB-memory-90pct"
     assert ALL.call_limit_ms(1) == 4.0
-    assert Limits(latency_ms=10).text == "at most 10 ms"
-    assert SearchConfig(latency_ms=10).run_dir.name == "classification-local-10ms"
+    assert Limits.of(latency_ms=10).text == "at most 10 ms"
+    assert SearchConfig(limits=Limits.of(latency_ms=10)).run_dir.name == "classification-local-10ms"
     assert SearchConfig(objective="pareto").run_dir.name == "classification-local-pareto"
 
 
 @pytest.mark.parametrize("wrong", [{"percentile": 95}, {"max_params": 0}, {"min_accuracy": 1.5}, {"throughput": -1.0}])
 def test_limits_that_cannot_be(wrong: dict[str, Any]) -> None:
     with pytest.raises(UserError):
-        Limits(**wrong)
+        Limits.of(**wrong)
 
 
 def candidate(number: int, accuracy: float) -> Evaluated:
@@ -143,9 +149,11 @@ def test_a_continued_budget_has_spent_what_it_has_spent(tmp_path: Path) -> None:
 
 
 def test_budgets_meet_in_seconds() -> None:
-    assert SearchConfig(latency_ms=1).seconds == 600.0
-    assert SearchConfig(latency_ms=1, max_trials=5).seconds == float("inf")
-    assert SearchConfig(latency_ms=1, max_cost_usd=2, price_per_hour=4, budget_s=3000).seconds == 1800.0
+    assert SearchConfig(limits=Limits.of(latency_ms=1)).seconds == 600.0
+    assert SearchConfig(limits=Limits.of(latency_ms=1), max_trials=5).seconds == float("inf")
+    assert (
+        SearchConfig(limits=Limits.of(latency_ms=1), max_cost_usd=2, price_per_hour=4, budget_s=3000).seconds == 1800.0
+    )
     planned = estimate(10.0, 110.0, 5.0, 4, baselines=True)
     assert planned["short_training"] <= 20.0
     assert planned["total"] <= 110.0

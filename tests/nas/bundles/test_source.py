@@ -20,7 +20,7 @@ from search_spaces import load_search_space
 from tests.nas.small_bundles import save_pair, small_network
 
 CONFIG = {
-    "target": "local", "latency_ms": 10.0, "percentile": 90, "max_params": 2e6, "data": "digits", "seed": 3,
+    "target": "local", "limits": {"latency_ms": 10.0, "percentile": 90, "max_params": 2e6}, "data": "digits", "seed": 3,
     "max_drop": 0.02, "threads": 2, "space": "mobile",
 }  # fmt: skip
 

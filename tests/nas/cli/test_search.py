@@ -11,6 +11,7 @@ import pytest
 
 from nas.cli.main import run
 from nas.controller.config import SearchConfig
+from nas.limits import Limits
 from nas.progress import Progress, SilentProgress
 from tests.nas.report import documents
 
@@ -42,8 +43,8 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> FakeSearch:
 def test_defaults(fake: FakeSearch) -> None:
     assert run(["search", "--latency-ms", "10"]) == 0
     assert fake.config == SearchConfig(
-        target="local", latency_ms=10.0, data="digits", space="mixed", budget_s=None, max_drop=0.01, top=None,
-        threads=None, seed=0, out=None, runtimes=None, precisions=None, resolutions=None, baselines=True,
+        target="local", limits=Limits.of(latency_ms=10.0), data="digits", space="mixed", budget_s=None, max_drop=0.01,
+        top=None, threads=None, seed=0, out=None, runtimes=None, precisions=None, resolutions=None, baselines=True,
         command="nas search --latency-ms 10",
     )  # fmt: skip
 
@@ -56,16 +57,16 @@ def test_every_option_arrives(fake: FakeSearch) -> None:
     )
     assert run(line.split()) == 0
     assert fake.config == SearchConfig(
-        target="xeon-spr", latency_ms=2.5, data="photos", space="dense", budget_s=5400.0, max_drop=0.005, top=3,
-        threads=2, seed=7, out=Path("here"), runtimes=("openvino", "onnxruntime"), precisions=("int8",),
-        resolutions=(96, 128), baselines=False, command="nas " + line,
+        target="xeon-spr", limits=Limits.of(latency_ms=2.5), data="photos", space="dense", budget_s=5400.0,
+        max_drop=0.005, top=3, threads=2, seed=7, out=Path("here"), runtimes=("openvino", "onnxruntime"),
+        precisions=("int8",), resolutions=(96, 128), baselines=False, command="nas " + line,
     )  # fmt: skip
     assert isinstance(fake.progress, SilentProgress)
 
 
 def test_to_resume_may_be_said_though_it_is_always_done(fake: FakeSearch) -> None:
     assert run(["search", "--latency-ms", "10", "--resume"]) == 0
-    assert fake.config == SearchConfig(latency_ms=10.0, command="nas search --latency-ms 10 --resume")
+    assert fake.config == SearchConfig(limits=Limits.of(latency_ms=10.0), command="nas search --latency-ms 10 --resume")
 
 
 def test_command_is_recorded_so_that_it_can_be_pasted(fake: FakeSearch) -> None:
@@ -81,8 +82,10 @@ def test_every_limit_objective_and_budget_arrives(fake: FakeSearch) -> None:
     )
     assert run(line.split()) == 0
     assert fake.config == SearchConfig(
-        latency_ms=5.0, percentile=99, throughput=300.0, max_params=2e6, max_size_mb=4.5, max_memory_mb=64.0,
-        min_accuracy=0.9, objective="latency", max_trials=12, max_cost_usd=2.5, price_per_hour=1.25,
+        limits=Limits.of(
+            latency_ms=5.0, percentile=99, throughput=300.0, max_params=2e6, max_size_mb=4.5, max_memory_mb=64.0,
+            min_accuracy=0.9,
+        ), objective="latency", max_trials=12, max_cost_usd=2.5, price_per_hour=1.25,
         command="nas " + line,
     )  # fmt: skip
     assert fake.config.seconds == 7200.0

@@ -68,7 +68,7 @@ def space() -> StagedSpace:
 
 @pytest.fixture(scope="module")
 def scorer(space: StagedSpace) -> CandidateScorer:
-    return CandidateScorer(space, LatencyModel(fake_profile()), Limits(latency_ms=50.0), DATA.num_classes)
+    return CandidateScorer(space, LatencyModel(fake_profile()), Limits.of(latency_ms=50.0), DATA.num_classes)
 
 
 class Sizes:
@@ -196,7 +196,7 @@ def test_the_supernet_has_its_place_in_the_plan() -> None:
 
 @pytest.fixture(scope="module")
 def recipes(space: StagedSpace) -> Recipes:
-    config = SearchConfig(latency_ms=50, budget_s=150.0)
+    config = SearchConfig(limits=Limits.of(latency_ms=50), budget_s=150.0)
     return Recipes(config=config, space=space, data=DATA, base=TrainConfig(precision="fp32"), pace=Pace("fp32", 1.0))
 
 
@@ -217,7 +217,7 @@ def test_a_supernet_is_planned_by_nominal_times(recipes: Recipes, tmp_path: Path
     for name in ("150.0", "1500.0", "None"):
         (tmp_path / name).mkdir()
     for budget_s in (150.0, 1500.0, None):
-        config = SearchConfig(latency_ms=50, budget_s=budget_s, max_trials=5)
+        config = SearchConfig(limits=Limits.of(latency_ms=50), budget_s=budget_s, max_trials=5)
         asked = replace(recipes, config=config)
         left_s = float("inf") if budget_s is None else planned_phase_s(asked)
         supernet = estimator_choice("supernet", RunFolder(tmp_path / str(budget_s)), asked, all_of, left_s, 0).supernet
@@ -255,9 +255,9 @@ def test_what_a_reader_is_told_of_a_short_lived_supernet(recipes: Recipes, tmp_p
 
 def test_refusals(tmp_path: Path, recipes: Recipes) -> None:
     with pytest.raises(UnknownNameError, match="supernett"):
-        check_asked(SearchConfig(latency_ms=1, estimator="supernett"))
+        check_asked(SearchConfig(limits=Limits.of(latency_ms=1), estimator="supernett"))
     with pytest.raises(UserError, match="--asha stops short trainings early"):
-        check_asked(SearchConfig(latency_ms=1, estimator="zero-cost", asha=True, ray="auto"))
+        check_asked(SearchConfig(limits=Limits.of(latency_ms=1), estimator="zero-cost", asha=True, ray="auto"))
     folder = RunFolder(tmp_path)
     check_against(folder, "predictor")  # runs of earlier versions trained all candidates
     with pytest.raises(UserError, match="judged by 'short', which does not go with 'supernet'"):

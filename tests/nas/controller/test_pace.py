@@ -17,6 +17,7 @@ from nas.controller.relimit import take_over
 from nas.controller.run_folder import RunFolder
 from nas.controller.training_times import doubt_pace
 from nas.controller.values import Evaluated
+from nas.limits import Limits
 from nas.training.config import TrainConfig
 from nas.training.precision import faster
 from search_spaces import load_search_space
@@ -78,7 +79,7 @@ def test_a_pace_that_trainings_contradict_is_forgotten(key: str, tmp_path: Path)
 
 
 def test_a_search_doubts_the_pace_by_its_own_trainings(key: str, tmp_path: Path) -> None:
-    config = SearchConfig(latency_ms=5.0)
+    config = SearchConfig(limits=Limits.of(latency_ms=5.0))
     base = TrainConfig(precision="fp32", batch_size=4)
     recipes = Recipes(config=config, space=SPACE, data=tiny_data(), base=base, pace=SLOW)
     archs = SPACE.anchors[:1] * 3
@@ -111,7 +112,9 @@ def test_a_run_keeps_the_pace_it_was_planned_with(tmp_path: Path) -> None:
 
     def make(pace: Pace | None) -> Recipes:
         base = TrainConfig(precision="fp32")
-        return Recipes(config=SearchConfig(latency_ms=5.0), space=SPACE, data=data, base=base, pace=pace or SLOW)
+        return Recipes(
+            config=SearchConfig(limits=Limits.of(latency_ms=5.0)), space=SPACE, data=data, base=base, pace=pace or SLOW
+        )
 
     old, new = RunFolder(tmp_path), RunFolder(tmp_path / "limits" / "4ms")
     new.path.mkdir(parents=True)

@@ -34,7 +34,7 @@ def test_files_are_only_made_not_measured(space: StagedSpace, tmp_path: Path) ->
         raise AssertionError("the size of files needs no measurement")
 
     site = replace(this_host(), measure=never)
-    model = probe(space, networks(space, 3), DEPLOYMENTS, Limits(latency_ms=5.0, max_size_mb=3.0), 0, site)
+    model = probe(space, networks(space, 3), DEPLOYMENTS, Limits.of(latency_ms=5.0, max_size_mb=3.0), 0, site)
     (other,) = networks(space, 1, seed=1)
     costs = space.costs(space.choices([other]), NUM_CLASSES)
     for request in deploy_untrained(other, DEPLOYMENTS, tmp_path, 0):
@@ -45,7 +45,7 @@ def test_files_are_only_made_not_measured(space: StagedSpace, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("limits", "seconds"), [(Limits(max_memory_mb=50.0), 0.05), (Limits(latency_ms=5.0, percentile=99), 0.3)]
+    ("limits", "seconds"), [(Limits.of(max_memory_mb=50.0), 0.05), (Limits.of(latency_ms=5.0, percentile=99), 0.3)]
 )
 def test_a_probe_is_measured_once_and_not_again(space: StagedSpace, limits: Limits, seconds: float) -> None:
     asked: list[dict[str, Any]] = []

@@ -10,6 +10,7 @@ import pytest
 from nas.controller.config import SearchConfig
 from nas.controller.search import run_search
 from nas.executors.ray_cluster import connected, nodes_of
+from nas.limits import Limits
 from nas.measure.host import HostFingerprint, fingerprint
 from tests.nas.fake_device import fake_profile, save_fake_profile
 
@@ -39,8 +40,9 @@ def test_a_search_measures_on_the_device_of_the_cluster(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     save_fake_profile(tmp_path / "cache", fake_profile("toy", networks=12))
     config = SearchConfig(
-        target="toy", latency_ms=200.0, budget_s=10.0, max_trials=1, space="mobile", data=str(colours),
-        precisions=("fp32",), runtimes=("onnxruntime",), baselines=False, ray=cluster.address, out=tmp_path / "run",
+        target="toy", limits=Limits.of(latency_ms=200.0), budget_s=10.0, max_trials=1, space="mobile",
+        data=str(colours), precisions=("fp32",), runtimes=("onnxruntime",),
+        baselines=False, ray=cluster.address, out=tmp_path / "run",
     )  # fmt: skip
     document = run_search(config).document
     with connected(cluster.address) as ray:

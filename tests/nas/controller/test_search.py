@@ -21,6 +21,7 @@ from nas.cli.main import run
 from nas.controller.config import SearchConfig
 from nas.controller.opening import default_resolutions
 from nas.controller.search import run_search
+from nas.limits import Limits
 from nas.runtimes.onnx_file import read_input
 from nas.tasks.classification.data.registry import load_dataset
 from search_spaces import load_search_space
@@ -106,7 +107,9 @@ def check_document(document: dict[str, Any], out: Path) -> None:
 
 @pytest.mark.slow
 def test_another_device_is_predicted_not_measured(cache: Path, tmp_path: Path) -> None:
-    config = SearchConfig(target="elsewhere", latency_ms=2.0, budget_s=20.0, out=tmp_path / "run", baselines=False)
+    config = SearchConfig(
+        target="elsewhere", limits=Limits.of(latency_ms=2.0), budget_s=20.0, out=tmp_path / "run", baselines=False
+    )
     document = run_search(config).document
     best = document["best"][0]
     assert best["measured_latency_ms"] is None
@@ -123,8 +126,8 @@ def test_a_profile_of_larger_calls_is_searched_exported_and_verified(
     """Everything that is measured and delivered has eight images in a call; any machine runs an image in a second."""
     out = tmp_path / "run"
     config = SearchConfig(
-        target="eights", throughput=1.0, max_memory_mb=1e6, budget_s=25.0, max_trials=3, estimator="zero-cost", out=out,
-        baselines=False, data=str(colours),
+        target="eights", limits=Limits.of(throughput=1.0, max_memory_mb=1e6), budget_s=25.0, max_trials=3,
+        estimator="zero-cost", out=out, baselines=False, data=str(colours),
     )  # fmt: skip
     document = run_search(config).document
     best = document["best"][0]
@@ -143,8 +146,8 @@ def test_a_profile_of_larger_calls_is_searched_exported_and_verified(
 @pytest.mark.slow
 def test_a_search_by_zero_cost_scores_calls_no_score_an_accuracy(cache: Path, colours: Path, tmp_path: Path) -> None:
     config = SearchConfig(
-        target="elsewhere", latency_ms=2.0, budget_s=12.0, max_trials=3, estimator="zero-cost", out=tmp_path / "run",
-        baselines=False, data=str(colours),
+        target="elsewhere", limits=Limits.of(latency_ms=2.0), budget_s=12.0, max_trials=3,
+        estimator="zero-cost", out=tmp_path / "run", baselines=False, data=str(colours),
     )  # fmt: skip
     document = run_search(config).document
     assert document["estimator"]["name"] == document["estimator"]["asked"] == "zero-cost"

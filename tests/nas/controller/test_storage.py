@@ -19,6 +19,7 @@ from nas.controller.trials import SHORT, Judgement, finished, left_behind, propo
 from nas.errors import MissingDependencyError, UserError
 from nas.executors import Failure
 from nas.files.writing import write_json
+from nas.limits import Limits
 from nas.samplers import INTERRUPTED_ATTR, RandomFeasibleSampler
 from nas.samplers.base import distributions
 from search_spaces import StagedSpace, load_search_space
@@ -209,7 +210,7 @@ def test_a_new_limit_finds_the_evaluations_on_the_server(
         new.reused.unlink()
     with pytest.raises(UserError, match="holds no studies named 'elsewhere/"):
         copy_studies(open_storage(tmp_path / "elsewhere", server.url), new.path)
-    moved = SearchConfig(latency_ms=5.0, out=old.path)
+    moved = SearchConfig(limits=Limits.of(latency_ms=5.0), out=old.path)
     write_json(old.config, moved.identity())
     with pytest.raises(UserError, match=f"lie in {re.escape(server.where)}"):
         check_folder(moved)

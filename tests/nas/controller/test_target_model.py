@@ -24,6 +24,7 @@ from nas.controller.target_model import (
 from nas.controller.target_record import check_target, read_target, write_target
 from nas.deployment import Deployment
 from nas.errors import UserError
+from nas.limits import Limits
 from nas.measure.host import fingerprint, usable_threads
 from nas.measure.job import SessionTiming
 from nas.measure.measurement import Measurement, MeasureRequest, summarise
@@ -109,7 +110,7 @@ def own_profile(
 
 
 def config(**options: Any) -> SearchConfig:
-    return SearchConfig(latency_ms=10, runtimes=("onnxruntime",), precisions=("fp32",), **options)
+    return SearchConfig(limits=Limits.of(latency_ms=10), runtimes=("onnxruntime",), precisions=("fp32",), **options)
 
 
 def test_a_strict_search_refuses_a_profile_that_differs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,7 +139,7 @@ def test_an_equal_host_needs_no_probes(tmp_path: Path, monkeypatch: pytest.Monke
 @pytest.mark.usefixtures("impatient")
 def test_calls_have_as_many_images_as_in_the_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own_profile(tmp_path, monkeypatch, batch=8)
-    asked = replace(config(), latency_ms=None, throughput=100.0)
+    asked = replace(config(), limits=Limits.of(throughput=100.0))
     target = prepare_target(asked, Budget(60), SilentProgress())
     assert target.model.deployments == (replace(ORT, batch=8),)
     assert any("a call has 8 images" in note for note in target.notes)

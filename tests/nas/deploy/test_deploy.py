@@ -13,7 +13,7 @@ from nas.deploy import deploy as module
 from nas.deploy.deploy import TriedDeployment, deploy, deployed_accuracy, files_bytes
 from nas.deploy.onnx import Parity
 from nas.deployment import Deployment, common_batch
-from nas.limits import Limits, Seen, broken, seen_in
+from nas.limits import Limits, Observation
 from nas.measure.job import SessionTiming
 from nas.measure.measurement import MeasureRequest, summarise
 from nas.networks.description import NetworkDescription
@@ -37,12 +37,14 @@ def tried(deployment: Deployment, p50s: list[float], accuracy: float, failed: st
 
 
 def judge(*attempts: TriedDeployment, limit_ms: float = 3.0, max_drop: float = 0.01) -> dict[str, TriedDeployment]:
-    judged = module.judge(attempts, max_drop, lambda t: objection(t, Limits(latency_ms=limit_ms)))
+    judged = module.judge(attempts, max_drop, lambda t: objection(t, Limits.of(latency_ms=limit_ms)))
     return {t.deployment.precision: t for t in judged}
 
 
 def objection(t: TriedDeployment, limits: Limits) -> str:
-    return "; ".join(b.reason for b in broken(limits, seen_in(Seen(accuracy=t.accuracy), t.measurement, limits)))
+    return "; ".join(
+        b.reason for b in limits.violations(limits.observe(Observation(accuracy=t.accuracy), t.measurement))
+    )
 
 
 def test_the_fastest_accurate_one_is_chosen() -> None:
@@ -118,7 +120,7 @@ def test_a_real_network_is_deployed(digits: ImageData, tmp_path: Path) -> None:
     assert (
         result.tried[0].size_bytes == files_bytes(tmp_path / "model.onnx") == (tmp_path / "model.onnx").stat().st_size
     )
-    again = module.judge(result.tried, 1.0, lambda t: objection(t, Limits(latency_ms=1e-6)))
+    again = module.judge(result.tried, 1.0, lambda t: objection(t, Limits.of(latency_ms=1e-6)))
     assert not any(t.chosen for t in again)
 
 

@@ -53,7 +53,7 @@ def run(tmp_path: Path) -> Path:
     """One winner, which is a finalist as well, and two others."""
     description = small_description()
     folder = write_run(tmp_path / "run", description, tmp_path / "data.npz")
-    config = {"data": "digits", "seed": 0, "target": "local", "max_drop": 0.01, "latency_ms": 5.0}
+    config = {"data": "digits", "seed": 0, "target": "local", "max_drop": 0.01, "limits": {"latency_ms": 5.0}}
     (folder / "config.json").write_text(json.dumps(config))
     for name, accuracy, width in (("worse", 0.5, 24), ("better", 0.7, 32)):
         add_finalist(folder, name, small_description(stage1__width=width), accuracy)
@@ -94,7 +94,7 @@ def test_a_finalist_is_exported_under_its_number_with_what_its_run_was_asked(run
     shutil.rmtree(run / "winners")
     source = resolve(f"{run}#2")
     assert source.run is not None
-    assert source.run.limits.latency_ms == 5.0
+    assert source.run.limits.given == {"latency_ms": 5.0}
     assert default_folder(source) == run / "exports" / "2"
 
 

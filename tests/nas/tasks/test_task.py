@@ -19,6 +19,7 @@ from nas.evaluation.supernet.config import SupernetConfig
 from nas.evaluation.zero_cost import PROXIES, candidate_scores
 from nas.executors.base import without_cache
 from nas.executors.shared_data import share
+from nas.limits import Limits
 from nas.tasks import TASKS, TaskData, baseline_named, task_named, task_of
 from nas.tasks.detection.data import DetectionData, DetectionSplit
 from nas.tasks.detection.task import Detection
@@ -202,20 +203,20 @@ def test_folders_are_data(tmp_path: Path) -> None:
 
 
 def test_a_search_follows_its_task() -> None:
-    plain = SearchConfig(latency_ms=10)
+    plain = SearchConfig(limits=Limits.of(latency_ms=10))
     assert (plain.task, plain.space, plain.data) == ("classification", "mixed", "digits")
-    boxes = SearchConfig(task="detection", data="here", latency_ms=25, min_accuracy=0.5)
+    boxes = SearchConfig(task="detection", data="here", limits=Limits.of(latency_ms=25, min_accuracy=0.5))
     assert boxes.space == "detect"
     assert boxes.run_dir.name == "detection-local-25ms-50pct"
     assert boxes.limits.text == "at most 25 ms, at least 50 % mAP@50"
     assert space_for(boxes).task == "detection"
-    assert boxes.identity() != SearchConfig(data="here", latency_ms=25, min_accuracy=0.5).identity()
+    assert boxes.identity() != SearchConfig(data="here", limits=Limits.of(latency_ms=25, min_accuracy=0.5)).identity()
     with pytest.raises(UserError, match="nothing says what to learn detection from"):
-        SearchConfig(task="detection", latency_ms=25)
+        SearchConfig(task="detection", limits=Limits.of(latency_ms=25))
     with pytest.raises(UserError, match="networks of space 'mixed' are for classification, not for detection"):
-        space_for(SearchConfig(task="detection", data="here", space="mixed", latency_ms=25))
+        space_for(SearchConfig(task="detection", data="here", space="mixed", limits=Limits.of(latency_ms=25)))
     with pytest.raises(UserError, match="networks of space 'detect' are for detection"):
-        space_for(SearchConfig(space="detect", latency_ms=25))
+        space_for(SearchConfig(space="detect", limits=Limits.of(latency_ms=25)))
 
 
 @pytest.mark.parametrize("estimator", TASKS["detection"].estimators)
@@ -236,7 +237,7 @@ def test_estimators_judge_detectors(estimator: str) -> None:
 
 
 def test_estimators_that_a_task_has_no_use_for() -> None:
-    boxes = SearchConfig(task="detection", data="here", latency_ms=25, estimator="supernet")
+    boxes = SearchConfig(task="detection", data="here", limits=Limits.of(latency_ms=25), estimator="supernet")
     with pytest.raises(UserError, match="the estimator 'supernet' cannot judge networks for detection"):
         check_estimator(boxes)
     for trainings in (1, 50, 1000):
