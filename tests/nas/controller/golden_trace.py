@@ -1,0 +1,285 @@
+"""Small seeded searches and their traces: proposals, recipes and decisions, nothing that a machine or a clock steers.
+
+The search is real (space, predicted latencies, feasibility, zero-cost scores, plan, sampler, short trainings, last
+round, deployments), except at four seams, all of them in `seams`:
+
+- the pace of training is told, not measured, and in proportion to the usable cores, so that nominal times are the same
+  everywhere;
+- candidates are trained in this process, where the other seams can be reached;
+- a training is recorded as it was asked for, but done on a few images only, and the accuracy it returns is a fixed
+  function of the network, so that decisions follow neither from rounding nor from the processor;
+- a deployed file runs on the validation split, and then gets a fixed accuracy too.
+
+Who moves or renames a function that `seams` replaces corrects it there, and who renames a setting of a recipe in
+`recipe_of`; the names and values in the trace stay. Numbers that floating-point arithmetic can move between processors
+(predictions, zero-cost scores, losses) are compared with the tolerances in `TOLERANCES`.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pandas as pd
+import pytest
+
+import nas.controller.engine as search_engine
+import nas.controller.recipes as recipes
+import nas.controller.records as last_round
+import nas.deploy.deploy as deploying
+import nas.executors.training as short_trainings
+from nas.controller.config import SearchConfig
+from nas.controller.pace import Pace
+from nas.controller.search import run_search
+from nas.evaluation.short_training import ShortTraining
+from nas.executors.base import Evaluation, Finished
+from nas.executors.journal import Journal
+from nas.measure.host import usable_threads
+from nas.training.config import TrainConfig
+from tests.nas.fake_device import fake_profile, save_fake_profile
+from tests.nas.tasks.coco import write_coco
+
+PACES_PER_CORE = {"digits-mixed": 0.5, "coco-detect": 2.0}
+"""So slow that short recipes differ between networks (fewer images or epochs for larger ones), and so fast that there
+are several finalists."""
+STEPS, VALIDATED = 2, 8
+"""Of each training that is really done: steps of its one epoch, and validation images."""
+TOLERANCES = {"train_loss": 0.03, "proxies": 0.02}
+"""Relative ones, by field; of all other numbers that are no integers `TOLERANCE`."""
+TOLERANCE = 1e-4
+
+
+@dataclass(slots=True)
+class Recorder:
+    """The trainings in order, and the fixed worth of each network by its key."""
+
+    trainings: list[dict[str, Any]] = field(default_factory=list)
+    worth: dict[str, float] = field(default_factory=dict)
+
+    def trained(self, kind: str, really: Callable[..., Any]) -> Callable[..., Any]:
+        """In place of `really` (`nas.evaluation.short_training.trained`), for trainings of this kind."""
+
+        def recorded(description: Any, data: Any, short: ShortTraining, callback: Any = None) -> Any:
+            few = ShortTraining(replace(short.config, epochs=1), STEPS * short.config.batch_size)
+            little = replace(data, val=data.val.some(VALIDATED), _resized={})
+            network, result = really(description, little, few, callback)
+            key = key_of(description)
+            params = sum(p.numel() for p in network.parameters())
+            self.trainings.append(
+                {
+                    "kind": kind,
+                    "key": key,
+                    "params": params,
+                    "train_images": short.train_images,
+                    "recipe": recipe_of(short.config),
+                    "train_loss": [log.train_loss for log in result.curve],
+                }
+            )
+            worth = 0.3 + 0.3 * min(1.0, params / 1e6) + 0.2 * lot(key)
+            if kind == "final":  # some come to less than before, and keep the weights of the short training
+                worth += 0.06 * lot(key + kind) - 0.015
+            self.worth[key] = worth
+            return network, replace(result, accuracy=worth)
+
+        return recorded
+
+    def deployed_accuracy(self, really: Callable[..., float]) -> Callable[..., float]:
+        """In place of `really` (`nas.deploy.deploy.deployed_accuracy`): int8 loses more than allowed of every other
+        network."""
+
+        def fixed(tried: Any, data: Any, split: Any, description: Any) -> float:
+            really(tried, data, split, description)
+            loses = 0.03 if lot(key_of(description) + "int8") > 0.5 else 0.004
+            lost = loses if tried.deployment.precision == "int8" and not tried.in_float else 0.0
+            return self.worth[key_of(description)] - lost
+
+        return fixed
+
+
+def lot(text: str) -> float:
+    """A number in [0, 1) that is drawn by the text."""
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") / 2**32
+
+
+def key_of(description: Any) -> str:
+    """The key of the architecture that a network's description names."""
+    key: str = description.source.key
+    return key
+
+
+def recipe_of(config: TrainConfig) -> dict[str, Any]:
+    """A recipe under names that stay, whatever the code calls them."""
+    names = (
+        *("epochs", "batch_size", "lr", "optimizer", "momentum", "weight_decay", "warmup_fraction", "label_smoothing"),
+        *("clip_norm", "ema_decay", "augment", "precision", "seed", "time_limit_s"),
+    )
+    return {name: getattr(config, name) for name in names}
+
+
+class InProcess:
+    """An executor that trains in this process, one candidate at a time."""
+
+    capacity = 1
+
+    def __init__(self, data: Any, folder: Path) -> None:
+        self.data, self.journal = data, Journal(folder / "outcomes")
+        self.submitted: list[Evaluation] = []
+
+    def submit(self, task: Evaluation) -> None:
+        self.submitted.append(task)
+
+    def wait(self) -> list[Finished]:
+        done = [Finished(task, short_trainings.train_briefly(task, self.data)) for task in self.submitted]
+        self.submitted = []
+        return done
+
+    def abandon(self) -> None:
+        self.submitted = []
+
+    def quiet(self) -> Any:
+        return nullcontext()
+
+
+def seams(patch: pytest.MonkeyPatch, recorder: Recorder, pace_per_core: float) -> None:
+    """Everything that is replaced in the product, and nothing else is."""
+    patch.setattr(recipes, "host_pace", lambda *_, **__: Pace("fp32", pace_per_core * usable_threads()))
+
+    @contextmanager
+    def executor_for(data: Any, folder: Path, **_: Any) -> Iterator[InProcess]:
+        yield InProcess(data, folder)
+
+    patch.setattr(search_engine, "executor_for", executor_for)
+    patch.setattr(short_trainings, "trained", recorder.trained("short", short_trainings.trained))
+    patch.setattr(last_round, "trained", recorder.trained("final", last_round.trained))
+    patch.setattr(deploying, "deployed_accuracy", recorder.deployed_accuracy(deploying.deployed_accuracy))
+
+
+def digits(folder: Path) -> SearchConfig:
+    """Images: the sampler that learns, two limits at once, and the random baseline."""
+    return SearchConfig(
+        target="golden", space="mixed", data="digits", latency_ms=0.75, max_params=1.3e6, max_trials=7, seed=7,
+        estimator="short", threads=2, out=folder / "run",
+    )  # fmt: skip
+
+
+def detect(folder: Path) -> SearchConfig:
+    """Boxes in COCO's layout: a front of latency and mAP, and the estimator that `auto` chooses."""
+    data = write_coco(folder / "shapes", {"train": 96, "val": 16, "test": 8})
+    return SearchConfig(
+        task="detection", target="golden", space="detect", data=str(data), objective="pareto", latency_ms=1.2,
+        max_trials=7, seed=3, estimator="auto", threads=2, out=folder / "run", baselines=False,
+    )  # fmt: skip
+
+
+SEARCHES: dict[str, Callable[[Path], SearchConfig]] = {"digits-mixed": digits, "coco-detect": detect}
+
+
+def trace(name: str, folder: Path) -> dict[str, Any]:
+    """Run the search `name` of `SEARCHES` in the empty `folder` and return its trace as it reads back from JSON."""
+    recorder = Recorder()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+        profile = fake_profile("golden", networks=60, host=False, spaces=("mixed", "detect"))
+        save_fake_profile(folder / "cache", profile)
+        seams(patch, recorder, PACES_PER_CORE[name])
+        config = SEARCHES[name](folder)
+        document = run_search(config).document
+    studies = ("search", "random") if config.baselines else ("search",)
+    made = {
+        "question": {key: document[key] for key in ("task", "metric", "space", "space_size", "resolutions", "seed")},
+        "limits": document["limits_text"],
+        "images": {split: document["data"][split] for split in ("train", "val", "test")},
+        "feasibility": document["feasibility"],
+        "feasible": document["feasible"],
+        "candidates_scored": document["candidates_scored"],
+        "estimator": document["estimator"]["name"],
+        "short_s": document["recipe"]["short_s"],
+        "estimate_s": {k: v for k, v in document["estimate_s"].items() if k not in ("prepare", "total")},
+        "studies": {study: proposals(config.run_dir, study) for study in studies},
+        "trainings": recorder.trainings,
+        "candidates": candidates(config.run_dir),
+        "winners": [winner(best) for best in document["best"]],
+        "baselines": [
+            {key: found[key] for key in ("name", "kind", "runtime", "precision", "resolution", "macs", "params")}
+            for found in document["baselines"]
+        ],
+    }
+    plain: dict[str, Any] = json.loads(json.dumps(rounded(made)))
+    return plain
+
+
+def proposals(run: Path, study: str) -> list[dict[str, Any]]:
+    """The trials in order, each with what was known of its network before it was trained."""
+    trials = optuna.load_study(study_name=study, storage=f"sqlite:///{run}/study.db").trials
+    told = ("key", "deployment", "predicted_latency_ms", "predicted_std_ms", "proxies", "images", "estimator")
+    return [
+        {"trial": t.number, "state": t.state.name, "constraints": dict(t.constraints)}
+        | {name: t.user_attrs.get(name) for name in told}
+        for t in trials
+    ]
+
+
+def candidates(run: Path) -> dict[str, Any]:
+    """What the table of candidates decides, and how many rows of each kind it has."""
+    table = pd.read_parquet(run / "candidates.parquet")
+    kinds = table.groupby(["state", "origin"]).size()
+    scored = table[table.state == "scored"]
+    return {
+        "rows": {f"{state}, {origin}": int(count) for (state, origin), count in kinds.items()},
+        "front": list(table[table.pareto].key),
+        "finalists": list(table[table.accuracy_trained.notna()].key),
+        "scored_macs": int(scored.macs.sum()),
+        "scored_params": int(scored.params.sum()),
+        "scored_latency_ms": float(scored.predicted_latency_ms.sum()),
+    }
+
+
+def winner(best: dict[str, Any]) -> dict[str, Any]:
+    """A winner's identity, and what was decided of its deployments."""
+    kept = (
+        *("rank", "key", "architecture", "runtime", "precision", "threads", "batch", "resolution", "weights", "macs"),
+        *("params", "predicted_latency_ms", "predicted_std_ms", "within_limit"),
+    )
+    deployments = [{key: d[key] for key in ("name", "accepted", "chosen")} for d in best["deployments"]]
+    return {key: best[key] for key in kept} | {"deployments": deployments}
+
+
+def rounded(value: Any) -> Any:
+    """With six digits of each number that is no integer: more are noise."""
+    if isinstance(value, dict):
+        return {key: rounded(v) for key, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [rounded(v) for v in value]
+    return float(f"{value:.6g}") if isinstance(value, float) else value
+
+
+def differences(expected: Any, found: Any, path: str = "", tolerance: float = TOLERANCE) -> list[str]:
+    """One line for each value that differs, with its place: empty where both are the same trace."""
+    if isinstance(expected, dict) and isinstance(found, dict):
+        lines = []
+        for key in [*expected, *(k for k in found if k not in expected)]:
+            at = f"{path}.{key}" if path else key
+            if key not in found:
+                lines.append(f"{at}: missing, was {expected[key]!r}")
+            elif key not in expected:
+                lines.append(f"{at}: new, {found[key]!r}")
+            else:
+                lines += differences(expected[key], found[key], at, TOLERANCES.get(key, tolerance))
+        return lines
+    if isinstance(expected, list) and isinstance(found, list):
+        count = [f"{path}: {len(found)} entries, was {len(expected)}"] if len(found) != len(expected) else []
+        pairs = enumerate(zip(expected, found, strict=False))
+        return count + [line for i, (e, f) in pairs for line in differences(e, f, f"{path}[{i}]", tolerance)]
+    return [] if same(expected, found, tolerance) else [f"{path}: {found!r}, was {expected!r}"]
+
+
+def same(expected: Any, found: Any, tolerance: float) -> bool:
+    """Equal; numbers that are not both integers, within the relative tolerance."""
+    numbers: Sequence[Any] = [v for v in (expected, found) if isinstance(v, int | float) and not isinstance(v, bool)]
+    if len(numbers) == 2 and any(isinstance(v, float) for v in numbers):
+        return bool(found == pytest.approx(expected, rel=tolerance, abs=1e-9, nan_ok=True))
+    return type(expected) is type(found) and bool(expected == found)
