@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from nas.cli.types import Seconds
 from nas.controller.config import SearchConfig
-from nas.controller.estimator_choice import planned_phase_s, supernet_image_s, typical_short_s
+from nas.controller.estimator_choice import planned_phase_s, typical_short_s
 from nas.controller.opening import default_resolutions
 from nas.controller.pace import Pace
 from nas.controller.recipes import Recipes
 from nas.data.images import ImageData, ImageSplit, Preprocess
-from nas.evaluation.estimators import SUPERNET_EPOCHS, choose_estimator
+from nas.evaluation.estimators import choose_estimator
 from nas.limits import Limits
 from nas.measure.host import usable_threads
 from nas.tasks import task_of
@@ -43,14 +43,13 @@ def recipes(images: int, pixels: int, budget_s: float, pace: float, space: str =
 
 def row(found: Recipes) -> str:
     """A line of the table: what the rule counts for these trainings where no limit on latency is in the way."""
-    images = len(found.data.train)
     admissible: Callable[[Choices], NDArray[np.bool_]] = found.affordable(DEPLOYMENTS)[0]
     phase_s, short_s = planned_phase_s(found), typical_short_s(found, admissible)
-    supernet_s = SUPERNET_EPOCHS * images * supernet_image_s(found, admissible)
-    chosen, _ = choose_estimator(phase_s, "", short_s=short_s, supernet_s=supernet_s)
+    images, pixels = len(found.data.train), found.data.native_resolution
+    chosen, _ = choose_estimator(phase_s, "", short_s=short_s)
     return (
-        f"| {images:,} of {found.data.native_resolution} px | {duration(found.planned_s)} | {phase_s:,.0f} s "
-        f"| {int(phase_s / short_s)}, {short_s:.3g} s | {supernet_s:,.0f} s | `{chosen}` |"
+        f"| {images:,} of {pixels} px | {duration(found.planned_s)} | {phase_s:,.0f} s "
+        f"| {int(phase_s / short_s)}, {short_s:.3g} s | `{chosen}` |"
     )
 
 
@@ -79,8 +78,8 @@ def _stand_in(images: int, pixels: int) -> ImageData:
 def main(images: int, pixels: int, budgets_s: Sequence[float], pace: float) -> None:
     """Print the table of what `auto` counts and picks."""
     click.echo(f"Nominal times on {usable_threads()} threads at a pace of {pace:g}.\n")
-    click.echo("| training images | budget | time for estimates | short trainings, each about | ", nl=False)
-    click.echo(f"{SUPERNET_EPOCHS} epochs of a supernet | `auto` |\n|---|---|---|---|---|---|")
+    click.echo("| training images | budget | time for estimates | short trainings, each about | `auto` |")
+    click.echo("|---|---|---|---|---|")
     for budget_s in budgets_s:
         click.echo(row(recipes(images, pixels, budget_s, pace)))
 

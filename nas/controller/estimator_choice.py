@@ -18,7 +18,6 @@ from nas.evaluation.supernet.config import SupernetConfig
 from nas.evaluation.supernet.sandwich import Sandwich
 from nas.files.writing import write_json
 from nas.measure.host import usable_threads
-from nas.tasks import task_of
 from search_spaces import Choices
 
 Admissible = Callable[[Choices], NDArray[np.bool_]]
@@ -67,21 +66,12 @@ def estimator_choice(
     if known is not None:
         return known
     name, why, config = asked, "asked for", None
-    if asked in ("auto", "supernet"):
-        planned_s = planned_phase_s(recipes)
-        possible = "supernet" in task_of(recipes.data).estimators
-        image_s = supernet_image_s(recipes, admissible) if possible else math.inf
-        supernet_s = SUPERNET_EPOCHS * len(recipes.data.train) * image_s if possible else None
-        if asked == "auto":
-            name, why = choose_estimator(
-                planned_s,
-                f"{usable_threads()} threads",
-                short_s=typical_short_s(recipes, admissible),
-                supernet_s=supernet_s,
-                labels=labels,
-            )
-        if name == "supernet":
-            config = supernet_config(recipes, image_s, planned_s, phase_s)
+    planned_s = planned_phase_s(recipes)
+    if asked == "auto":
+        short_s = typical_short_s(recipes, admissible)
+        name, why = choose_estimator(planned_s, f"{usable_threads()} threads", short_s=short_s, labels=labels)
+    elif asked == "supernet":
+        config = supernet_config(recipes, supernet_image_s(recipes, admissible), planned_s, phase_s)
     choice = EstimatorChoice(name, why, config)
     write_json(folder.estimator, asdict(choice))
     return choice

@@ -16,7 +16,7 @@ def _two_threads(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("images", "pixels", "budget_s", "chosen"),
-    [(1300, 32, 150.0, "short"), (1300, 32, 14400.0, "supernet"), (7000, 128, 14400.0, "short")],
+    [(1300, 32, 150.0, "short"), (1300, 32, 14400.0, "short"), (7000, 128, 14400.0, "short")],
 )
 def test_the_page_shows_what_the_rule_counts(images: int, pixels: int, budget_s: float, chosen: str) -> None:
     line = row(recipes(images, pixels, budget_s, pace=1.0))

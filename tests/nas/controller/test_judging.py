@@ -240,8 +240,9 @@ def test_auto_gives_its_reason(recipes: Recipes, tmp_path: Path) -> None:
     assert starved.name == "short", "there is no time for scores either"
     slow = replace(recipes, config=replace(recipes.config, budget_s=200.0), pace=Pace("fp32", 1e5))
     (tmp_path / "slow").mkdir()
-    scored = estimator_choice("auto", RunFolder(tmp_path / "slow"), slow, all_of, 80.0, 0)
-    assert scored.name == "zero-cost"
+    assert estimator_choice("auto", RunFolder(tmp_path / "slow"), slow, all_of, 80.0, 0).name == "short"
+    (tmp_path / "scored").mkdir()
+    scored = estimator_choice("zero-cost", RunFolder(tmp_path / "scored"), slow, all_of, 80.0, 0)
     assert "nothing was trained before the last round" in remarks(scored, 100, None)[0]
 
 

@@ -241,6 +241,6 @@ def test_estimators_that_a_task_has_no_use_for() -> None:
     with pytest.raises(UserError, match="the estimator 'supernet' cannot judge networks for detection"):
         check_estimator(boxes)
     for trainings in (1, 50, 1000):
-        name, why = choose_estimator(float(trainings), "2 threads", short_s=1.0, supernet_s=None)
+        name, why = choose_estimator(float(trainings), "2 threads", short_s=1.0)
         assert name in TASKS["detection"].estimators
         assert "supernet" not in why
