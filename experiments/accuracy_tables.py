@@ -12,16 +12,20 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
 
-import predictors
-from experiments.tabular_accuracy import Scores, SplitResult, Table, judge_split, load_table
+from experiments.tabular.commands.accuracy import Scores, SplitResult, Table, judge_split, load_table
 
-_PREDICTOR_MODULES = ("accuracy", "accuracy_features", "additive_gp", "cells", "ensembles", "target_scale")
+_PREDICTOR_MODULES = (
+    *(f"predictors.{name}" for name in ("accuracy", "accuracy_features", "additive_gp", "ensembles", "target_scale")),
+    "experiments.tabular.cells",
+    "experiments.tabular.views",
+)
 _KENDALL_COLUMNS = (
     "table", "n", "splits", "predictor", "must", "aim", "reached",
     "parameters", "MACs", "one-hot GP", "boosting", "best extra",
@@ -150,7 +154,10 @@ def predictor_digest() -> str:
     """Name of the predictor's version: a digest of the files that its figures depend on."""
     digest = hashlib.sha256()
     for name in _PREDICTOR_MODULES:
-        digest.update((Path(predictors.__path__[0]) / f"{name}.py").read_bytes())
+        spec = find_spec(name)
+        assert spec is not None
+        assert spec.origin is not None
+        digest.update(Path(spec.origin).read_bytes())
     return digest.hexdigest()[:12]
 
 

@@ -14,12 +14,12 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.tables import TableReader, average, judge, parse_specs
-from experiments.tabular_latency import judge_latency
-from experiments.tabular_runs import Protocol
-from experiments.tabular_transfer import judge_transfer
-from predictors.table_spaces import table_encoding
-from predictors.transfer import SourceModels
+from experiments.tabular.commands.latency import judge_latency
+from experiments.tabular.commands.runs import Protocol
+from experiments.tabular.commands.transfer import judge_transfer
+from experiments.tabular.layouts import table_encoding
+from experiments.tabular.tables import TableReader, average, judge, parse_specs
+from experiments.tabular.transfer import SourceModels
 
 TRANSFER_ROWS = 10
 _FOLDS = 4
@@ -37,9 +37,9 @@ Mean Spearman over the devices, on splits with other seeds (from 100 on, 2 to 8 
 - **Other noise and priors for OFA**, 20 rows: 6 degrees of freedom 0.8703 instead of 0.8737, tighter priors 0.8673,
   less noise 0.8737, the mean of four such settings 0.8725; 2 and 1 degrees of freedom 0.8709 and 0.8720 instead of
   0.8693 on eight seeds, but worse on FBNet (0.9214 and 0.9200 instead of 0.9220). None is kept.
-- **Costs that cannot be negative** (`predictors/nonnegative.py`), averaged with the Gaussian process by errors left
-  out: OFA 0.8730 instead of 0.8693 with 20 rows and 0.8864 instead of 0.8865 with 50; FBNet 0.9258 instead of 0.9220
-  and 0.9336 instead of 0.9335. Kept.
+- **Costs that cannot be negative** (`experiments/tabular/nonnegative.py`), averaged with the Gaussian process by errors
+  left out: OFA 0.8730 instead of 0.8693 with 20 rows and 0.8864 instead of 0.8865 with 50; FBNet 0.9258 instead of
+  0.9220 and 0.9336 instead of 0.9335. Kept.
 - **A mix of sources that keeps its sign**, for the transfer. The Gaussian process had the mix's left-out answers as one
   more feature. With ten rows those can fall where the latency rises, and then the order was lost or turned round (OFA,
   worst device and seed: 0.00, and -0.77 with the structure shrunk ten times more; now 0.6). Now the mix is a factor,
@@ -246,10 +246,11 @@ def _preamble(seeds: int, max_test: int | None) -> str:
     return f"""# Latency predictors on public tables
 
 Made by `python -m experiments.latency_tables`. For each device, N random rows are the training set and {tested} the
-test; figures are means over {seeds} seeds and then over devices. `additive` and `transfer` are the product's predictors
-(`predictors/latency.py`, `predictors/transfer.py`), the others are the baselines they are printed beside: the median,
-ridge and a Gaussian process on one-hot choices; ridge on the principal components of the log latencies of the source
-devices, a non-negative mix of the source devices, and the product's predictor without any source (`no_transfer`).
+test; figures are means over {seeds} seeds and then over devices. `additive` and `transfer`
+(`experiments/tabular/latency.py`, `experiments/tabular/transfer.py`) are our predictors for tables, which no command
+of `nas` uses; the others are the baselines they are printed beside: the median, ridge and a Gaussian process on one-hot
+choices; ridge on the principal components of the log latencies of the source devices, a non-negative mix of the source
+devices, and `additive`'s Gaussian process without any source (`no_transfer`).
 
 The layout of a table (NB201 cell, FBNet, OFA) is recognised by the shape and the values of its choices; the analytic
 costs of the layout's layers are then features. `--space generic` turns that off, and tables of any other layout, such

@@ -15,8 +15,8 @@ import numpy as np
 
 from experiments.accuracy_tables import with_section
 from experiments.line_chart import Panel, chart
-from experiments.tabular_search import compare, load_task
-from experiments.tabular_search_runs import MODES, TABLE_SAMPLERS, Mode, TableTask, recorded_run
+from experiments.tabular.commands.search import compare, load_task
+from experiments.tabular.commands.search_runs import MODES, TABLE_SAMPLERS, Mode, TableTask, recorded_run
 
 CHOICES = "nb201_archs.npz:ops"
 ACCURACY = "nb201_acc_cifar10.npz:acc200_test"

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from experiments.datasets import read_mosaics
+from experiments.tabular.nb201 import Nb201Space
 from nas.evaluation.zero_cost import PROXIES, rank_aggregate, zero_cost_scores
-from search_spaces import load_search_space
 
 Floats = NDArray[np.float64]
 
@@ -178,7 +178,7 @@ def page(table: Published, scored: Sequence[Mapping[int, list[float]]], seconds:
 
 
 def _scored(ops: list[int], images: Tensor, labels: Tensor, seed: int) -> dict[str, list[float]]:
-    space = load_search_space("nb201")
+    space = Nb201Space()
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         network = space.build(space.architecture(ops), num_classes=10)

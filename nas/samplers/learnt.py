@@ -13,7 +13,7 @@ from nas.errors import UserError
 from nas.samplers.base import Known
 from nas.samplers.goal import Limit
 from predictors.accuracy import AccuracyPredictor
-from predictors.accuracy_features import NB201_VIEWS, FeatureView
+from predictors.accuracy_features import FeatureView
 from predictors.base import LatencyPredictor, Prediction
 from predictors.target_scale import NormalScores
 
@@ -27,9 +27,6 @@ LATENCY_CONSTRAINT = "latency_ms"
 
 Floats = NDArray[np.float64]
 Features = FeatureView | Sequence[FeatureView]
-
-SPACE_VIEWS: Mapping[str, Features] = {"nb201": NB201_VIEWS}
-"""By name of the space: views from which accuracies are predicted better than from the space's own features."""
 
 
 @dataclass(frozen=True, slots=True)

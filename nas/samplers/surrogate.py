@@ -20,7 +20,7 @@ from nas.samplers.base import (
     untried,
 )
 from nas.samplers.goal import Goal, Limit
-from nas.samplers.learnt import SPACE_VIEWS, Features, Learnt, LearntLatency, learn
+from nas.samplers.learnt import Features, Learnt, LearntLatency, learn
 from nas.samplers.population import Evolution
 from predictors.base import LatencyPredictor
 from search_spaces import Architecture, Choices, SearchSpace
@@ -91,7 +91,7 @@ class SurrogateSampler(SpaceSampler):
             feasible: which candidates keep the limits that are known without an evaluation; None: all.
             proxies: zero-cost scores of a network, where trials carry them as the attribute `PROXIES_ATTR`.
             latency: how latencies are predicted; None: like any other constraint or second objective.
-            features: views for the accuracy predictor; None: those of `SPACE_VIEWS`, or else the space's own.
+            features: views for the accuracy predictor; None: the space's own.
             settings: how hard the sampler thinks.
             seed: of everything random; the same seed on the same trials proposes the same.
         """
@@ -99,7 +99,7 @@ class SurrogateSampler(SpaceSampler):
         self.feasible = feasible
         self.proxies = proxies
         self.latency = latency
-        self.features: Features = SPACE_VIEWS.get(space.name, space.features) if features is None else features
+        self.features: Features = space.features if features is None else features
         self.settings = settings or SurrogateSettings()
         self._plan: tuple[object, Choices] | None = None  # saves time only: it follows from the study
 

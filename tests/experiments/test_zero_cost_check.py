@@ -8,8 +8,8 @@ import pytest
 from click.testing import CliRunner
 from PIL import Image
 
+from experiments.tabular.nb201 import Nb201Space
 from experiments.zero_cost_check import PUBLISHED, main, spearman
-from search_spaces import load_search_space
 
 
 def test_what_does_not_exist_does_not_count() -> None:
@@ -21,7 +21,7 @@ def test_what_does_not_exist_does_not_count() -> None:
 def test_page_is_resumed(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     ops = np.array([[1, 0, 1, 2, 0, 4], [1, 1, 1, 1, 4, 1], [0, 0, 0, 2, 0, 0]] * 4)
-    space = load_search_space("nb201")
+    space = Nb201Space()
     names = [*PUBLISHED.values(), "zen"]
     proxies = rng.standard_normal((len(ops), len(names)))
     proxies[:, names.index("params")] = space.costs(ops)["params"] / 1e6

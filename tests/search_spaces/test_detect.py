@@ -38,7 +38,7 @@ def test_backbones_have_the_blocks_of_mixed() -> None:
 
 def test_tasks() -> None:
     assert load_search_space("detect").task == "detection"
-    assert {load_search_space(name).task for name in ("mixed", "mobile", "dense", "nb201")} == {"classification"}
+    assert {load_search_space(name).task for name in ("mixed", "mobile", "dense")} == {"classification"}
 
 
 def test_before_training_classes_are_improbable_and_boxes_some_cells_wide() -> None:

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from experiments.tabular.nb201 import Nb201Space
 from nas.errors import UnknownNameError, UserError
 from nas.evaluation.activation_proxies import jacob_cov, naswot
 from nas.evaluation.gradient_proxies import grad_norm, snip, synflow, zico
@@ -33,7 +34,7 @@ def mixed_network() -> nn.Module:
 
 def cell_network() -> nn.Module:
     torch.manual_seed(0)
-    space = load_search_space("nb201")
+    space = Nb201Space()
     return space.build(space.architecture([3, 2, 1, 4, 1, 2]), 10)
 
 
@@ -159,7 +160,7 @@ def test_jacob_cov_is_best_where_no_two_images_are_alike() -> None:
 
 
 def test_params_and_macs_are_the_spaces(batch: Batch) -> None:
-    space = load_search_space("nb201")
+    space = Nb201Space()
     costs = space.costs(np.array([[3, 2, 1, 4, 1, 2]]))
     assert params(cell_network(), *batch) == costs["params"][0]
     assert macs(cell_network(), *batch) == costs["macs"][0]
@@ -227,7 +228,7 @@ def test_images_with_nan_give_nan(batch: Batch) -> None:
 
 
 def test_a_disconnected_cell_has_the_lowest_flow(batch: Batch) -> None:
-    space = load_search_space("nb201")
+    space = Nb201Space()
     dead = space.build(space.architecture([0] * 6), 10)
     assert synflow(dead, *batch) < synflow(cell_network(), *batch)
 

@@ -9,9 +9,11 @@ import numpy as np
 import optuna
 import pytest
 
+from experiments.tabular.nb201 import Nb201Space
+from experiments.tabular.views import NB201_VIEWS
 from nas.errors import UserError
 from nas.samplers import SurrogateSampler, SurrogateSettings, architecture_of
-from search_spaces import SearchSpace, load_search_space
+from search_spaces import SearchSpace
 
 ROOT = Path(__file__).parents[3]
 QUICK = SurrogateSettings(population=128, generations=3, fast=True)
@@ -23,7 +25,7 @@ def space() -> SearchSpace:
 
 
 def cells() -> SearchSpace:
-    return load_search_space("nb201")
+    return Nb201Space()
 
 
 def params_and_accuracy(space: SearchSpace, trial: optuna.Trial) -> tuple[float, float]:
@@ -37,7 +39,7 @@ def study_of(space: SearchSpace, seed: int, storage: str | None = None) -> optun
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna.create_study(
         direction="maximize",
-        sampler=SurrogateSampler(space, settings=QUICK, seed=seed),
+        sampler=SurrogateSampler(space, settings=QUICK, seed=seed, features=NB201_VIEWS),
         storage=storage,
         study_name="s",
         load_if_exists=True,

@@ -1,6 +1,6 @@
 """Structure of NAS-Bench-201 cells (Dong & Yang 2020): four nodes, six edges, five operations per edge.
 
-Edges and operation ids are those of `search_spaces.nb201`. An edge whose operation is "none" is absent; an edge that
+Edges and operation ids are those of `experiments.tabular.nb201`. An edge whose operation is "none" is absent; one that
 does not lie on a path from the input to the output computes nothing that is used. Compilers drop such edges and eager
 frameworks do not, so both the cell as written and the pruned cell are encoded, and the data of a device decide.
 """
@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from predictors.base import Matrix, Vector
-from predictors.features import FeatureGroup, counts, one_hot
-from search_spaces.nb201 import CONV1, CONV3, EDGES, NONE, OPERATIONS, POOL
+from experiments.tabular.features import FeatureGroup, counts, one_hot
+from experiments.tabular.nb201 import CONV1, CONV3, EDGES, NONE, OPERATIONS, POOL
+from experiments.tabular.rows import Matrix, Vector
 
 PATHS = ((3,), (0, 4), (1, 5), (0, 2, 5))
 """The paths from the input to the output, as positions in `EDGES`."""

@@ -16,11 +16,12 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from predictors.base import LatencyPredictor, Matrix, NotFittedError, Prediction, Vector, check_choices, check_training
-from predictors.features import TableEncoding
-from predictors.group_gp import GroupGP
-from predictors.nonnegative import SMALLEST, NonNegativeLatency
-from predictors.transfer_baselines import NonNegativeMix, PrincipalComponentRidge
+from experiments.tabular.features import TableEncoding
+from experiments.tabular.group_gp import GroupGP
+from experiments.tabular.nonnegative import SMALLEST, NonNegativeLatency
+from experiments.tabular.rows import Matrix, Vector, check_choices, check_training
+from experiments.tabular.transfer_baselines import NonNegativeMix, PrincipalComponentRidge
+from predictors.base import LatencyPredictor, NotFittedError, Prediction
 from search_spaces.errors import UserError
 
 _STRUCTURE_SHRINKAGE = 0.03
@@ -115,7 +116,7 @@ TRANSFER_PREDICTORS: Mapping[str, TransferFactory] = {
     "pc_ridge": PrincipalComponentRidge,
     "nonneg_mix": NonNegativeMix,
 }
-"""Name to factory(encoding, source choices (m, d), source latencies (m, devices)); the first is the product's."""
+"""Name to factory(encoding, source choices (m, d), source latencies (m, devices)); the first is ours."""
 
 
 def _robust_ridge(design: Matrix, latency_ms: Vector) -> Vector:

@@ -10,9 +10,10 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from predictors.base import Matrix, NotFittedError, Prediction, Vector, check_choices, check_training
-from predictors.baselines import from_log
-from predictors.features import TableEncoding
+from experiments.tabular.baselines import from_log
+from experiments.tabular.features import TableEncoding
+from experiments.tabular.rows import Matrix, Vector, check_choices, check_training
+from predictors.base import NotFittedError, Prediction
 from search_spaces.errors import UserError
 
 _N_COMPONENTS = 8

@@ -11,10 +11,10 @@ import click
 from search_spaces.errors import UserError
 
 COMMANDS: Mapping[str, str] = {
-    "latency": "experiments.tabular_latency",
-    "transfer": "experiments.tabular_transfer",
-    "accuracy": "experiments.tabular_accuracy",
-    "search": "experiments.tabular_search",
+    "latency": "experiments.tabular.commands.latency",
+    "transfer": "experiments.tabular.commands.transfer",
+    "accuracy": "experiments.tabular.commands.accuracy",
+    "search": "experiments.tabular.commands.search",
 }
 """Command to the module whose `command` it is; a module is imported when its command is asked for."""
 

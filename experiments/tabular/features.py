@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from predictors.base import Matrix, Vector
+from experiments.tabular.rows import Matrix, Vector
 from search_spaces.errors import UserError
 
 MAX_LEVELS = 16
@@ -60,7 +60,7 @@ class TableEncoding:
     """Feature groups fixed on the unlabelled rows of a table (or a sample of the space); no latency enters.
 
     Attributes:
-        name: of the layout, as in `predictors.table_spaces.TABLE_SPACES`.
+        name: of the layout, as in `experiments.tabular.layouts.LAYOUTS`.
         groups: what is encoded.
         center, scale: (columns,), from the reference rows.
         widths: columns of each group.

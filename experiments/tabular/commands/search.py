@@ -11,10 +11,10 @@ from typing import Any
 import click
 import numpy as np
 
-from experiments.table_space import VIEWS, TableSpace
-from experiments.tables import ColumnSpec, TableReader, parse_specs
-from experiments.tabular_search_runs import MODES, TABLE_SAMPLERS, Figures, TableTask, figures, recorded_run
-from predictors.table_spaces import AUTO, GENERIC
+from experiments.tabular.commands.search_runs import MODES, TABLE_SAMPLERS, Figures, TableTask, figures, recorded_run
+from experiments.tabular.layouts import AUTO, GENERIC
+from experiments.tabular.table_space import VIEWS, TableSpace
+from experiments.tabular.tables import ColumnSpec, TableReader, parse_specs
 from search_spaces.errors import UnknownNameError, UserError
 
 COUNTS = (20, 50, 100, 200)

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from experiments.table_space import TableSpace
-from experiments.tabular import cli, main
-from experiments.tabular_search import load_task
-from experiments.tabular_search_runs import MODES, TABLE_SAMPLERS, run_search
+from experiments.tabular.__main__ import cli, main
+from experiments.tabular.commands.search import load_task
+from experiments.tabular.commands.search_runs import MODES, TABLE_SAMPLERS, run_search
+from experiments.tabular.table_space import TableSpace
 from search_spaces.errors import UserError
 
 

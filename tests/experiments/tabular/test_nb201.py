@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from search_spaces import CELL_SPACES, SEARCH_SPACES, Nb201Space, UserError, load_search_space
-from search_spaces.nb201 import CONV1, CONV3, NONE, POOL, SKIP
-from search_spaces.nb201_network import Cell
+from experiments.tabular.nb201 import CONV1, CONV3, NONE, POOL, SKIP, Nb201Space
+from experiments.tabular.nb201_network import Cell
+from search_spaces import SEARCH_SPACES, UserError
 
 cells = st.lists(st.integers(0, 4), min_size=6, max_size=6)
 
 
 @pytest.fixture
 def space() -> Nb201Space:
-    return load_search_space("nb201")
+    return Nb201Space()
 
 
 def built(space: Nb201Space, ops: list[int], num_classes: int = 10) -> nn.Module:
@@ -27,9 +27,8 @@ def built(space: Nb201Space, ops: list[int], num_classes: int = 10) -> nn.Module
     return space.build(space.architecture(ops), num_classes)
 
 
-def test_is_loaded_by_name_and_is_no_staged_space(space: Nb201Space) -> None:
+def test_its_sizes(space: Nb201Space) -> None:
     assert space.name == "nb201"
-    assert "nb201" in CELL_SPACES
     assert "nb201" not in SEARCH_SPACES
     assert space.size == 5**6
     assert space.restrict("edge01", ["conv3x3", "skip"]).size == 2 * 5**5
@@ -79,7 +78,7 @@ def test_edges_that_reach_nothing_change_sizes_and_not_outputs(space: Nb201Space
 @settings(max_examples=15, deadline=None)
 @given(cells)
 def test_any_cell_is_its_own_canonical_form_and_survives_json(ops: list[int]) -> None:
-    space = load_search_space("nb201")
+    space = Nb201Space()
     arch = space.architecture(ops)
     assert arch.choices == tuple(ops)
     assert space.from_json(json.loads(json.dumps(space.to_json(arch)))) == arch
@@ -89,7 +88,7 @@ def test_any_cell_is_its_own_canonical_form_and_survives_json(ops: list[int]) ->
 @settings(max_examples=8, deadline=None)
 @given(cells, st.sampled_from([16, 32]))
 def test_any_cell_builds_runs_and_trains(ops: list[int], resolution: int) -> None:
-    network = built(load_search_space("nb201"), ops, num_classes=7)
+    network = built(Nb201Space(), ops, num_classes=7)
     logits = network(torch.randn(3, 3, resolution, resolution))
     assert logits.shape == (3, 7)
     logits.square().sum().backward()

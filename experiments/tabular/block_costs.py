@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from predictors.base import Matrix
-from predictors.features import FeatureGroup, one_hot
+from experiments.tabular.features import FeatureGroup, one_hot
+from experiments.tabular.rows import Matrix
 
 # FBNet (Wu et al. 2019) with the CIFAR strides of HW-NAS-Bench (Li et al. 2021): 22 layers, input 32 x 32, stem of 16.
 FBNET_STAGES = ((1, 16, 1), (4, 24, 1), (4, 32, 2), (4, 64, 2), (4, 112, 1), (4, 184, 2), (1, 352, 1))

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from predictors.nonnegative import NonNegativeLatency
+from experiments.tabular.nonnegative import NonNegativeLatency
 
 RNG = np.random.default_rng(0)
 COLUMNS = RNG.random((40, 4))

@@ -7,13 +7,13 @@ import itertools
 import numpy as np
 import pytest
 
+from experiments.tabular.block_costs import FBNET_SKIP, fbnet_cost_table, ofa_layer_costs
+from experiments.tabular.cells import longest_path, prune, structure
+from experiments.tabular.features import counts, one_hot
+from experiments.tabular.layouts import table_encoding
+from experiments.tabular.nb201 import CONV1, CONV3, NONE, POOL, SKIP
 from predictors.base import Prediction
-from predictors.block_costs import FBNET_SKIP, fbnet_cost_table, ofa_layer_costs
-from predictors.cells import longest_path, prune, structure
-from predictors.features import counts, one_hot
-from predictors.table_spaces import table_encoding
 from search_spaces.errors import UnknownNameError, UserError
-from search_spaces.nb201 import CONV1, CONV3, NONE, POOL, SKIP
 
 
 def test_prune_drops_edges_off_every_path() -> None:

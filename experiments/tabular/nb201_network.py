@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
+from experiments.tabular.nb201 import CELLS_PER_STAGE, CHANNELS, CONV1, CONV3, EDGES, NONE, POOL, SKIP
 from search_spaces.modules import PooledLinear
-from search_spaces.nb201 import CELLS_PER_STAGE, CHANNELS, CONV1, CONV3, EDGES, NONE, POOL, SKIP
 
 
 class Zero(nn.Module):

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from experiments.tabular.latency import LATENCY_PREDICTORS
+from experiments.tabular.layouts import table_encoding
+from experiments.tabular.transfer import TRANSFER_PREDICTORS
 from predictors.base import LatencyPredictor, NotFittedError
-from predictors.latency import LATENCY_PREDICTORS
-from predictors.table_spaces import table_encoding
-from predictors.transfer import TRANSFER_PREDICTORS
 from search_spaces.errors import UserError
 
 N_TRAIN = 25

@@ -18,9 +18,10 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
+from experiments.tabular.cells import conv_weights
+from experiments.tabular.views import NB201_VIEWS, chain_views, staged_views
 from predictors.accuracy import AccuracyPredictor
-from predictors.accuracy_features import NB201_VIEWS, FeatureView, chain_views, staged_views
-from predictors.cells import conv_weights
+from predictors.accuracy_features import FeatureView
 from predictors.target_scale import NormalScores
 from search_spaces.errors import UnknownNameError, UserError
 
@@ -354,7 +355,7 @@ def _parser() -> argparse.ArgumentParser:
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
 def command(context: click.Context, /, arguments: tuple[str, ...]) -> None:
-    """The same as `python -m experiments.tabular_accuracy`."""
+    """The same as `python -m experiments.tabular.commands.accuracy`."""
     context.exit(main(arguments))
 
 

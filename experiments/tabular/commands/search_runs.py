@@ -18,13 +18,13 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial
 
 from experiments.local_search import LocalSearchSampler
-from experiments.table_space import TableSpace
+from experiments.tabular.features import TableEncoding
+from experiments.tabular.latency import TableLatencyPredictor
+from experiments.tabular.layouts import GENERIC, LAYOUTS, table_encoding
+from experiments.tabular.table_space import TableSpace
 from nas.samplers import LATENCY_CONSTRAINT, SAMPLERS, LearntLatency, SamplerTask
 from nas.samplers.acquisition import hypervolume, pareto_front
 from predictors.base import Prediction
-from predictors.features import TableEncoding
-from predictors.latency import TableLatencyPredictor
-from predictors.table_spaces import GENERIC, TABLE_SPACES, table_encoding
 from search_spaces import Choices
 from search_spaces.errors import UserError
 
@@ -66,7 +66,7 @@ class TableTask:
     def encoding(self) -> TableEncoding:
         """Of every network's choices; no latency enters."""
         every = np.indices([len(d.options) for d in self.space.decisions]).reshape(len(self.space.decisions), -1).T
-        return table_encoding(every, self.space.name if self.space.name in TABLE_SPACES else GENERIC)
+        return table_encoding(every, self.space.name if self.space.name in LAYOUTS else GENERIC)
 
     @cached_property
     def best_accuracy(self) -> float:
@@ -106,7 +106,7 @@ class TableTask:
 
 
 class _OnOptions:
-    """The product's latency predictor on option numbers; the table's encoding is made once for all fits."""
+    """The latency predictor for tables on option numbers; the table's encoding is made once for all fits."""
 
     def __init__(self, encoding: TableEncoding) -> None:
         self._inner = TableLatencyPredictor(encoding)

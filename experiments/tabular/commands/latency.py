@@ -7,12 +7,12 @@ from typing import Any
 
 import click
 
-from experiments.tables import TableReader, parse_specs
-from experiments.tabular_runs import DeviceTable, Protocol, judge_device, print_result, read_devices, summarise
-from predictors.latency import LATENCY_PREDICTORS
-from predictors.table_spaces import AUTO, GENERIC, TABLE_SPACES, table_encoding
+from experiments.tabular.commands.runs import DeviceTable, Protocol, judge_device, print_result, read_devices, summarise
+from experiments.tabular.latency import LATENCY_PREDICTORS
+from experiments.tabular.layouts import AUTO, GENERIC, LAYOUTS, table_encoding
+from experiments.tabular.tables import TableReader, parse_specs
 
-SPACES = click.Choice([AUTO, GENERIC, *TABLE_SPACES])
+SPACES = click.Choice([AUTO, GENERIC, *LAYOUTS])
 
 
 @click.command("latency")

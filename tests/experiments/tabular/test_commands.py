@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from experiments.tables import judge, parse_specs, random_split, usable_rows
-from experiments.tabular import main
+from experiments.tabular.__main__ import main
+from experiments.tabular.tables import judge, parse_specs, random_split, usable_rows
 from search_spaces.errors import UserError
 
 

@@ -40,7 +40,7 @@ class Nb201Space(SearchSpace):
     """All 15,625 cells, at 32 px. It can be built, trained, scored and sampled; it is no chain of blocks.
 
     Cells are kept as written: an edge that reaches nothing still has its weights and costs time, and the tables tell
-    such cells apart. `predictors.cells.prune` removes such edges where only the function counts.
+    such cells apart. `experiments.tabular.cells.prune` removes such edges where only the function counts.
     """
 
     def __init__(self, allowed: Sequence[Sequence[int]] | None = None) -> None:
@@ -55,15 +55,6 @@ class Nb201Space(SearchSpace):
     @property
     def size(self) -> int:
         return prod(len(a) for a in self.allowed)
-
-    def column(self, name: str) -> int:
-        if name == "resolution":  # what a search under a latency limit asks a space for first
-            raise UserError(
-                "space 'nb201' has cells at 32 px instead of blocks at a chosen resolution: "
-                "it can be built and scored, not searched under a latency limit",
-                "search 'mixed', 'mobile' or 'dense'",
-            )
-        return super().column(name)
 
     def costs(self, choices: Choices, num_classes: int = 10) -> dict[str, NDArray[np.float64]]:
         """`macs` and `params` (n,) of the networks as built, batch norms and edges that reach nothing included."""
@@ -100,6 +91,6 @@ class Nb201Space(SearchSpace):
 
     def build(self, arch: Architecture, num_classes: int = 1000) -> "nn.Module":
         """With PyTorch's own initialisation, as the benchmark trains and the zero-cost papers score it."""
-        from search_spaces.nb201_network import CellNetwork
+        from experiments.tabular.nb201_network import CellNetwork
 
         return CellNetwork(self.architecture(arch.choices).choices, num_classes)

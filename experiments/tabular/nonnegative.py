@@ -11,7 +11,7 @@ from typing import Self
 
 import numpy as np
 
-from predictors.base import Matrix, Vector
+from experiments.tabular.rows import Matrix, Vector
 
 SMALLEST = 0.02
 """Of the mean latency: no mix says less."""

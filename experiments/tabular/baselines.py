@@ -1,4 +1,4 @@
-"""Simple predictors that the product's must beat: constant, ridge on one-hot and a Gaussian process on one-hot.
+"""Simple predictors that ours must beat: constant, ridge on one-hot and a Gaussian process on one-hot.
 
 They see the decisions themselves and nothing of a space's structure; latency is learned as its logarithm.
 """
@@ -10,8 +10,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from predictors.base import Matrix, NotFittedError, Prediction, Vector, check_choices, check_training
-from predictors.features import TableEncoding, check_levels, one_hot_levels
+from experiments.tabular.features import TableEncoding, check_levels, one_hot_levels
+from experiments.tabular.rows import Matrix, Vector, check_choices, check_training
+from predictors.base import NotFittedError, Prediction
 
 
 class ConstantLatency:

@@ -12,7 +12,7 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.tables import ColumnSpec, Split, TableReader, average, judge, random_split, usable_rows
+from experiments.tabular.tables import ColumnSpec, Split, TableReader, average, judge, random_split, usable_rows
 from predictors.base import LatencyPredictor
 from search_spaces.errors import UserError
 

@@ -20,8 +20,9 @@ import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.optimize import minimize
 
-from predictors.base import Matrix, NotFittedError, Vector
-from predictors.features import KernelBlock
+from experiments.tabular.features import KernelBlock
+from experiments.tabular.rows import Matrix, Vector
+from predictors.base import NotFittedError
 
 BIAS_VARIANCE = 1.0
 SMALLEST = 0.02

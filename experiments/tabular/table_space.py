@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from predictors.accuracy_features import NB201_VIEWS, FeatureView, chain_views, generic_views
-from predictors.table_spaces import AUTO, GENERIC
+from experiments.tabular.layouts import AUTO, GENERIC
+from experiments.tabular.views import NB201_VIEWS, chain_views
+from predictors.accuracy_features import FeatureView, generic_views
 from search_spaces import Architecture, Choices, SearchSpace
 from search_spaces.architecture import Decision
 from search_spaces.blocks import BlockSpec

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments.tabular_accuracy import load_table, main, score
+from experiments.tabular.commands.accuracy import load_table, main, score
 
 
 @pytest.fixture

@@ -8,21 +8,22 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from predictors.base import LatencyPredictor, NotFittedError, Prediction, Vector, check_choices, check_training
-from predictors.baselines import ConstantLatency, OneHotGP, OneHotRidge
-from predictors.features import TableEncoding
-from predictors.group_gp import GroupGP
-from predictors.nonnegative import NonNegativeLatency
+from experiments.tabular.baselines import ConstantLatency, OneHotGP, OneHotRidge
+from experiments.tabular.features import TableEncoding
+from experiments.tabular.group_gp import GroupGP
+from experiments.tabular.nonnegative import NonNegativeLatency
+from experiments.tabular.rows import Vector, check_choices, check_training
+from predictors.base import LatencyPredictor, NotFittedError, Prediction
 
 
 class TableLatencyPredictor:
-    """Additive Gaussian process over the feature groups of a table's layout (see `predictors.group_gp`).
+    """Additive Gaussian process over the feature groups of a table's layout (see `experiments.tabular.group_gp`).
 
     Where the layout tells amounts of work, it is averaged with a non-negative mix of them by how well each predicts the
     training rows that it has not seen.
 
     Args:
-        encoding: from `predictors.table_spaces.table_encoding`; it knows the legal values of each decision.
+        encoding: from `experiments.tabular.layouts.table_encoding`; it knows the legal values of each decision.
         noise: prior of the relative measurement noise.
         nu: degrees of freedom of the noise; few make outliers harmless.
     """
@@ -79,4 +80,4 @@ LATENCY_PREDICTORS: Mapping[str, Callable[[TableEncoding], LatencyPredictor]] = 
     "ridge": OneHotRidge,
     "gp": OneHotGP,
 }
-"""Name to factory; the first is the product's, the others are the baselines it is printed beside."""
+"""Name to factory; the first is ours, the others are the baselines it is printed beside."""

@@ -9,14 +9,14 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.tables import ColumnSpec, TableReader, parse_specs
-from experiments.tabular_latency import SPACES
-from experiments.tabular_runs import DeviceTable, Protocol, judge_device, print_result, read_devices, summarise
-from predictors.baselines import ConstantLatency
-from predictors.features import TableEncoding
-from predictors.latency import TableLatencyPredictor
-from predictors.table_spaces import AUTO, table_encoding
-from predictors.transfer import TRANSFER_PREDICTORS
+from experiments.tabular.baselines import ConstantLatency
+from experiments.tabular.commands.latency import SPACES
+from experiments.tabular.commands.runs import DeviceTable, Protocol, judge_device, print_result, read_devices, summarise
+from experiments.tabular.features import TableEncoding
+from experiments.tabular.latency import TableLatencyPredictor
+from experiments.tabular.layouts import AUTO, table_encoding
+from experiments.tabular.tables import ColumnSpec, TableReader, parse_specs
+from experiments.tabular.transfer import TRANSFER_PREDICTORS
 from search_spaces.errors import UserError
 
 
