@@ -14,7 +14,7 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
-from nas.evaluation.learning_curve import CurveExtrapolator, StopBadOnes
+from experiments.curve_extrapolation import CurveExtrapolator, StopBadOnes
 from nas.training.config import EpochLog
 from search_spaces import load_search_space
 

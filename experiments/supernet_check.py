@@ -300,7 +300,8 @@ def proxy_scores(
     """Proxy -> network -> score (None: there is none) and core-seconds."""
     import torch
 
-    from nas.evaluation.zero_cost import PROXIES, zero_cost_scores
+    from experiments.proxies import ALL_PROXIES
+    from nas.evaluation.zero_cost import zero_cost_scores
 
     known: dict[str, dict[str, list[float | None]]] = json.loads(file.read_text()) if file.exists() else {}
     for key, arch in archs.items():
@@ -309,11 +310,11 @@ def proxy_scores(
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             network = space.build(arch, images.num_classes)
-        for name in PROXIES:
+        for name in ALL_PROXIES:
             if key in known.setdefault(name, {}):
                 continue
             start = time.process_time()
-            score = float(zero_cost_scores(network, *batch, names=[name])[0])
+            score = float(zero_cost_scores(network, *batch, names=[name], proxies=ALL_PROXIES)[0])
             known[name][key] = [score if np.isfinite(score) else None, time.process_time() - start]
         write_json(file, known)
     return {name: {key: scores[key] for key in archs} for name, scores in known.items()}

@@ -60,7 +60,8 @@ class Row:
 
 def rows(evidence: Evidence) -> list[Row]:
     """Every estimator with its scores (n,), NaN where there is none."""
-    from nas.evaluation.zero_cost import DEFAULT_PROXIES, rank_aggregate
+    from experiments.proxies import rank_aggregate
+    from nas.evaluation.zero_cost import DEFAULT_PROXIES
 
     records, keys = evidence.records, [r["key"] for r in evidence.records]
     found = [

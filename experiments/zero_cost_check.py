@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from experiments.datasets import read_mosaics
+from experiments.proxies import ALL_PROXIES, rank_aggregate
 from experiments.tabular.nb201 import Nb201Space
-from nas.evaluation.zero_cost import PROXIES, rank_aggregate, zero_cost_scores
+from nas.evaluation.zero_cost import zero_cost_scores
 
 Floats = NDArray[np.float64]
 
@@ -133,7 +134,7 @@ def spearman(a: Floats, b: Floats) -> float:
 def page(table: Published, scored: Sequence[Mapping[int, list[float]]], seconds: Floats, batch: int) -> str:
     """Markdown with the agreement of every proxy with the table, with itself, and of both with accuracy.
 
-    `scored` maps networks (positions in the table) to their scores in the order of `PROXIES`, once per repeat.
+    `scored` maps networks (positions in the table) to their scores in the order of `ALL_PROXIES`, once per repeat.
     """
     done, again = sorted(scored[0]), sorted(scored[1])
     first = np.array([scored[0][at] for at in done], dtype=np.float64)
@@ -152,7 +153,7 @@ def page(table: Published, scored: Sequence[Mapping[int, list[float]]], seconds:
         "| proxy | with the table | with itself | ours with accuracy | table's with accuracy | core-s per network |",
         "|---|---|---|---|---|---|",
     ]
-    for at, name in enumerate(PROXIES):
+    for at, name in enumerate(ALL_PROXIES):
         theirs = table.scores[name][done] if name in table.scores else None
         cells = [
             "-" if theirs is None else f"{spearman(first[:, at], theirs):.3f}",
@@ -162,11 +163,11 @@ def page(table: Published, scored: Sequence[Mapping[int, list[float]]], seconds:
             f"{seconds[at]:.2f}",
         ]
         lines.append(f"| {name} | {' | '.join(cells)} |")
-    columns = [list(PROXIES).index(name) for name in AGGREGATED]
+    columns = [list(ALL_PROXIES).index(name) for name in AGGREGATED]
     itself = spearman(*(rank_aggregate(scores[:, columns]) for scores in both))
     worth = spearman(rank_aggregate(first[:, columns]), accuracy)
     published = table.scores["params"][done] * 1e6
-    exact = int((np.abs(first[:, list(PROXIES).index("params")] - published) < 1.0).sum())
+    exact = int((np.abs(first[:, list(ALL_PROXIES).index("params")] - published) < 1.0).sum())
     lines += [
         f"| rank aggregate | - | {itself:.3f} | {worth:.3f} | - | - |",
         "",
@@ -183,9 +184,9 @@ def _scored(ops: list[int], images: Tensor, labels: Tensor, seed: int) -> dict[s
         torch.manual_seed(seed)
         network = space.build(space.architecture(ops), num_classes=10)
     scores, cpu_s = [], []
-    for name in PROXIES:
+    for name in ALL_PROXIES:
         start = time.process_time()
-        scores.append(float(zero_cost_scores(network, images, labels, [name])[0]))
+        scores.append(float(zero_cost_scores(network, images, labels, [name], ALL_PROXIES)[0]))
         cpu_s.append(time.process_time() - start)
     return {"scores": scores, "cpu_s": cpu_s}
 

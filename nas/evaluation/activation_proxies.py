@@ -44,28 +44,3 @@ def naswot(network: nn.Module, images: Tensor, labels: Tensor) -> float:
     # the jitter keeps two images with equal patterns finite; it is nothing beside the kernel of different ones
     sign, logdet = np.linalg.slogdet(kernel.cpu().numpy() + 1e-6 * units * np.eye(n))
     return float(logdet) if sign > 0 else float("nan")
-
-
-def jacob_cov(network: nn.Module, images: Tensor, labels: Tensor) -> float:
-    """How little the Jacobians of the images correlate: `-sum(log(v + k) + 1 / (v + k))` over eigenvalues v.
-
-    The first score of Mellor et al. 2021 (https://arxiv.org/abs/2006.04647v1), as in Abdelfattah et al. 2021, k = 1e-5.
-    `labels` are not used. NaN where the output does not depend on an image.
-    """
-    check_images(images)
-    with scoring(network) as copied:
-        copied.requires_grad_(False)  # only the images' gradients are wanted
-        inputs = images.detach().clone().requires_grad_(True)
-        outputs = copied(inputs)
-        if not outputs.requires_grad:
-            return float("nan")
-        outputs.sum().backward()
-        if inputs.grad is None:
-            return float("nan")
-        jacobians = inputs.grad.flatten(1).double().cpu().numpy()
-    with np.errstate(all="ignore"):  # an image without influence has no correlation: NaN says so
-        correlations = np.corrcoef(jacobians)
-    if not np.isfinite(correlations).all():
-        return float("nan")
-    shifted = np.maximum(np.linalg.eigvalsh(correlations), 0.0) + 1e-5
-    return -float(np.sum(np.log(shifted) + 1.0 / shifted))

@@ -95,8 +95,3 @@ def kendall(a: NDArray[np.float64], b: NDArray[np.float64]) -> float | None:
 def normal_interval(value: float, std: float) -> tuple[float, float]:
     """The central 90 % of a normal distribution, within what an accuracy can be."""
     return max(0.0, value - _Z * std), min(1.0, value + _Z * std)
-
-
-def std_of_interval(low: float, high: float) -> float:
-    """Standard deviation of a normal distribution with this central 90 % interval."""
-    return (high - low) / (2 * _Z)

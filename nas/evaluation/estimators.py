@@ -11,16 +11,14 @@ from numpy.typing import NDArray
 
 from nas.data import ImageData
 from nas.errors import UnknownNameError, UserError
-from nas.evaluation.estimate import Estimate, Estimator, Unit, normal_interval, std_of_interval
+from nas.evaluation.estimate import Estimate, Estimator, Unit, normal_interval
 from nas.evaluation.short_training import ShortTraining, trained
 from nas.evaluation.supernet.config import StepLog, SupernetConfig, SupernetLog
 from nas.networks.description import NetworkDescription
 from nas.tasks import TaskData, task_named, task_of
-from nas.training.config import EpochLog
 from search_spaces import Architecture, Choices, StagedSpace
 
 if TYPE_CHECKING:
-    from nas.evaluation.learning_curve import CurveExtrapolator
     from nas.evaluation.supernet.scoring import PathScorer
     from predictors.accuracy import AccuracyPredictor
 
@@ -104,7 +102,7 @@ class ZeroCostEstimator:
 
 
 class ShortTrainingEstimator:
-    """The accuracy after a short training, or the one that a training stopped after its first epochs would end at."""
+    """The accuracy after a short training."""
 
     unit: Unit = "accuracy"
     prepared_s = 0.0
@@ -114,15 +112,9 @@ class ShortTrainingEstimator:
         space: StagedSpace,
         data: TaskData,
         short: Callable[[Architecture], ShortTraining],
-        *,
-        stop_after: int | None = None,
-        extrapolator: "CurveExtrapolator | None" = None,
     ) -> None:
-        """`stop_after` epochs of the recipe a training ends and `extrapolator`, fitted to that recipe, takes over."""
-        if (stop_after is None) != (extrapolator is None):
-            raise UserError("stopping early and extrapolating go together", "give both or neither")
+        """`short` says how a candidate is trained."""
         self._space, self._data, self._short = space, data, short
-        self._stop_after, self._extrapolator = stop_after, extrapolator
 
     def estimate(self, archs: Sequence[Architecture]) -> list[Estimate]:
         return [self._estimate(arch) for arch in archs]
@@ -131,24 +123,13 @@ class ShortTrainingEstimator:
         description = NetworkDescription(arch, self._data.num_classes, self._space.resolution(arch))
         start = time.perf_counter()
         try:
-            _, result = trained(description, self._data, self._short(arch), self._stop)
+            _, result = trained(description, self._data, self._short(arch))
         except (RuntimeError, MemoryError) as error:  # out of memory, or an operator that torch refuses
             return _failed(arch, start, f"{type(error).__name__}: {error}")
         if result.stopped == "diverged":
             return _failed(arch, start, "training diverged")
         curve = tuple(log.val_accuracy for log in result.curve)
-        seconds = time.perf_counter() - start
-        if result.stopped == "pruned by callback" and self._extrapolator is not None:
-            final = self._extrapolator.predict(curve)
-            low, high = final.interval()
-            return Estimate(
-                arch=arch, value=final.median, std=std_of_interval(low, high), interval=(low, high),
-                seconds=seconds, curve=curve,
-            )  # fmt: skip
-        return _seen(arch, result.accuracy, self._data, seconds, curve)
-
-    def _stop(self, log: EpochLog) -> bool:
-        return self._stop_after is not None and log.epoch >= self._stop_after
+        return _seen(arch, result.accuracy, self._data, time.perf_counter() - start, curve)
 
 
 class SupernetEstimator:

@@ -30,7 +30,7 @@ def trained(
 ) -> tuple["nn.Module", TrainResult]:
     """Build and train one network; returns it with its result (the task's metric on the validation split).
 
-    `callback` may end the training after an epoch, as `nas.evaluation.learning_curve.StopBadOnes` does.
+    `callback` is told of every epoch and may end the training after it.
     """
     import torch
 

@@ -12,39 +12,21 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from nas.errors import UnknownNameError
-from nas.evaluation.activation_proxies import jacob_cov, naswot
-from nas.evaluation.gradient_proxies import grad_norm, snip, synflow, zico
-from nas.evaluation.proxy_scratch import NoScoreError, scoring
+from nas.evaluation.activation_proxies import naswot
+from nas.evaluation.gradient_proxies import grad_norm, synflow
+from nas.evaluation.proxy_scratch import NoScoreError
 from nas.tasks import TASKS, TaskData, task_of
 from search_spaces import Architecture, SearchSpace
 
 Proxy = Callable[[nn.Module, Tensor, Tensor], float]
 
 
-def params(network: nn.Module, images: Tensor, labels: Tensor) -> float:
-    """Number of parameters; the baseline that every other score must beat."""
-    return float(sum(p.numel() for p in network.parameters()))
-
-
-def macs(network: nn.Module, images: Tensor, labels: Tensor) -> float:
-    """Multiply-adds of convolutions and matrix products for one image, branches as they are while training."""
-    with scoring(network) as copied, torch.no_grad(), FlopCounterMode(display=False) as counter:
-        copied.eval()(images[:1])
-    return float(counter.get_total_flops()) / 2
-
-
 PROXIES: Mapping[str, Proxy] = {
-    "params": params,
-    "macs": macs,
     "grad_norm": grad_norm,
-    "snip": snip,
     "synflow": synflow,
-    "jacob_cov": jacob_cov,
     "naswot": naswot,
-    "zico": zico,
 }
 
 DEFAULT_PROXIES = TASKS["classification"].proxies
@@ -52,21 +34,25 @@ DEFAULT_PROXIES = TASKS["classification"].proxies
 
 
 def zero_cost_scores(
-    network: nn.Module, images: Tensor, labels: Tensor, names: Sequence[str] = DEFAULT_PROXIES
+    network: nn.Module,
+    images: Tensor,
+    labels: Tensor,
+    names: Sequence[str] = DEFAULT_PROXIES,
+    proxies: Mapping[str, Proxy] = PROXIES,
 ) -> NDArray[np.float64]:
     """Scores (len(names),); one that does not exist or is not finite is NaN, which a predictor treats as missing.
 
     So a batch of one class costs the scores that need labels, a network without ReLU its naswot, and a network with
     NaN weights all that look at them. Raises `UserError` for a batch that is wrong for any network (labels out of
-    range, a single image) and `UnknownNameError` for a name that is not in `PROXIES`.
+    range, a single image) and `UnknownNameError` for a name that is not in `proxies`.
     """
     for name in names:
-        if name not in PROXIES:
-            raise UnknownNameError("zero-cost proxy", name, PROXIES)
+        if name not in proxies:
+            raise UnknownNameError("zero-cost proxy", name, proxies)
     scores = np.full(len(names), np.nan)
     for at, name in enumerate(names):
         try:
-            scores[at] = PROXIES[name](network, images, labels)
+            scores[at] = proxies[name](network, images, labels)
         except NoScoreError:
             continue
     return np.where(np.isfinite(scores), scores, np.nan)
@@ -86,18 +72,3 @@ def candidate_scores(
         network = space.build(arch, data.num_classes)
     batch = torch.from_numpy(data.preprocess.array(split.images))
     return zero_cost_scores(network, batch, torch.from_numpy(task.proxy_labels(split)), task.proxies)
-
-
-def rank_aggregate(scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    """One score (n,) from several (n, k): the sum over columns of log(rank / n), rank n for the best.
-
-    The non-linear aggregate of AZ-NAS (Lee & Ham 2024, https://arxiv.org/abs/2403.19232): the logarithm makes a low
-    rank in one column weigh more than a high one in another, so that no single proxy decides. It needs the candidates
-    to compare with. Ties share their mean rank; NaN counts as the lowest.
-    """
-    from scipy.stats import rankdata
-
-    lowest_first = np.where(np.isnan(scores), -np.inf, scores)
-    ranks: NDArray[np.float64] = rankdata(lowest_first, axis=0)
-    total: NDArray[np.float64] = np.log(ranks / len(scores)).sum(axis=1)
-    return total

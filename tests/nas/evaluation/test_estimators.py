@@ -11,12 +11,10 @@ from nas.evaluation.estimate import agreement
 from nas.evaluation.estimators import (
     ESTIMATORS,
     EstimatorSetting,
-    ShortTrainingEstimator,
     ZeroCostEstimator,
     choose_estimator,
     make_estimator,
 )
-from nas.evaluation.learning_curve import CurveExtrapolator
 from nas.evaluation.short_training import ShortTraining
 from nas.evaluation.supernet.config import SupernetConfig
 from nas.tasks.classification.task import counting_std
@@ -87,24 +85,6 @@ def test_a_supernet_that_diverged_is_a_recorded_failure(tmp_path: Path) -> None:
     assert estimate.value is None
     assert estimate.failure is not None
     assert estimate.failure.startswith("the supernet diverged at step ")
-
-
-def test_first_epochs_are_extrapolated_with_an_interval() -> None:
-    recipe = replace(RECIPE, epochs=6)
-    estimator = ShortTrainingEstimator(
-        SPACE,
-        DATA,
-        lambda arch: ShortTraining(recipe),
-        stop_after=2,
-        extrapolator=CurveExtrapolator(6, classes=3).fit(),
-    )
-    estimate = estimator.estimate(some(1))[0]
-    assert len(estimate.curve) == 2
-    assert estimate.interval is not None
-    assert estimate.value is not None
-    assert estimate.interval[0] < estimate.value < estimate.interval[1]
-    with pytest.raises(UserError, match="go together"):
-        ShortTrainingEstimator(SPACE, DATA, lambda arch: ShortTraining(recipe), stop_after=2)
 
 
 def test_zero_cost_of_a_batch_of_one_class_still_scores() -> None:

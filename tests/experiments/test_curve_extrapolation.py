@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from experiments.curve_extrapolation import CurveExtrapolator, StopBadOnes
 from nas.data import ImageSplit, RawImages
 from nas.data.images import complete
 from nas.errors import UserError
-from nas.evaluation.learning_curve import CurveExtrapolator, StopBadOnes
 from nas.evaluation.short_training import ShortTraining, trained
 from nas.networks.description import NetworkDescription
 from nas.training.config import EpochLog, TrainConfig
