@@ -1,21 +1,23 @@
 """Physical quantities of a network that explain its latency, summed over its blocks.
 
 Every column is additive over layers and non-negative, so a non-negative linear model over them is a table of layer
-costs. Nothing here depends on the space: one device profile serves all staged spaces.
+costs. Nothing here depends on the space, and families of blocks say themselves what they consist of and what they do
+between their layers: one device profile serves all spaces.
 """
 
 import numpy as np
 from numpy.typing import NDArray
 
-from search_spaces.blocks import Conv, round_channels
-from search_spaces.families import FAMILIES
-from search_spaces.slots import KINDS, BlockSlots
+from search_spaces.blocks import ACTIVATIONS, Conv
+from search_spaces.slots import BlockSlots
 
 CLASSES = ("pointwise", "spatial", "grouped", "depthwise", "vector")
 """Kinds of layers that hardware treats differently; `vector` is a linear layer on a 1x1 map."""
 
 _PER_CLASS = ("calls", "macs", "tile_macs", "row_macs", "moved", "weights")
 _ELEMENTWISE = ("add_calls", "added", "gated", "hardswish", "pooled", "upsampled", "arranged")
+
+_HARDSWISH = ACTIVATIONS.index("hardswish")
 
 COLUMNS = tuple(f"{c}.{name}" for c in CLASSES for name in _PER_CLASS) + _ELEMENTWISE
 """Names of the columns of `block_columns`."""
@@ -44,7 +46,7 @@ def block_columns(slots: BlockSlots) -> NDArray[np.float64]:
         for k, value in enumerate(values):
             sums[k] += np.bincount(at, weights=value, minlength=sums.shape[1])
     per_layer = sums.reshape(per_class, *shape, len(CLASSES)).transpose(1, 2, 3, 0).reshape(*shape, -1)
-    return np.concatenate([per_layer, np.stack(_elementwise(slots), axis=-1)], axis=-1)
+    return np.concatenate([per_layer, _elementwise(slots)], axis=-1)
 
 
 def block_geometry(slots: BlockSlots) -> NDArray[np.float64]:
@@ -58,14 +60,10 @@ def block_geometry(slots: BlockSlots) -> NDArray[np.float64]:
 
 def _inner(slots: BlockSlots) -> NDArray[np.int64]:
     """Channels between a block's first and last layer, (n, slots)."""
-    c = slots.columns
-    inverted = np.isin(slots.kind, [KINDS.index("mbconv"), KINDS.index("fused")])
-    narrowed = slots.kind == KINDS.index("bottleneck")
-    return np.select(
-        [inverted, narrowed],
-        [round_channels(c.in_channels * c.expansion), round_channels(c.out_channels * c.expansion)],
-        default=c.out_channels,
-    )
+    found = np.zeros(slots.kind.shape, dtype=np.int64)
+    for family, mask, blocks in slots.by_family():
+        found[mask] = family.inner(blocks)
+    return found
 
 
 def _layer_columns(layer: Conv, n: int) -> tuple[NDArray[np.int64], list[NDArray[np.float64]]]:
@@ -94,25 +92,15 @@ def _layer_columns(layer: Conv, n: int) -> tuple[NDArray[np.int64], list[NDArray
     ]
 
 
-def _elementwise(slots: BlockSlots) -> list[NDArray[np.float64]]:
-    """The quantities of `_ELEMENTWISE` for each block, (n, slots)."""
-    c = slots.columns
-    area = (-(-c.height // c.stride)) ** 2
-    out = area * c.out_channels
-    kinds = {name: slots.kind == KINDS.index(name) for name in KINDS}
-    identity = (c.stride == 1) & (c.in_channels == c.out_channels)
-    added = kinds["basic"] | kinds["bottleneck"] | ((kinds["mbconv"] | kinds["fused"]) & identity)
-    added |= kinds["merge"] | kinds["down"]
-    inner = np.where(kinds["mbconv"] | kinds["fused"] | kinds["bottleneck"], _inner(slots), 0)
-    # A depthwise way down has its one activation inside, a dense one has none.
-    activated = np.where(kinds["down"], out * (c.groups > 1), out + inner * area)
-    uses_act = np.array([FAMILIES[k].activation_choice for k in KINDS])[slots.kind]
-    return [
-        added.astype(np.float64),
-        (out * added).astype(np.float64),
-        (inner * area * c.se).astype(np.float64),
-        (activated * (slots.activation == 1) * uses_act).astype(np.float64),
-        (c.height**2 * c.in_channels * kinds["head"]).astype(np.float64),
-        (out * kinds["merge"]).astype(np.float64),
-        (out * kinds["predict"]).astype(np.float64),
-    ]
+def _elementwise(slots: BlockSlots) -> NDArray[np.float64]:
+    """The quantities of `_ELEMENTWISE` for each block, (n, slots, quantities)."""
+    found = np.zeros((*slots.kind.shape, len(_ELEMENTWISE)))
+    for family, mask, blocks in slots.by_family():
+        work = family.elementwise(blocks)
+        hardswish = slots.activation[mask] == _HARDSWISH
+        quantities = (
+            np.asarray(work.added) > 0, work.added, work.gated, work.activated * hardswish, work.pooled, work.upsampled,
+            work.arranged,
+        )  # fmt: skip
+        found[mask] = np.stack([np.broadcast_to(q, len(hardswish)) for q in quantities], axis=-1)
+    return found

@@ -20,6 +20,7 @@ from predictors.base import NotFittedError, Prediction
 from predictors.block_features import COLUMNS
 from predictors.block_table import BlockFeatures, NetworkBlocks
 from predictors.smooth_gp import SmoothGp
+from search_spaces.errors import UserError
 
 Floats = NDArray[np.float64]
 
@@ -64,17 +65,27 @@ class BlockLatencyPredictor:
         errors = self.errors_
         # A robust and a plain estimate: the larger, so that a few bad networks are not wished away.
         self.relative_std_ = float(max(np.std(errors), np.quantile(np.abs(errors), 0.9) / 1.645, 1e-3))
-        occurring = networks.positions[networks.counts > 0]
-        self.known_kinds_ = frozenset(int(k) for k in np.unique(networks.blocks.kind[occurring]))
+        self.known_kinds_ = networks.occurring
+        """Names of the families of blocks that were measured."""
         return self
 
     def block_ms(self, blocks: BlockFeatures) -> Floats:
-        """What each of m blocks takes inside a network, (m,) ms; the argument that `predict` can be spared."""
-        return self._fitted().block_ms(blocks)
+        """What each of m blocks takes inside a network, (m,) ms; the argument that `predict` can be spared.
+
+        Raises `UserError` for a block of a family that was never measured.
+        """
+        model = self._fitted()
+        require_known(blocks.occurring, self.known_kinds_)
+        return model.block_ms(blocks)
 
     def predict(self, networks: NetworkBlocks, block_ms: Floats | None = None) -> Prediction:
-        """Mean and standard deviation (n,), ms. `block_ms` (m,): `self.block_ms(networks.blocks)`, where known."""
+        """Mean and standard deviation (n,), ms. `block_ms` (m,): `self.block_ms(networks.blocks)`, where known.
+
+        Raises `UserError` for networks with a block of a family that was never measured.
+        """
         model = self._fitted()
+        if block_ms is None:
+            require_known(networks.occurring, self.known_kinds_)
         mean, far = model.predict(networks, model.block_ms(networks.blocks) if block_ms is None else block_ms)
         return Prediction(mean=mean, std=mean * self.relative_std_ * far)
 
@@ -95,6 +106,16 @@ class BlockLatencyPredictor:
         return predicted
 
 
+def require_known(occurring: frozenset[str], known: frozenset[str]) -> None:
+    """Raises `UserError` where a family of blocks is none of the measured ones: it would cost nothing."""
+    unknown = sorted(occurring - known)
+    if unknown:
+        raise UserError(
+            f"blocks of kind {', '.join(unknown)} were never measured, so nothing is known of their latency",
+            "profile the device with networks that have them",
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class _TimedBlocks:
     """Times of m blocks, scaled so that the sums of networks match their latencies."""
@@ -113,9 +134,7 @@ class _TimedBlocks:
         # What a profiler adds or overlooks is common to all networks of a deployment.
         factor = np.median(latency_ms[booked > 0] / booked[booked > 0])
         position = networks.positions[known]
-        features = networks.blocks
-        chosen = BlockFeatures(features.kind[position], features.columns[position], features.geometry[position])
-        return cls(chosen, block_ms[known] * factor, position)
+        return cls(networks.blocks.select(position), block_ms[known] * factor, position)
 
 
 class _Composite:
@@ -132,7 +151,8 @@ class _Composite:
         columns = networks.sums(networks.blocks.columns)
         timed = None if block_ms is None else _TimedBlocks.of(networks, latency_ms, block_ms)
         self._fit_costs(columns, latency_ms, timed)
-        self._corrections: dict[int, SmoothGp] = {}
+        self._corrections: dict[str, SmoothGp] = {}
+        """By name of the family of blocks."""
         blocks = self._additive_ms(networks.blocks)
         if timed is not None:
             blocks = self._fit_blocks(networks.blocks, blocks, timed, like)
@@ -146,7 +166,7 @@ class _Composite:
     def block_ms(self, blocks: BlockFeatures) -> Floats:
         found = self._additive_ms(blocks)
         for kind, correction in self._corrections.items():
-            own = blocks.kind == kind
+            own = blocks.are(kind)
             if own.any():
                 logs = correction.predict(_block_inputs(blocks.select(own), found[own]))[0]
                 found[own] *= np.exp(np.clip(logs, -1.0, 1.0))
@@ -180,16 +200,16 @@ class _Composite:
         """Learn the corrections; returns what each of the networks' own blocks (m,) is thought to take by a model that
         has not seen it, so that the last step learns from errors as large as it will meet."""
         found = additive_ms.copy()
-        for kind in np.unique(timed.features.kind):
-            own = timed.features.kind == kind
+        for kind in timed.features.kinds:
+            own = timed.features.are(kind)
             if own.sum() < MIN_BLOCKS:
                 continue
             expected = additive_ms[timed.position[own]]
             inputs = _block_inputs(timed.features.select(own), expected)
-            known = like._corrections.get(int(kind)) if like else None
+            known = like._corrections.get(kind) if like else None
             correction = SmoothGp().fit(inputs, np.log(timed.ms[own] / expected), known)
-            self._corrections[int(kind)] = correction
-            every = blocks.kind == kind
+            self._corrections[kind] = correction
+            every = blocks.are(kind)
             logs = correction.predict(_block_inputs(blocks.select(every), additive_ms[every]))[0]
             found[every] = additive_ms[every] * np.exp(np.clip(logs, -1.0, 1.0))
             found[timed.position[own]] = expected * np.exp(np.clip(correction.left_out_, -1.0, 1.0))

@@ -9,7 +9,7 @@ from scipy.sparse import csr_array
 
 from predictors.block_features import block_columns, block_geometry
 from search_spaces import Choices, StagedSpace
-from search_spaces.blocks import BlockColumns
+from search_spaces.blocks import BlockColumns, BlockFamily
 from search_spaces.slots import BlockSlots
 
 Floats = NDArray[np.float64]
@@ -19,8 +19,10 @@ Floats = NDArray[np.float64]
 class BlockFeatures:
     """What is known of m blocks before anything is measured."""
 
+    kinds: tuple[str, ...]
+    """Names of the families that blocks may be of."""
     kind: NDArray[np.int64]
-    """(m,): position in `search_spaces.slots.KINDS`."""
+    """(m,): position in `kinds`."""
     columns: Floats
     """(m, k): `block_features.block_columns`."""
     geometry: Floats
@@ -30,10 +32,23 @@ class BlockFeatures:
     def of(cls, slots: BlockSlots) -> Self:
         """Of every block in arrays (n, slots), row after row."""
         columns, geometry = block_columns(slots), block_geometry(slots)
-        return cls(slots.kind.ravel(), columns.reshape(-1, columns.shape[-1]), geometry.reshape(-1, geometry.shape[-1]))
+        kinds = tuple(family.name for family in slots.families)
+        return cls(
+            kinds, slots.kind.ravel(), columns.reshape(-1, columns.shape[-1]), geometry.reshape(-1, geometry.shape[-1])
+        )
 
-    def select(self, which: NDArray[np.bool_]) -> Self:
-        return type(self)(self.kind[which], self.columns[which], self.geometry[which])
+    @property
+    def occurring(self) -> frozenset[str]:
+        """Names of the families that there is a block of."""
+        return frozenset(self.kinds[kind] for kind in np.unique(self.kind))
+
+    def are(self, kind: str) -> NDArray[np.bool_]:
+        """Which blocks are of the family `kind`, (m,)."""
+        return np.asarray(self.kind == (self.kinds.index(kind) if kind in self.kinds else -1))
+
+    def select(self, which: NDArray[np.bool_] | NDArray[np.int32]) -> Self:
+        """The blocks of a mask (m,), or those at some positions."""
+        return type(self)(self.kinds, self.kind[which], self.columns[which], self.geometry[which])
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +69,11 @@ class NetworkBlocks:
 
     def __len__(self) -> int:
         return len(self.positions)
+
+    @property
+    def occurring(self) -> frozenset[str]:
+        """Names of the families that some of the networks have a block of."""
+        return frozenset(self.blocks.kinds[k] for k in np.unique(self.blocks.kind[self.positions[self.counts > 0]]))
 
     def select(self, networks: NDArray[np.int64]) -> Self:
         return type(self)(self.blocks, self.positions[networks], self.counts[networks])
@@ -83,7 +103,7 @@ class SpaceBlocks:
         parts = [_slot_blocks(space, slot, num_classes) for slot in range(len(space.slot_decisions))]
         unique, inverse = np.unique(np.concatenate(parts), axis=0, return_inverse=True)
         bounds = np.cumsum([len(part) for part in parts])[:-1]
-        self.blocks = BlockFeatures.of(_as_slots(unique))
+        self.blocks = BlockFeatures.of(_as_slots(unique, tuple(space.families.values())))
         self._positions = [part.astype(np.int32) for part in np.split(inverse.ravel(), bounds)]
         """For each slot, the position in `blocks` of every combination of the decisions it depends on."""
 
@@ -110,10 +130,11 @@ def _slot_blocks(space: StagedSpace, slot: int, num_classes: int) -> Floats:
     return np.stack([np.asarray(field[:, slot], dtype=np.float64) for field in fields], axis=1)
 
 
-def _as_slots(fields: Floats) -> BlockSlots:
+def _as_slots(fields: Floats, families: tuple[BlockFamily, ...]) -> BlockSlots:
     """Undo `_slot_blocks`: one block per row."""
     kind, *columns, activation = fields.T[:, :, None]
     names = dict(zip(BlockColumns.__slots__, columns, strict=True))
     typed = {name: values.astype(np.int64) for name, values in names.items()}
     blocks = BlockColumns(**{**typed, "expansion": names["expansion"], "se": names["se"] > 0})
-    return BlockSlots(kind.astype(np.int64), blocks, activation.astype(np.int64), np.ones_like(kind, dtype=np.int64))
+    counts = np.ones_like(kind, dtype=np.int64)
+    return BlockSlots(families, kind.astype(np.int64), blocks, activation.astype(np.int64), counts)

@@ -26,7 +26,7 @@ class BlockSpec:
     """Hashable signature of one block at one input shape: the unit of a latency table."""
 
     kind: str
-    """Key in `search_spaces.families.FAMILIES`."""
+    """Name of the block's family, a key in its space's `families`."""
     in_channels: int
     out_channels: int
     kernel: int
@@ -58,6 +58,16 @@ class BlockColumns:
     se: NDArray[np.bool_]
     height: Ints
     width: Ints
+
+    @property
+    def out_area(self) -> Ints:
+        """Pixels of the output."""
+        return np.asarray(-(-self.height // self.stride) * -(-self.width // self.stride))
+
+    @property
+    def outputs(self) -> Ints:
+        """Elements of the output."""
+        return self.out_area * self.out_channels
 
     def select(self, mask: NDArray[np.bool_]) -> "BlockColumns":
         """The blocks where `mask` holds, flattened."""
@@ -110,14 +120,39 @@ def squeezed_channels(channels: Any) -> Any:
     return np.maximum(8, np.asarray(channels) // 4)
 
 
+def _out_channels(blocks: BlockColumns) -> Ints:
+    return blocks.out_channels
+
+
 def round_channels(channels: Any) -> Any:
     """Nearest multiple of 8, at least 8."""
     return np.maximum(8, (np.asarray(channels + 4, dtype=np.float64) // 8 * 8)).astype(np.int64)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Elementwise:
+    """The work of n blocks that is in none of their layers, in elements of maps; fields are arrays (n,) or numbers."""
+
+    added: Any = 0
+    """Written by an addition, such as a residual connection's."""
+    gated: Any = 0
+    """Scaled by the gates of squeeze-and-excitation."""
+    activated: Any = 0
+    """Passed through the block's activation; 0 where its family has none to choose."""
+    pooled: Any = 0
+    """Read by a mean over the map."""
+    upsampled: Any = 0
+    """Written by enlarging a map."""
+    arranged: Any = 0
+    """Put into another order in memory."""
+
+
 @dataclass(frozen=True, slots=True)
 class BlockFamily:
-    """Everything the engine knows about a kind of block. A new family is one file and one line in `FAMILIES`."""
+    """Everything the engine knows about a kind of block: how to build it and all that it costs.
+
+    A family of ours is one file and one line in `FAMILIES`; a space may bring others (`SearchSpace.families`).
+    """
 
     name: str
     uses: frozenset[str]
@@ -126,8 +161,10 @@ class BlockFamily:
     """Ratio for each of `EXPANSION_LEVELS`."""
     layers: Callable[[BlockColumns], Sequence[Conv]]
     """The deployed block's convolutions and linear layers."""
+    elementwise: Callable[[BlockColumns], Elementwise]
+    """What the deployed block does between its layers."""
     build: Callable[[BlockSpec], "nn.Module"]
     """A trainable module for one block: `(b, in, h, w)` -> `(b, out, ceil(h/stride), ceil(w/stride))`. What joins the
     levels of a detector takes and gives what its family says (`families/detection.py`)."""
-    activation_choice: bool = True
-    """False where the family has no activation of its own."""
+    inner: Callable[[BlockColumns], Ints] = _out_channels
+    """Channels between the block's first and last layer."""

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from search_spaces.architecture import Architecture, Decision
-from search_spaces.blocks import Ints
-from search_spaces.families import FAMILIES
+from search_spaces.blocks import BlockFamily, Ints
 from search_spaces.families.detection import BOX_SIDES
-from search_spaces.slots import KINDS, BlockSlots, SlotColumns
+from search_spaces.slots import BlockSlots, SlotColumns
 from search_spaces.space import Choices
 from search_spaces.staged import SpaceTable, StagedSpace, add_blocks, block_options, section_decisions
 
@@ -58,12 +57,18 @@ class DetectSpace(StagedSpace):
     chained = False
     table: DetectTable
 
-    def __init__(self, table: DetectTable, allowed: Sequence[Sequence[int]] | None = None) -> None:
-        super().__init__(table, allowed)
+    def __init__(
+        self,
+        table: DetectTable,
+        allowed: Sequence[Sequence[int]] | None = None,
+        *,
+        families: Sequence[BlockFamily] = (),
+    ) -> None:
+        super().__init__(table, allowed, families=families)
 
     def _table_decisions(self) -> list[Decision]:
         *backbone, resolution = super()._table_decisions()
-        table, used = self.table, block_options(self.table.families) & _OPTIONS
+        table, used = self.table, block_options(self._table_families) & _OPTIONS
         neck = section_decisions("neck", table, used, table.neck_widths, table.neck_depths)
         head = section_decisions("head", table, used, (), table.head_depths)
         return [*backbone, Decision("neck.path", PATHS), *neck, *head, resolution]
@@ -80,25 +85,25 @@ class DetectSpace(StagedSpace):
         Slots are stem and stages as in a staged space, then for every level, finest first: the 1x1 convolutions; the
         neck's blocks; the ways down (from all but the coarsest); the blocks of both towers; the predictions.
         """
-        found = SlotColumns(len(choices))
+        found = SlotColumns(len(choices), self.families)
         ends = self._add_backbone(found, choices)[-len(STRIDES) :]
         counts = iter(self._tail_counts(choices))
         neck = self._section_blocks(choices, self._sections["neck"])
         tower = self._section_blocks(choices, self._sections["head"], neck.width)
         for level, (height, channels) in enumerate(ends):
-            kind = KINDS.index("lateral" if level == LEVELS[-1] else "merge")
+            kind = "lateral" if level == LEVELS[-1] else "merge"
             found.add(kind, channels, neck.width, height, count=next(counts))
         for height, _ in ends:
             add_blocks(found, neck, neck.width, height, count=next(counts))
         depthwise = self._uses["kernel"][self._option(choices, self._sections["neck"], "family")]
         for height, _ in ends[:-1]:
-            found.add(KINDS.index("down"), neck.width, neck.width, height, kernel=neck.kernel, stride=2,
+            found.add("down", neck.width, neck.width, height, kernel=neck.kernel, stride=2,
                       groups=np.where(depthwise, neck.width, 1), activation=neck.activation * depthwise,
                       count=next(counts))  # fmt: skip
         for height, _ in ends:
             add_blocks(found, tower, neck.width, height, count=next(counts))
         for height, _ in ends:
-            found.add(KINDS.index("predict"), neck.width, BOX_SIDES + num_classes, height, count=next(counts))
+            found.add("predict", neck.width, BOX_SIDES + num_classes, height, count=next(counts))
         return found.slots()
 
     @cached_property
@@ -158,7 +163,7 @@ class DetectSpace(StagedSpace):
 
         names = [name for places in self.slot_places(arch) for name in places]
         specs = self.blocks(arch, num_classes)
-        modules = {name: FAMILIES[spec.kind].build(spec) for name, spec in zip(names, specs, strict=True)}
+        modules = {name: self.families[spec.kind].build(spec) for name, spec in zip(names, specs, strict=True)}
 
         def each(name: str) -> list["nn.Module"]:
             """The modules `name.0`, `name.1`, ...; where there are `name.0.0`, `name.0.1`, ..., these are chained."""

@@ -1,43 +1,48 @@
 """The blocks of many networks at once, as arrays: a column per slot, whatever space the networks are of.
 
 A slot is a place where one and the same block occurs a number of times in a network (0 where the network has none).
-Every space has its own fixed list of slots.
+Every space has its own fixed list of slots, and its own families of blocks.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from search_spaces.blocks import ACTIVATIONS, BlockColumns, BlockSpec, Conv, Ints
-from search_spaces.families import FAMILIES
-
-KINDS = tuple(FAMILIES)
-"""Block kinds in table order; `BlockSlots.kind` holds positions in it."""
+from search_spaces.blocks import ACTIVATIONS, BlockColumns, BlockFamily, BlockSpec, Conv, Ints
 
 
 @dataclass(frozen=True, slots=True)
 class BlockSlots:
     """The blocks of n architectures as arrays (n, slots)."""
 
+    families: tuple[BlockFamily, ...]
+    """All that a block may be of."""
     kind: Ints
-    """Position in `KINDS`."""
+    """Position in `families`."""
     columns: BlockColumns
     activation: Ints
     """Position in `ACTIVATIONS`."""
     count: Ints
     """How often the block occurs; 0 where a network has none."""
 
-    def layers(self) -> list[tuple[NDArray[np.bool_], Conv]]:
-        """For each family, the mask (n, slots) of its blocks and each layer's fields, flattened over the mask."""
-        found: list[tuple[NDArray[np.bool_], Conv]] = []
-        for position, family in enumerate(FAMILIES.values()):
+    def by_family(self) -> Iterator[tuple[BlockFamily, NDArray[np.bool_], BlockColumns]]:
+        """Each family that occurs, the mask (n, slots) of its blocks, and these flattened over the mask."""
+        for position, family in enumerate(self.families):
             mask = self.kind == position
             if mask.any():
-                found.extend((mask, layer) for layer in family.layers(self.columns.select(mask)))
-        return found
+                yield family, mask, self.columns.select(mask)
+
+    def layers(self) -> list[tuple[NDArray[np.bool_], Conv]]:
+        """For each family, the mask (n, slots) of its blocks and each layer's fields, flattened over the mask."""
+        return [(mask, layer) for family, mask, blocks in self.by_family() for layer in family.layers(blocks)]
+
+    @property
+    def occurring(self) -> frozenset[str]:
+        """Names of the families that some of the networks have a block of."""
+        return frozenset(self.families[kind].name for kind in np.unique(self.kind[self.count > 0]))
 
     def totals(self) -> dict[str, NDArray[np.float64]]:
         """Per block, (n, slots): `macs`, `params`, `activations` (elements moved), `depthwise_macs`, `layers`."""
@@ -55,7 +60,7 @@ class BlockSlots:
         c = self.columns
         for s in np.flatnonzero(self.count[row]):
             spec = BlockSpec(
-                kind=KINDS[self.kind[row, s]],
+                kind=self.families[self.kind[row, s]].name,
                 in_channels=int(c.in_channels[row, s]), out_channels=int(c.out_channels[row, s]),
                 kernel=int(c.kernel[row, s]), stride=int(c.stride[row, s]), expansion=float(c.expansion[row, s]),
                 groups=int(c.groups[row, s]), se=bool(c.se[row, s]), activation=ACTIVATIONS[self.activation[row, s]],
@@ -67,15 +72,22 @@ class BlockSlots:
 class SlotColumns:
     """Puts `BlockSlots` of n networks together, one slot after the other."""
 
-    def __init__(self, n: int) -> None:
+    def __init__(self, n: int, families: Mapping[str, BlockFamily]) -> None:
+        """`families`: all that blocks may be of, by name."""
         self._n = n
+        self._families = tuple(families.values())
+        self._positions = {name: position for position, name in enumerate(families)}
         self._slots: list[list[NDArray[Any]]] = []
 
     def add(
         self, kind: Any, in_channels: Any, out_channels: Any, height: Any, *, kernel: Any = 1, stride: Any = 1,
         ratio: Any = 1.0, groups: Any = 1, se: Any = 0, activation: Any = 0, count: Any = 1,
     ) -> None:  # fmt: skip
-        """One slot; every value is one number for all networks or an array (n,). `kind` is a position in `KINDS`."""
+        """One slot; every value is one number for all networks or an array (n,).
+
+        `kind` is the name of a family, or an array of positions in the list of families.
+        """
+        kind = self._positions[kind] if isinstance(kind, str) else kind
         whole = (kind, in_channels, out_channels, kernel, stride, groups, se, height, activation, count)
         columns = [np.broadcast_to(np.asarray(value, dtype=np.int64), self._n) for value in whole]
         self._slots.append([*columns, np.broadcast_to(np.asarray(ratio, dtype=np.float64), self._n)])
@@ -86,12 +98,26 @@ class SlotColumns:
             np.stack(column, axis=1) for column in zip(*self._slots, strict=True)
         )
         return BlockSlots(
-            kind, BlockColumns(inp, out, kernel, stride, ratio, groups, se > 0, height, height), act, count
+            self._families,
+            kind,
+            BlockColumns(inp, out, kernel, stride, ratio, groups, se > 0, height, height),
+            act,
+            count,
         )
 
 
 def concatenate_slots(parts: Sequence[BlockSlots]) -> BlockSlots:
-    """The rows of several arrays of blocks; those of spaces with fewer slots get some without a block at the end."""
+    """The rows of several arrays of blocks; those of spaces with fewer slots get some without a block at the end.
+
+    Raises `ValueError` where two spaces have different families of one name.
+    """
+    families: dict[str, BlockFamily] = {}
+    for part in parts:
+        for family in part.families:
+            if families.setdefault(family.name, family) != family:
+                raise ValueError(f"two different families of blocks are called {family.name!r}")
+    position = {name: at for at, name in enumerate(families)}
+    kinds = [np.array([position[f.name] for f in p.families], dtype=np.int64)[p.kind] for p in parts]
     most = max(p.kind.shape[1] for p in parts)
 
     def joined(arrays: Sequence[NDArray[Any]], mode: Any) -> NDArray[Any]:
@@ -102,7 +128,8 @@ def concatenate_slots(parts: Sequence[BlockSlots]) -> BlockSlots:
         *(joined([getattr(p.columns, name) for p in parts], "edge") for name in BlockColumns.__slots__)
     )
     return BlockSlots(
-        kind=joined([p.kind for p in parts], "edge"),
+        families=tuple(families.values()),
+        kind=joined(kinds, "edge"),
         columns=columns,
         activation=joined([p.activation for p in parts], "edge"),
         count=joined([p.count for p in parts], "constant"),

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from search_spaces.architecture import Architecture, Decision, Option
-from search_spaces.blocks import ACTIVATIONS, EXPANSION_LEVELS, BlockSpec, Ints, round_channels
-from search_spaces.families import FAMILIES
-from search_spaces.slots import KINDS, BlockSlots, SlotColumns
+from search_spaces.blocks import ACTIVATIONS, EXPANSION_LEVELS, BlockFamily, BlockSpec, Ints, round_channels
+from search_spaces.families import FAMILIES, families_with
+from search_spaces.slots import BlockSlots, SlotColumns
 from search_spaces.space import Choices, SearchSpace
 
 if TYPE_CHECKING:
@@ -82,19 +82,36 @@ class StagedSpace(SearchSpace):
     chained = True
     """Whether each block takes the output of the one before it and nothing else."""
 
-    def __init__(self, table: SpaceTable, allowed: Sequence[Sequence[int]] | None = None) -> None:
+    def __init__(
+        self,
+        table: SpaceTable,
+        allowed: Sequence[Sequence[int]] | None = None,
+        *,
+        families: Sequence[BlockFamily] = (),
+    ) -> None:
+        """`families` that the table names beside ours; raises `ValueError` for a name that is neither or both."""
         self.table = table
-        unknown = set(table.families) - set(FAMILIES)
+        self.families = families_with(families)
+        unknown = set(table.families) - set(self.families)
         if unknown:
             raise ValueError(f"space {table.name!r} names unknown families {sorted(unknown)}")
         super().__init__(table.name, self._table_decisions(), allowed)
 
     def _restricted(self, allowed: Sequence[Sequence[int]]) -> Self:
-        return type(self)(self.table, allowed)
+        return type(self)(self.table, allowed, families=self._own_families)
+
+    @property
+    def _own_families(self) -> tuple[BlockFamily, ...]:
+        return tuple(family for name, family in self.families.items() if name not in FAMILIES)
+
+    @cached_property
+    def _table_families(self) -> tuple[BlockFamily, ...]:
+        """The table's, in its order."""
+        return tuple(self.families[name] for name in self.table.families)
 
     def _table_decisions(self) -> list[Decision]:
         """All decisions in order, the resolution last."""
-        table, options = self.table, block_options(self.table.families)
+        table, options = self.table, block_options(self._table_families)
         decisions = [Decision("stem.width", table.stem_widths)]
         for number, stage in enumerate(table.stages, start=1):
             decisions += section_decisions(f"stage{number}", table, options, stage.widths, stage.depths)
@@ -120,9 +137,8 @@ class StagedSpace(SearchSpace):
     @cached_property
     def _uses(self) -> dict[str, NDArray[np.bool_]]:
         """Short decision name -> for each family of the table, whether the decision matters."""
-        families = [FAMILIES[f] for f in self.table.families]
         return {
-            short: np.array([short in family.uses for family in families])
+            short: np.array([short in family.uses for family in self._table_families])
             for short in ("kernel", "expansion", "se", "groups")
         }
 
@@ -137,7 +153,7 @@ class StagedSpace(SearchSpace):
     def _grouped_channels(self, choices: Choices, columns: Mapping[str, int]) -> Ints:
         """Channels of the convolution that `groups` divides; 0 where the family has none."""
         family, level = self._option(choices, columns, "family"), self._option(choices, columns, "expansion")
-        ratios = np.array([FAMILIES[f].expansions for f in self.table.families])[family, level]
+        ratios = np.array([family.expansions for family in self._table_families])[family, level]
         channels = round_channels(self._values(choices, columns, "width") * ratios)
         return np.where(self._uses["groups"][family], channels, 0)
 
@@ -181,9 +197,9 @@ class StagedSpace(SearchSpace):
 
         Slots are the stem, then the first and the repeated block of each stage, then the head.
         """
-        found = SlotColumns(len(choices))
+        found = SlotColumns(len(choices), self.families)
         height, channels = self._add_backbone(found, choices)[-1]
-        found.add(KINDS.index("head"), channels, num_classes, height)
+        found.add("head", channels, num_classes, height)
         return found.slots()
 
     def _add_backbone(self, found: SlotColumns, choices: Choices) -> list[tuple[Ints, Ints]]:
@@ -191,7 +207,7 @@ class StagedSpace(SearchSpace):
         resolution = self.resolutions(choices)
         stride = strides(resolution, len(self.table.stages))
         channels = np.array(self.table.stem_widths, dtype=np.int64)[choices[:, self.column("stem.width")]]
-        found.add(KINDS.index("stem"), 3, channels, resolution, kernel=3, stride=stride[:, 0],
+        found.add("stem", 3, channels, resolution, kernel=3, stride=stride[:, 0],
                   activation=self._option(choices, self._stage_columns[0], "act"))  # fmt: skip
         height = -(-resolution // stride[:, 0])
         ends: list[tuple[Ints, Ints]] = []
@@ -207,13 +223,13 @@ class StagedSpace(SearchSpace):
         """What blocks the decisions of one section stand for; `width` where the section does not decide about it."""
         family = self._option(choices, columns, "family")
         kernels = np.array(self.table.kernels)[self._option(choices, columns, "kernel")]
-        ratios = np.array([FAMILIES[f].expansions for f in self.table.families])
+        ratios = np.array([family.expansions for family in self._table_families])
         groups = np.ones(len(choices), dtype=np.int64)
         if "groups" in columns:
             grouped = self._option(choices, columns, "groups") > 0
             groups = np.where(grouped, np.maximum(1, self._grouped_channels(choices, columns) // GROUP_WIDTH), 1)
         return SectionBlocks(
-            kind=np.array([KINDS.index(f) for f in self.table.families], dtype=np.int64)[family],
+            kind=np.array([list(self.families).index(f) for f in self.table.families], dtype=np.int64)[family],
             width=self._values(choices, columns, "width") if width is None else width,
             kernel=np.where(self._uses["kernel"][family], kernels, 3),
             ratio=ratios[family, self._option(choices, columns, "expansion")],
@@ -273,7 +289,7 @@ class StagedSpace(SearchSpace):
     def build(self, arch: Architecture, num_classes: int = 1000) -> "nn.Module":
         from search_spaces.modules import StagedNetwork, sequential
 
-        modules = [FAMILIES[spec.kind].build(spec) for spec in self.blocks(arch, num_classes)]
+        modules = [self.families[spec.kind].build(spec) for spec in self.blocks(arch, num_classes)]
         bounds = np.cumsum([1, *self.stage_depths(arch)])
         stages: list[nn.Module] = [sequential(*modules[a:b]) for a, b in pairwise(bounds)]
         return StagedNetwork(modules[0], stages, modules[-1])
@@ -339,9 +355,9 @@ def add_blocks(
               groups=blocks.groups, se=blocks.se, activation=blocks.activation, count=count)  # fmt: skip
 
 
-def block_options(families: Sequence[str]) -> frozenset[str]:
+def block_options(families: Sequence[BlockFamily]) -> frozenset[str]:
     """Which of `kernel`, `expansion`, `se` and `groups` matter to some of the families."""
-    return frozenset().union(*(FAMILIES[f].uses for f in families))
+    return frozenset().union(*(family.uses for family in families))
 
 
 def section_decisions(

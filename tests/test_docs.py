@@ -131,7 +131,8 @@ def test_a_name_that_does_not_exist_is_noticed() -> None:
 def test_experiments_named_exist_with_their_options(document: Path) -> None:
     known = "".join(path.read_text() for path in sources("experiments"))
     for name, rest in re.findall(r"python -m experiments\.(\w+)([^`\n]*)", document.read_text().replace("\\\n", " ")):
-        assert (ROOT / f"experiments/{name}.py").is_file(), f"{document.name} names experiments.{name}"
+        files = (ROOT / f"experiments/{name}.py", ROOT / f"experiments/{name}/__main__.py")
+        assert any(file.is_file() for file in files), f"{document.name} names experiments.{name}"
         for option in re.findall(r"--[a-z][a-z-]*", rest):
             assert re.search(rf"[\"/]{option}[\"/]", known), f"{document.name}: experiments.{name} {option}"
 

@@ -16,7 +16,7 @@ from predictors.block_table import NetworkBlocks, SpaceBlocks
 from predictors.block_transfer import MIN_WITH_PRIOR, TransferredLatencyPredictor
 from predictors.drift import drift_exponent
 from search_spaces import Architecture, Choices, StagedSpace, load_search_space
-from search_spaces.slots import KINDS, BlockSlots, concatenate_slots
+from search_spaces.slots import BlockSlots, concatenate_slots
 
 ENOUGH_FOR_PRIOR = 30
 MOST_SOURCES = 4
@@ -99,11 +99,11 @@ class LatencyModel:
         if key not in self._spaces:
             blocks = SpaceBlocks(space, num_classes)
             for deployment, predictor in self._predictors.items():
-                unknown = {int(k) for k in np.unique(blocks.blocks.kind)} - predictor.known_kinds_
+                unknown = blocks.blocks.occurring - predictor.known_kinds_
                 if unknown:
-                    names = ", ".join(sorted(KINDS[k] for k in unknown))
                     raise UserError(
-                        f"profile {self.profile.name!r} never measured blocks of kind {names} in {deployment.name}",
+                        f"profile {self.profile.name!r} never measured blocks of kind {', '.join(sorted(unknown))} in "
+                        f"{deployment.name}",
                         f"`nas profile NAME --space {space.name}` adds them to a device's profile NAME; "
                         "search with --target NAME then",
                     )
@@ -121,10 +121,9 @@ class LatencyModel:
         return best, Prediction(mean=means[best, columns], std=stds[best, columns])
 
 
-def kinds_of(profile: DeviceProfile) -> frozenset[int]:
-    """Kinds of blocks (positions in `KINDS`) that the profile's networks have."""
-    slots = slots_of(profile.networks, profile.num_classes)
-    return frozenset(int(kind) for kind in np.unique(slots.kind[slots.count > 0]))
+def kinds_of(profile: DeviceProfile) -> frozenset[str]:
+    """Families of the blocks that the profile's networks have."""
+    return slots_of(profile.networks, profile.num_classes).occurring
 
 
 def prior_predictors(prior: Sequence[DeviceProfile], deployment: Deployment) -> list[BlockLatencyPredictor]:

@@ -1,6 +1,6 @@
 """The table of block families. A new one is a file beside these and a line here."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from search_spaces.blocks import BlockFamily
@@ -14,3 +14,12 @@ from search_spaces.families.residual import BASIC, BOTTLENECK
 FAMILIES: Mapping[str, BlockFamily] = MappingProxyType(
     {f.name: f for f in (STEM, HEAD, MBCONV, FUSED, BASIC, BOTTLENECK, REP, LATERAL, MERGE, DOWN, PREDICT)}
 )
+
+
+def families_with(own: Sequence[BlockFamily]) -> Mapping[str, BlockFamily]:
+    """Our families and those that a space brings, by name; raises `ValueError` for a name that is taken."""
+    found = dict(FAMILIES)
+    for family in own:
+        if found.setdefault(family.name, family) != family:
+            raise ValueError(f"there is another family of blocks called {family.name!r}")
+    return MappingProxyType(found)

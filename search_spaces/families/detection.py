@@ -7,7 +7,7 @@ block with an activation of its own. The modules of `merge`, `down` and `predict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from search_spaces.blocks import BlockColumns, BlockFamily, BlockSpec, Conv
+from search_spaces.blocks import BlockColumns, BlockFamily, BlockSpec, Conv, Elementwise
 
 if TYPE_CHECKING:
     from torch import nn
@@ -18,6 +18,14 @@ BOX_SIDES = 4
 
 def _lateral_layers(b: BlockColumns) -> Sequence[Conv]:
     return [Conv(b.in_channels, b.out_channels, height=b.height, width=b.width)]
+
+
+def _lateral_elementwise(b: BlockColumns) -> Elementwise:
+    return Elementwise()
+
+
+def _merge_elementwise(b: BlockColumns) -> Elementwise:
+    return Elementwise(added=b.outputs, upsampled=b.outputs)
 
 
 def _build_lateral(spec: BlockSpec) -> "nn.Module":
@@ -40,6 +48,11 @@ def _down_layers(b: BlockColumns) -> Sequence[Conv]:
     ]
 
 
+def _down_elementwise(b: BlockColumns) -> Elementwise:
+    depthwise = b.groups > 1  # has its one activation inside; a dense way down has none
+    return Elementwise(added=b.outputs, activated=b.outputs * depthwise)
+
+
 def _build_down(spec: BlockSpec) -> "nn.Module":
     from search_spaces.detection_network import Down
 
@@ -53,6 +66,10 @@ def _predict_layers(b: BlockColumns) -> Sequence[Conv]:
     ]
 
 
+def _predict_elementwise(b: BlockColumns) -> Elementwise:
+    return Elementwise(arranged=b.outputs)
+
+
 def _build_predict(spec: BlockSpec) -> "nn.Module":
     from search_spaces.detection_network import Predict
 
@@ -61,12 +78,12 @@ def _build_predict(spec: BlockSpec) -> "nn.Module":
 
 _NONE = (1.0, 1.0, 1.0)
 
-LATERAL = BlockFamily("lateral", frozenset(), _NONE, _lateral_layers, _build_lateral, activation_choice=False)
+LATERAL = BlockFamily("lateral", frozenset(), _NONE, _lateral_layers, _lateral_elementwise, _build_lateral)
 """The coarsest level's 1x1 convolution to the neck's width."""
-MERGE = BlockFamily("merge", frozenset(), _NONE, _lateral_layers, _build_merge, activation_choice=False)
+MERGE = BlockFamily("merge", frozenset(), _NONE, _lateral_layers, _merge_elementwise, _build_merge)
 """A finer level's 1x1 convolution, and the coarser level, twice as large by nearest neighbours, added to it."""
-DOWN = BlockFamily("down", frozenset({"kernel"}), _NONE, _down_layers, _build_down)
+DOWN = BlockFamily("down", frozenset({"kernel"}), _NONE, _down_layers, _down_elementwise, _build_down)
 """A level at half its size (PAN, Liu et al. 2018, https://arxiv.org/abs/1803.01534), added to the coarser one: a dense
 convolution of stride 2 where `groups` is 1, else a depthwise one and a 1x1."""
-PREDICT = BlockFamily("predict", frozenset(), _NONE, _predict_layers, _build_predict, activation_choice=False)
+PREDICT = BlockFamily("predict", frozenset(), _NONE, _predict_layers, _predict_elementwise, _build_predict)
 """Boxes from one map and class logits from another, as rows of one table; `out_channels` is 4 + classes."""

@@ -6,20 +6,41 @@ Tan and Le 2021 (https://arxiv.org/abs/2104.00298).
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from search_spaces.blocks import BlockColumns, BlockFamily, BlockSpec, Conv, round_channels, squeeze_excite
+import numpy as np
+
+from search_spaces.blocks import (
+    BlockColumns,
+    BlockFamily,
+    BlockSpec,
+    Conv,
+    Elementwise,
+    Ints,
+    round_channels,
+    squeeze_excite,
+)
 
 if TYPE_CHECKING:
     from torch import nn
 
 
+def _inner(b: BlockColumns) -> Ints:
+    return np.asarray(round_channels(b.in_channels * b.expansion))
+
+
 def _layers(b: BlockColumns) -> Sequence[Conv]:
-    mid = round_channels(b.in_channels * b.expansion)
+    mid = _inner(b)
     h, w = -(-b.height // b.stride), -(-b.width // b.stride)
     return [
         Conv(b.in_channels, mid, 3, b.stride, height=b.height, width=b.width),
         *squeeze_excite(mid, b.se),
         Conv(mid, b.out_channels, height=h, width=w),
     ]
+
+
+def _elementwise(b: BlockColumns) -> Elementwise:
+    between = _inner(b) * b.out_area
+    identity = (b.stride == 1) & (b.in_channels == b.out_channels)
+    return Elementwise(added=b.outputs * identity, gated=between * b.se, activated=b.outputs + between)
 
 
 def _build(spec: BlockSpec) -> "nn.Module":
@@ -34,4 +55,4 @@ def _build(spec: BlockSpec) -> "nn.Module":
     return Residual(body) if spec.stride == 1 and spec.in_channels == spec.out_channels else body
 
 
-FUSED = BlockFamily("fused", frozenset({"expansion", "se"}), (1.0, 2.0, 4.0), _layers, _build)
+FUSED = BlockFamily("fused", frozenset({"expansion", "se"}), (1.0, 2.0, 4.0), _layers, _elementwise, _build, _inner)

@@ -6,14 +6,29 @@ Sandler et al. 2018 (https://arxiv.org/abs/1801.04381); Howard et al. 2019 (http
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from search_spaces.blocks import BlockColumns, BlockFamily, BlockSpec, Conv, round_channels, squeeze_excite
+import numpy as np
+
+from search_spaces.blocks import (
+    BlockColumns,
+    BlockFamily,
+    BlockSpec,
+    Conv,
+    Elementwise,
+    Ints,
+    round_channels,
+    squeeze_excite,
+)
 
 if TYPE_CHECKING:
     from torch import nn
 
 
+def _inner(b: BlockColumns) -> Ints:
+    return np.asarray(round_channels(b.in_channels * b.expansion))
+
+
 def _layers(b: BlockColumns) -> Sequence[Conv]:
-    mid = round_channels(b.in_channels * b.expansion)
+    mid = _inner(b)
     h, w = -(-b.height // b.stride), -(-b.width // b.stride)
     return [
         Conv(b.in_channels, mid, height=b.height, width=b.width),
@@ -21,6 +36,12 @@ def _layers(b: BlockColumns) -> Sequence[Conv]:
         *squeeze_excite(mid, b.se),
         Conv(mid, b.out_channels, height=h, width=w),
     ]
+
+
+def _elementwise(b: BlockColumns) -> Elementwise:
+    between = _inner(b) * b.out_area
+    identity = (b.stride == 1) & (b.in_channels == b.out_channels)
+    return Elementwise(added=b.outputs * identity, gated=between * b.se, activated=b.outputs + between)
 
 
 def _build(spec: BlockSpec) -> "nn.Module":
@@ -36,4 +57,6 @@ def _build(spec: BlockSpec) -> "nn.Module":
     return Residual(body) if spec.stride == 1 and spec.in_channels == spec.out_channels else body
 
 
-MBCONV = BlockFamily("mbconv", frozenset({"kernel", "expansion", "se"}), (3.0, 4.0, 6.0), _layers, _build)
+MBCONV = BlockFamily(
+    "mbconv", frozenset({"kernel", "expansion", "se"}), (3.0, 4.0, 6.0), _layers, _elementwise, _build, _inner
+)

@@ -5,7 +5,18 @@ https://arxiv.org/abs/2003.13678)."""
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from search_spaces.blocks import BlockColumns, BlockFamily, BlockSpec, Conv, round_channels, squeeze_excite
+import numpy as np
+
+from search_spaces.blocks import (
+    BlockColumns,
+    BlockFamily,
+    BlockSpec,
+    Conv,
+    Elementwise,
+    Ints,
+    round_channels,
+    squeeze_excite,
+)
 
 if TYPE_CHECKING:
     from torch import nn
@@ -25,8 +36,16 @@ def _basic_layers(b: BlockColumns) -> Sequence[Conv]:
     ]
 
 
+def _basic_elementwise(b: BlockColumns) -> Elementwise:
+    return Elementwise(added=b.outputs, activated=b.outputs)
+
+
+def _bottleneck_inner(b: BlockColumns) -> Ints:
+    return np.asarray(round_channels(b.out_channels * b.expansion))
+
+
 def _bottleneck_layers(b: BlockColumns) -> Sequence[Conv]:
-    mid = round_channels(b.out_channels * b.expansion)
+    mid = _bottleneck_inner(b)
     h, w = -(-b.height // b.stride), -(-b.width // b.stride)
     return [
         Conv(b.in_channels, mid, height=b.height, width=b.width),
@@ -35,6 +54,11 @@ def _bottleneck_layers(b: BlockColumns) -> Sequence[Conv]:
         Conv(mid, b.out_channels, height=h, width=w),
         _shortcut(b),
     ]
+
+
+def _bottleneck_elementwise(b: BlockColumns) -> Elementwise:
+    between = _bottleneck_inner(b) * b.out_area
+    return Elementwise(added=b.outputs, gated=between * b.se, activated=b.outputs + between)
 
 
 def _projection(spec: BlockSpec) -> "nn.Module | None":
@@ -68,7 +92,13 @@ def _build_bottleneck(spec: BlockSpec) -> "nn.Module":
     return Residual(body, _projection(spec), spec.activation)
 
 
-BASIC = BlockFamily("basic", frozenset({"groups"}), (1.0, 1.0, 1.0), _basic_layers, _build_basic)
+BASIC = BlockFamily("basic", frozenset({"groups"}), (1.0, 1.0, 1.0), _basic_layers, _basic_elementwise, _build_basic)
 BOTTLENECK = BlockFamily(
-    "bottleneck", frozenset({"expansion", "se", "groups"}), (0.25, 0.5, 1.0), _bottleneck_layers, _build_bottleneck
+    "bottleneck",
+    frozenset({"expansion", "se", "groups"}),
+    (0.25, 0.5, 1.0),
+    _bottleneck_layers,
+    _bottleneck_elementwise,
+    _build_bottleneck,
+    _bottleneck_inner,
 )

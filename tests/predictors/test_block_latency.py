@@ -7,7 +7,9 @@ from predictors.base import NotFittedError
 from predictors.block_features import COLUMNS
 from predictors.block_latency import MIN_NETWORKS, BlockLatencyPredictor
 from predictors.block_table import NetworkBlocks, SpaceBlocks
-from search_spaces import load_search_space
+from predictors.block_transfer import TransferredLatencyPredictor
+from search_spaces import UserError, load_search_space
+from tests.search_spaces.own_space import SPACE
 
 
 def networks(n: int, seed: int = 0, space: str = "mixed") -> NetworkBlocks:
@@ -106,3 +108,19 @@ def test_scaled_latencies_give_scaled_predictions() -> None:
     x = networks(30)
     ones, thousands = (BlockLatencyPredictor().fit(x, s * device(x), profiled(x)).predict(x).mean for s in (1, 1000))
     assert thousands == pytest.approx(1000 * ones, rel=1e-3)
+
+
+def test_a_family_that_was_never_measured_is_refused_by_name() -> None:
+    x = networks(30)
+    predictor = BlockLatencyPredictor().fit(x, device(x))
+    own = SPACE.sample(40, np.random.default_rng(0))
+    unknown = NetworkBlocks.of(SPACE.slots(own, 10))
+    for call in (lambda: predictor.predict(unknown), lambda: predictor.block_ms(SpaceBlocks(SPACE, 10).blocks)):
+        with pytest.raises(UserError, match="blocks of kind separable were never measured"):
+            call()
+    known = TransferredLatencyPredictor([predictor]).fit(x, device(x))
+    with pytest.raises(UserError, match="separable"):
+        known.predict(unknown)
+    measured = BlockLatencyPredictor().fit(unknown, device(unknown))
+    assert measured.known_kinds_ == {"stem", "head", "basic", "separable"}
+    assert measured.predict(unknown).mean == pytest.approx(device(unknown), rel=0.2)

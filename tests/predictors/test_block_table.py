@@ -1,11 +1,15 @@
 """The table of a space's blocks says the same as the blocks themselves."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from predictors.block_features import COLUMNS, block_columns, block_geometry
 from predictors.block_table import NetworkBlocks, SpaceBlocks
-from search_spaces import load_search_space
+from search_spaces import StagedSpace, load_search_space
+from search_spaces.slots import concatenate_slots
+from tests.search_spaces.own_space import SEPARABLE, SPACE, TABLE
 
 
 @pytest.mark.parametrize("name", ["mixed", "mobile", "dense", "detect"])
@@ -57,3 +61,28 @@ def test_columns_agree_with_the_analytic_costs(name: str) -> None:
     assert np.array_equal(total("weights"), costs["params"])
     assert np.array_equal(total("calls"), costs["layers"])
     assert (total("tile_macs") >= total("macs")).all()
+
+
+def test_a_space_may_bring_families_of_its_own() -> None:
+    choices = SPACE.sample(60, np.random.default_rng(0))
+    slots = SPACE.slots(choices, 10)
+    found = SpaceBlocks(SPACE, 10).networks(choices)
+    assert "separable" in slots.occurring == found.occurring
+    assert np.array_equal(found.blocks.columns[found.positions], block_columns(slots))
+    assert np.array_equal(found.sums(found.blocks.columns).sum(axis=1) > 0, np.ones(60, dtype=bool))
+    other = load_search_space("mixed")
+    both = concatenate_slots([other.slots(other.sample(5, np.random.default_rng(1)), 10), slots])
+    assert both.occurring == slots.occurring | {"stem", "head", *other.table.families}
+    assert np.array_equal(block_columns(both)[5:, : slots.kind.shape[1]], block_columns(slots))
+
+
+def test_two_families_of_one_name_are_refused() -> None:
+    impostor = replace(SEPARABLE, uses=frozenset())
+    other = StagedSpace(TABLE, families=(impostor,))
+    row = np.zeros((1, len(SPACE.decisions)), dtype=np.int64)
+    with pytest.raises(ValueError, match="two different families of blocks are called 'separable'"):
+        concatenate_slots([SPACE.slots(row, 10), other.slots(row, 10)])
+    with pytest.raises(ValueError, match="another family of blocks called 'basic'"):
+        StagedSpace(TABLE, families=(SEPARABLE, replace(impostor, name="basic")))
+    with pytest.raises(ValueError, match=r"unknown families \['separable'\]"):
+        StagedSpace(TABLE)

@@ -17,7 +17,6 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from nas.deploy.onnx import export_onnx
 from search_spaces import SEARCH_SPACES, Architecture, StagedSpace, UnknownNameError, UserError, load_search_space
-from search_spaces.families import FAMILIES
 from search_spaces.modules import ConvBn, folded, set_norm_statistics
 
 RESOLUTIONS = (32, 64, 128, 224)
@@ -162,7 +161,7 @@ def test_slots_say_where_the_network_has_their_blocks(space: StagedSpace) -> Non
             network = space.build(arch, 7)
             names = [name for of_slot in places for name in of_slot]
             for name, spec in zip(names, space.blocks(arch, 7), strict=True):
-                alone = FAMILIES[spec.kind].build(spec)
+                alone = space.families[spec.kind].build(spec)
                 assert str(network.get_submodule(name)) == str(alone), f"{name} is no {spec}"
         parts = tuple(f"{name}." for name in names)
         assert all(parameter.startswith(parts) for parameter, _ in network.named_parameters())

@@ -21,8 +21,6 @@ from torch.func import functional_call
 from nas.errors import UserError
 from nas.evaluation.supernet.sharing import BlockTensor, Shape, block_tensors, cut
 from search_spaces import Architecture, BlockSpec, Choices, StagedSpace
-from search_spaces.families import FAMILIES
-from search_spaces.slots import KINDS
 from search_spaces.staged import strides
 
 _MAX_TEMPLATES = 4096
@@ -77,7 +75,7 @@ class Supernet(nn.Module):
         return {
             f"{place}/{tensor.role}"
             for _, place, spec in _blocks(self.space, arch, self.num_classes)
-            for tensor in block_tensors(_anywhere(spec))
+            for tensor in block_tensors(self.space.families[spec.kind], _anywhere(spec))
         }
 
     def subnet(self, arch: Architecture) -> nn.Module:
@@ -97,14 +95,14 @@ class Supernet(nn.Module):
             if len(self._templates) >= _MAX_TEMPLATES:
                 self._templates.clear()
             with torch.device("meta"):
-                self._templates[spec] = FAMILIES[spec.kind].build(spec)
+                self._templates[spec] = self.space.families[spec.kind].build(spec)
         return self._templates[spec].train(self.training)
 
     def _block(self, place: str, spec: BlockSpec) -> dict[str, Tensor]:
         """One block's tensors as views of the shared ones, by their names in the block."""
         return {
             tensor.path: cut(self._shared(f"{place}/{tensor.role}", tensor.shape), tensor.shape)
-            for tensor in block_tensors(_anywhere(spec))
+            for tensor in block_tensors(self.space.families[spec.kind], _anywhere(spec))
         }
 
     def _shared(self, key: str, shape: Shape) -> Tensor:
@@ -148,7 +146,7 @@ def _places(space: StagedSpace, num_classes: int) -> dict[str, tuple[BlockTensor
     for slot, names in enumerate(space.slot_places(deepest)):
         for spec in _slot_specs(space, slot, num_classes) if names else ():
             for name in names:
-                for tensor in block_tensors(spec):
+                for tensor in block_tensors(space.families[spec.kind], spec):
                     key = f"{_place(name, spec)}/{tensor.role}"
                     seen = found[key][1] if key in found else tensor.shape
                     found[key] = tensor, tuple(map(max, seen, tensor.shape))
@@ -187,7 +185,7 @@ def _specs_at(space: StagedSpace, choices: Choices, slot: int, num_classes: int)
     c = slots.columns
     for row in range(len(choices)):
         yield BlockSpec(
-            kind=KINDS[slots.kind[row, slot]],
+            kind=slots.families[slots.kind[row, slot]].name,
             in_channels=int(c.in_channels[row, slot]), out_channels=int(c.out_channels[row, slot]),
             kernel=int(c.kernel[row, slot]), stride=int(c.stride[row, slot]),
             expansion=float(c.expansion[row, slot]), groups=int(c.groups[row, slot]), se=bool(c.se[row, slot]),

@@ -7,8 +7,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor, nn
 
-from search_spaces.blocks import BlockSpec
-from search_spaces.families import FAMILIES
+from search_spaces.blocks import BlockFamily, BlockSpec
 from search_spaces.modules import Residual
 
 Shape = tuple[int, ...]
@@ -32,10 +31,10 @@ class BlockTensor:
 
 
 @lru_cache(maxsize=4096)
-def block_tensors(spec: BlockSpec) -> tuple[BlockTensor, ...]:
-    """All tensors of one block, in the order of its `state_dict`. The input's size does not matter."""
+def block_tensors(family: BlockFamily, spec: BlockSpec) -> tuple[BlockTensor, ...]:
+    """All tensors of one block of `family`, in the order of its `state_dict`. The input's size does not matter."""
     with torch.device("meta"):
-        block = FAMILIES[spec.kind].build(spec)
+        block = family.build(spec)
     initial = getattr(block, "initial", {})
     return tuple(replace(tensor, initial=initial.get(tensor.path)) for tensor in _walk(block, "", ""))
 
