@@ -98,7 +98,7 @@ OURS = "nas|predictors|search_spaces|experiments"
 def sources(module: str) -> list[Path]:
     """The file of a module, or all files of a package."""
     path = ROOT / module.replace(".", "/")
-    return [path.with_suffix(".py")] if path.with_suffix(".py").is_file() else sorted(path.glob("*.py"))
+    return [path.with_suffix(".py")] if path.with_suffix(".py").is_file() else sorted(path.rglob("*.py"))
 
 
 def is_known(name: str) -> bool:
