@@ -149,7 +149,7 @@ def test_squeeze_excite_moves_no_other_layer() -> None:
     space = small_space("mobile")
     arch = space.architecture([a[0] for a in space.allowed])
     plain, attended = (space.blocks(space.replace(arch, stage2__se=se))[2] for se in (0, 1))
-    roles = [{t.role for t in block_tensors(block)} for block in (plain, attended)]
+    roles = [{t.role for t in block_tensors(space.families[block.kind], block)} for block in (plain, attended)]
     assert roles[0] < roles[1]
     assert {role.split("/")[0] for role in roles[1] - roles[0]} == {"SqueezeExcite0"}
 
