@@ -10,8 +10,8 @@ from nas.deployment import Deployment
 
 
 def _call(deployment: Deployment) -> str:
-    """What one call is given: the file has a static shape, so the image fills the whole batch."""
-    return "images" if deployment.batch == 1 else f"np.repeat(images, {deployment.batch}, axis=0)"
+    """What one call is given: the file has a static shape, so the example fills the whole batch."""
+    return "inputs" if deployment.batch == 1 else f"np.repeat(inputs, {deployment.batch}, axis=0)"
 
 
 def _onnxruntime(deployment: Deployment, file: str) -> tuple[str, str]:
@@ -40,7 +40,7 @@ def _torch(deployment: Deployment, file: str) -> tuple[str, str]:
         f'where = {{"device": "cuda" if torch.cuda.is_available() else "cpu", "dtype": torch.{dtype}}}\n'
         f'network = load_network(here / "{file}").to(**where)\n'
         f"with torch.inference_mode():\n"
-        f"    output = network(torch.from_numpy(images).to(**where))[0].float().cpu().numpy()"
+        f"    output = network(torch.from_numpy(inputs).to(**where))[0].float().cpu().numpy()"
     )
 
 
@@ -49,25 +49,17 @@ _LOADERS: Mapping[str, Callable[[Deployment, str], tuple[str, str]]] = {
     "openvino": _openvino,
     "torch": _torch,
 }
-"""Runtime -> (its imports, the lines that turn `images` into `output`, that of the one image)."""
-
-
-_OPEN = """\
-image = ImageOps.exif_transpose(Image.open(file))
-if image.mode.startswith("I"):  # grey of 16 bits, which `convert` would cut off at 255
-    image = Image.fromarray(np.rint(np.asarray(image).clip(0, 65535) / 257).astype(np.uint8))
-image = image.convert("RGB")"""
-"""`file` -> `image`, 8-bit RGB, as `nas.data.decode` reads what is trained on."""
+"""Runtime -> (its imports, the lines that turn `inputs` into `output`, that of the one example)."""
 
 
 def run_script(template: str, deployment: Deployment, file: str) -> str | None:
     """The text of `run.py` for a bundle whose model is `file`; None for a runtime that has no such script.
 
-    `template` has the fields `{imports}`, `{open}` (a path `file` becomes `image`) and `{run}`: its lines read `images`
-    (1, 3, r, r) float32 and define `output`, float32, that of the image.
+    `template` has the fields `{imports}` and `{run}`: its lines read `inputs` (1, ...) and define `output`, float32,
+    that of the one example.
     """
     loader = _LOADERS.get(deployment.runtime)
     if loader is None:
         return None
     imports, run = loader(deployment, file)
-    return template.replace("{imports}", imports).replace("{open}", _OPEN).replace("{run}", run)
+    return template.replace("{imports}", imports).replace("{run}", run)

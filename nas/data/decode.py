@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
+from nas.data.portable import to_rgb
 from nas.errors import UserError
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff")
@@ -40,16 +41,6 @@ def ensure_fits(size_bytes: int, what: str) -> None:
 def stored_resolution(shorter_sides: Sequence[int], cap: int) -> int:
     """Resolution to store images at: the median shorter side, within MIN_RESOLUTION..cap."""
     return int(min(max(median(shorter_sides), MIN_RESOLUTION), cap))
-
-
-def to_rgb(image: Image.Image) -> Image.Image:
-    """`image` as 8-bit RGB: transparency is dropped, 16-bit grey scaled (convert("RGB") would cut it off at 255)."""
-    if image.mode.startswith("I"):  # 16-bit grey; "I" is how some formats hold it in 32 bits
-        grey = np.clip(np.asarray(image), 0, 65535) / 257
-        image = Image.fromarray(np.rint(grey).astype(np.uint8))
-    if image.mode == "P":  # a palette may hold transparency, which convert("RGB") would warn about
-        image = image.convert("RGBA")
-    return image.convert("RGB")
 
 
 def square(image: Image.Image, size: int) -> NDArray[np.uint8]:

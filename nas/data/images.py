@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from nas.data.portable import affine, normalised
 from nas.errors import UserError
 
 if TYPE_CHECKING:
@@ -68,16 +69,9 @@ class Preprocess:
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
 
-    def _affine(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        # one multiply-add per pixel: x * scale + shift
-        mean, std = np.asarray(self.mean), np.asarray(self.std)
-        return (1 / (255 * std)).astype(np.float32), (-mean / std).astype(np.float32)
-
     def array(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
         """(n, h, w, 3) uint8 -> contiguous (n, 3, h, w) float32."""
-        scale, shift = self._affine()
-        normalised = images.astype(np.float32) * scale + shift
-        return np.ascontiguousarray(normalised.transpose(0, 3, 1, 2))
+        return normalised(images, self.mean, self.std)
 
     def tensor(self, images: "torch.Tensor") -> "torch.Tensor":
         """(n, h, w, 3) uint8 or float in 0..255 -> (n, 3, h, w) float32 in channels-last memory, on its device."""
@@ -85,7 +79,7 @@ class Preprocess:
 
         n, height, width, _ = images.shape
         # Tiled over a row: broadcasting over the three channels alone is several times slower on a CPU.
-        scale, shift = (torch.from_numpy(a).to(images.device).repeat(width) for a in self._affine())
+        scale, shift = (torch.from_numpy(a).to(images.device).repeat(width) for a in affine(self.mean, self.std))
         # In one new tensor: on a CPU fresh memory costs more than the arithmetic.
         rows = images.reshape(n, height, width * 3).to(torch.float32, copy=True).mul_(scale).add_(shift)
         return rows.view(n, height, width, 3).permute(0, 3, 1, 2)

@@ -37,6 +37,36 @@ class Sheet:
     caption: str
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Prepared:
+    """One example, ready for a network."""
+
+    inputs: NDArray[Any]
+    """(1, ...), what the network takes."""
+    context: Any
+    """What `Processor.postprocess` has to know of the example, such as the size of a picture."""
+
+
+class Processor(Protocol):
+    """Pre- and post-processing of one network, made from the documents of its bundle. Needs no torch."""
+
+    def preprocess(self, example: Any) -> Prepared:
+        """Raises `UserError` for an example that cannot be read.
+
+        Args:
+            example: a file's path, or what the task says it takes too (for images: a Pillow image, or an array
+                (h, w, 3) uint8, RGB).
+        """
+        ...
+
+    def postprocess(self, output: NDArray[np.float32], context: Any) -> list[dict[str, Any]]:
+        """The answer, as plain values, the surest first, of one example's output (without batch axis).
+
+        `context` is that of `preprocess`.
+        """
+        ...
+
+
 class BundleArtifacts(Protocol[Data]):
     """A task's share of a bundle. Stateless."""
 
@@ -49,6 +79,14 @@ class BundleArtifacts(Protocol[Data]):
 
         Raises:
             UserError: the file is damaged.
+        """
+        ...
+
+    def processor(self, folder: Path) -> Processor:
+        """Of the bundle in `folder`, by its `labels.json` and the documents that `documents` has made.
+
+        Raises:
+            UserError: a document is missing or damaged.
         """
         ...
 

@@ -1,6 +1,7 @@
 """The bundle of a network that tells the class of an image."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -8,43 +9,49 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nas.data.images import Preprocess
+from nas.data.portable import affine, normalised, read_rgb, to_rgb
 from nas.data.preprocessing import PREPROCESS, preprocess_document, read_preprocess
-from nas.tasks.artifacts import Figures, Sheet
+from nas.data.processor import image_of, read_document
+from nas.tasks.artifacts import Figures, Prepared, Sheet
+from nas.tasks.classification.portable import postprocess, preprocess
+from nas.tasks.script import script_of
 
 if TYPE_CHECKING:
     from nas.data import ImageData
     from nas.networks.description import NetworkDescription
     from nas.tasks.task import Run
 
-_SCRIPT = '''\
-"""Classify an image: python run.py photo.jpg. Without one: run the sample and compare with its stored output."""
+LABELS = "labels.json"
 
-import json
-import sys
-from pathlib import Path
-
-import numpy as np
-{imports}
-from PIL import Image, ImageOps
-
+_PURPOSE = "Classify an image: python run.py photo.jpg. Without one: run the sample and compare with its stored output."
+_MAIN = """\
 here = Path(__file__).resolve().parent
-papers = "labels.json", "preprocess.json", "sample.json"
-labels, how, sample = (json.loads((here / name).read_text("utf-8")) for name in papers)
-size, mean, std = how["resolution"], np.array(how["mean"]), np.array(how["std"])
+documents = "labels.json", "preprocess.json", "sample.json"
+labels, how, sample = (json.loads((here / name).read_text("utf-8")) for name in documents)
 file = Path(sys.argv[1]) if sys.argv[1:] else here / sample["image"]
-{open}
-pixels = np.asarray(ImageOps.fit(image, (size, size), Image.Resampling.BILINEAR), np.float32)
-pixels = pixels * (1 / (255 * std)).astype(np.float32) + (-mean / std).astype(np.float32)
-images = np.ascontiguousarray(pixels.transpose(2, 0, 1)[None])
+inputs = preprocess(read_rgb(file), how)
 {run}
-shares = np.exp(output - output.max()) / np.exp(output - output.max()).sum()
-for best in output.argsort()[::-1][:5]:
-    print(f"{labels[best]}: {shares[best]:.1%}")
+for found in postprocess(output, labels)[:5]:
+    print(f"{found['label']}: {found['score']:.1%}")
 if not sys.argv[1:]:
     difference = float(np.abs(output - np.array(sample["logits"])).max())
     print(f"largest difference from the stored output: {difference:.2g}, allowed: {sample['tolerance']:.2g}")
     sys.exit(not difference <= sample["tolerance"])
-'''
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ClassificationProcessor:
+    """See `nas.tasks.artifacts.Processor`: every class with its probability."""
+
+    how: Mapping[str, Any]
+    labels: Sequence[str]
+
+    def preprocess(self, example: Any) -> Prepared:
+        return Prepared(preprocess(image_of(example), self.how), None)
+
+    def postprocess(self, output: NDArray[np.float32], context: Any) -> list[dict[str, Any]]:
+        return postprocess(output, self.labels)
 
 
 class ClassificationArtifacts:
@@ -58,7 +65,11 @@ class ClassificationArtifacts:
         return read_preprocess(folder)
 
     def script(self, description: "NetworkDescription") -> str:
-        return _SCRIPT
+        parts = (to_rgb, read_rgb, affine, normalised, preprocess, postprocess)
+        return script_of(_PURPOSE, {}, parts, _MAIN)
+
+    def processor(self, folder: Path) -> ClassificationProcessor:
+        return ClassificationProcessor(read_document(folder, PREPROCESS), read_document(folder, LABELS))
 
     def sample(self, data: "ImageData", resolution: int) -> tuple[NDArray[np.uint8], dict[str, Any]]:
         example = data.at("val", resolution).some(1)

@@ -3,8 +3,8 @@
 import io
 import math
 import time
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 
 from nas.data.images import Preprocess
 from nas.data.preprocessing import PREPROCESS, preprocess_document, read_preprocess
-from nas.tasks.artifacts import Figures, Sheet
+from nas.data.processor import image_of, read_document
+from nas.tasks.artifacts import Figures, Prepared, Sheet
 from nas.tasks.detection.data.values import PADDING
+from nas.tasks.detection.portable import described, find, preprocess, raw_boxes
 from nas.tasks.detection.script import detection_script
 
 if TYPE_CHECKING:
@@ -23,10 +25,29 @@ if TYPE_CHECKING:
     from nas.tasks.detection.data.values import DetectionData, DetectionSplit
     from nas.tasks.task import Run
 
-POSTPROCESS, OUTPUT = "postprocess.json", "sample.npy"
+LABELS, POSTPROCESS, OUTPUT = "labels.json", "postprocess.json", "sample.npy"
 TIMED_IMAGES = 50
 """Most validation images on which decoding and suppression are timed."""
 SHEET, SHEET_IMAGES = "detections.png", 12
+
+
+@dataclass(frozen=True, slots=True)
+class DetectionProcessor:
+    """See `nas.tasks.artifacts.Processor`: label, score and box of each object, in pixels of the picture."""
+
+    how: Mapping[str, Any]
+    rules: Mapping[str, Any]
+    labels: Sequence[str]
+
+    def preprocess(self, example: Any) -> Prepared:
+        image = image_of(example)
+        inputs, factors = preprocess(image, self.how)
+        return Prepared(inputs, (factors, image.size))
+
+    def postprocess(self, output: NDArray[np.float32], context: Any) -> list[dict[str, Any]]:
+        factors, size = context
+        found = find(*raw_boxes(output, self.rules, self.how["resolution"]), self.rules)
+        return described(found, factors, size, self.labels)
 
 
 class DetectionArtifacts:
@@ -45,6 +66,10 @@ class DetectionArtifacts:
 
     def script(self, description: "NetworkDescription") -> str:
         return detection_script(_head_kind(description))
+
+    def processor(self, folder: Path) -> DetectionProcessor:
+        how, rules, labels = (read_document(folder, name) for name in (PREPROCESS, POSTPROCESS, LABELS))
+        return DetectionProcessor(how, rules, labels)
 
     def sample(self, data: "DetectionData", resolution: int) -> tuple[NDArray[np.uint8], dict[str, Any]]:
         split = data.at("val", resolution)
@@ -98,8 +123,9 @@ class DetectionArtifacts:
 def postprocess_document(head_kind: str, resolution: int) -> dict[str, Any]:
     """From raw outputs to objects, for people and programs; lengths in pixels of the network's input."""
     from nas.tasks.detection.agreement import MOST_SHOWN, SHOWN_IOU, SHOWN_SCORE
+    from nas.tasks.detection.decoding import LARGEST_GROWTH
     from nas.tasks.detection.postprocess import CANDIDATES
-    from nas.tasks.detection.torchvision_heads import LARGEST_GROWTH, OFFSET_WEIGHTS
+    from nas.tasks.detection.torchvision_heads import OFFSET_WEIGHTS
 
     weights = OFFSET_WEIGHTS.get(head_kind)
     return {

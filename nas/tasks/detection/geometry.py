@@ -52,15 +52,9 @@ def cells_of(resolution: int) -> Cells:
     return cells
 
 
-def boxes_from_raw(t: NDArray[np.float32], cells: Cells) -> NDArray[np.float32]:
-    """(..., A, 4) raw left, top, right, bottom -> (..., A, 4) boxes; `stride * softplus(t)` is the distance."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        distances = (np.maximum(t, 0) + np.log1p(np.exp(-np.abs(t)))) * cells.strides[:, None]
-        return np.concatenate([cells.centres - distances[..., :2], cells.centres + distances[..., 2:]], axis=-1)
-
-
 def boxes_from_raw_torch(t: "Tensor", centres: "Tensor", strides: "Tensor") -> "Tensor":
-    """Twin of `boxes_from_raw`; `t` (..., 4), and its cells' `centres` (..., 2) and `strides` (...)."""
+    """Twin of `nas.tasks.detection.decoding.boxes_from_raw`; `t` (..., 4), its cells' `centres` (..., 2) and `strides`
+    (...)."""
     import torch
     from torch.nn.functional import softplus
 
@@ -76,7 +70,7 @@ def pairwise_iou(a: NDArray[np.float32], b: NDArray[np.float32]) -> NDArray[np.f
     width = np.minimum(ax1, bx1) - np.maximum(ax0, bx0)
     height = np.minimum(ay1, by1) - np.maximum(ay0, by0)
     intersection = np.maximum(width, 0) * np.maximum(height, 0)
-    union = _area(a)[:, None] + _area(b) - intersection
+    union = area(a)[:, None] + area(b) - intersection
     # A union of zero means an intersection of zero: any positive divisor does.
     return np.asarray(intersection / np.maximum(union, np.float32(1e-9)), dtype=np.float32)
 
@@ -89,5 +83,5 @@ def paired_iou_torch(a: "Tensor", b: "Tensor") -> "Tensor":
     return intersection / (area_a + area_b - intersection).clamp(min=1e-9)
 
 
-def _area(xyxy: NDArray[np.float32]) -> NDArray[np.float32]:
+def area(xyxy: NDArray[np.float32]) -> NDArray[np.float32]:
     return (xyxy[:, 2] - xyxy[:, 0]) * (xyxy[:, 3] - xyxy[:, 1])

@@ -16,7 +16,8 @@ from torchvision.ops import complete_box_iou_loss
 
 from nas.tasks.detection.assignment import assign, cells_inside
 from nas.tasks.detection.data.values import Boxes
-from nas.tasks.detection.geometry import boxes_from_raw, boxes_from_raw_torch, cells_of
+from nas.tasks.detection.decoding import decode_anchor_free
+from nas.tasks.detection.geometry import boxes_from_raw_torch, cells_of
 from nas.tasks.detection.torchvision_heads import TORCHVISION_HEADS
 
 _T_RANGE = (-8.0, 300.0)
@@ -167,8 +168,7 @@ class AnchorFree:
         cells = cells_of(resolution)
         if raw.ndim != 3 or raw.shape[1] != len(cells):
             raise ValueError(f"raw {raw.shape} does not fit {len(cells)} cells")
-        boxes = np.clip(boxes_from_raw(raw[..., :4], cells), 0, resolution)
-        return boxes, 0.5 * (1 + np.tanh(0.5 * raw[..., 4:]))
+        return decode_anchor_free(raw, cells.centres, np.stack([cells.strides] * 2, axis=1), resolution, ())
 
 
 HEADS: Mapping[str, Head] = {"anchor-free": AnchorFree(), **TORCHVISION_HEADS}

@@ -13,7 +13,8 @@ from nas.tasks.detection.geometry import pairwise_iou
 CANDIDATES = 1000
 """Best scores of an image that are looked at, as in detectron2 and torchvision."""
 
-_BLOCK = 32
+BLOCK = 32
+"""Boxes of one step of suppression."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,6 +42,7 @@ def detections(
     score: float = 0.05,
     iou: float = 0.6,
     most: int = 300,
+    candidates: int = CANDIDATES,
 ) -> list[Found]:
     """The objects in each image.
 
@@ -53,8 +55,9 @@ def detections(
         score: least score, exclusive.
         iou: largest overlap (intersection over union) of two boxes of one class.
         most: most objects of an image.
+        candidates: best scores of an image that are looked at.
     """
-    return [_of_image(b, s, score, iou, most) for b, s in zip(boxes, scores, strict=True)]
+    return [of_image(b, s, score, iou, most, candidates) for b, s in zip(boxes, scores, strict=True)]
 
 
 def suppress(xyxy: NDArray[np.float32], iou: float) -> NDArray[np.int64]:
@@ -63,7 +66,7 @@ def suppress(xyxy: NDArray[np.float32], iou: float) -> NDArray[np.int64]:
     left = np.arange(len(xyxy))
     while len(left):
         # Blocks: the best few usually drop most of the others, whose overlaps are then never computed.
-        block, others = left[:_BLOCK], left[_BLOCK:]
+        block, others = left[:BLOCK], left[BLOCK:]
         overlapping = pairwise_iou(xyxy[block], xyxy[left]) > iou
         alive = np.ones(len(block), dtype=bool)
         for at in range(len(block)):
@@ -74,15 +77,17 @@ def suppress(xyxy: NDArray[np.float32], iou: float) -> NDArray[np.int64]:
     return np.concatenate(stays)
 
 
-def _of_image(boxes: NDArray[np.float32], scores: NDArray[np.float32], score: float, iou: float, most: int) -> Found:
+def of_image(
+    boxes: NDArray[np.float32], scores: NDArray[np.float32], score: float, iou: float, most: int, candidates: int
+) -> Found:
     cells, classes = np.nonzero(scores > score)  # false for NaN
     usable = np.isfinite(boxes[cells]).all(axis=1)
     cells, classes = cells[usable], classes[usable]
     values = scores[cells, classes]
-    if len(values) > CANDIDATES:  # partition first: sorting everything is slow where hundreds of thousands pass
-        kept = values >= np.partition(values, -CANDIDATES)[-CANDIDATES]
+    if len(values) > candidates:  # partition first: sorting everything is slow where hundreds of thousands pass
+        kept = values >= np.partition(values, -candidates)[-candidates]
         cells, classes, values = cells[kept], classes[kept], values[kept]
-    order = np.argsort(-values, kind="stable")[:CANDIDATES]
+    order = np.argsort(-values, kind="stable")[:candidates]
     cells, classes, values, xyxy = cells[order], classes[order], values[order], boxes[cells[order]]
 
     # Class by class: overlaps are few then, and no box is shifted by an offset that costs digits.

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nas.tasks.detection.anchors import Level, anchor_boxes, anchors_of
+from nas.tasks.detection.decoding import decode_fcos, decode_retinanet, decode_ssd
 
 if TYPE_CHECKING:
     import torch
@@ -35,8 +36,6 @@ OFFSET_WEIGHTS: Mapping[str, tuple[float, float, float, float]] = {
 """What offsets from anchor boxes are multiplied by in training."""
 RETINANET_SIZES_PX = (32, 64, 128, 256, 512)
 FCOS_SIZES_PX = (8, 16, 32, 64, 128)
-LARGEST_GROWTH = math.log(1000 / 16)
-"""Logarithms of box sizes relative to the anchor's are cut here, as torchvision does."""
 
 
 class SsdHead:
@@ -72,10 +71,7 @@ class SsdHead:
             return _sum(model.compute_loss(objects, outputs, [anchors] * len(targets), matched))
 
     def decode(self, raw: Floats, resolution: int) -> tuple[Floats, Floats]:
-        logits = raw[..., 4:] - raw[..., 4:].max(axis=-1, keepdims=True)
-        shares = np.exp(logits)
-        shares /= shares.sum(axis=-1, keepdims=True)
-        return _moved(raw[..., :4], self.levels(resolution), resolution, OFFSET_WEIGHTS["ssd"]), shares[..., 1:]
+        return decode_ssd(raw, *anchors_of(self.levels(resolution)), resolution, OFFSET_WEIGHTS["ssd"])
 
 
 class RetinaNetHead:
@@ -103,8 +99,7 @@ class RetinaNetHead:
             return _sum(_torchvision_retinanet().compute_loss(_objects(targets), outputs, [anchors] * len(targets)))
 
     def decode(self, raw: Floats, resolution: int) -> tuple[Floats, Floats]:
-        boxes = _moved(raw[..., :4], self.levels(resolution), resolution, OFFSET_WEIGHTS["retinanet"])
-        return boxes, _sigmoid(raw[..., 4:])
+        return decode_retinanet(raw, *anchors_of(self.levels(resolution)), resolution, OFFSET_WEIGHTS["retinanet"])
 
 
 class FcosHead:
@@ -128,10 +123,7 @@ class FcosHead:
             return _sum(_torchvision_fcos().compute_loss(_objects(targets), outputs, [anchors] * len(targets), counts))
 
     def decode(self, raw: Floats, resolution: int) -> tuple[Floats, Floats]:
-        centres, sizes = anchors_of(self.levels(resolution))
-        corners = [centres - sizes * raw[..., :2], centres + sizes * raw[..., 2:4]]
-        boxes = np.clip(np.concatenate(corners, axis=-1), 0, resolution)
-        return boxes, np.sqrt(_sigmoid(raw[..., 4:-1]) * _sigmoid(raw[..., -1:]))
+        return decode_fcos(raw, *anchors_of(self.levels(resolution)), resolution, ())
 
 
 TORCHVISION_HEADS: Mapping[str, SsdHead | RetinaNetHead | FcosHead] = {
@@ -147,24 +139,6 @@ def _halved(cells: int, levels: int) -> list[int]:
     while len(found) < levels:
         found.append(-(-found[-1] // 2))
     return found
-
-
-def _moved(
-    offsets: Floats, levels: Sequence[Level], resolution: int, weights: tuple[float, float, float, float]
-) -> Floats:
-    """Anchor boxes moved and resized by `offsets` (n, A, 4), cut at the image (Girshick et al. 2014, appendix C)."""
-    centres, sizes = anchors_of(levels)
-    relative = offsets / np.asarray(weights, dtype=np.float32)
-    middles = relative[..., :2] * sizes + centres
-    halves = np.exp(np.minimum(relative[..., 2:], np.float32(LARGEST_GROWTH))) * sizes / 2
-    boxes: Floats = np.clip(np.concatenate([middles - halves, middles + halves], axis=-1), 0, resolution)
-    return boxes
-
-
-def _sigmoid(logits: Floats) -> Floats:
-    with np.errstate(over="ignore"):  # exp of a very negative logit: the score is 0
-        scores: Floats = np.reciprocal(1 + np.exp(-logits))
-    return scores
 
 
 def _objects(targets: "Sequence[BoxTargets]", first_class: int = 0) -> "list[dict[str, torch.Tensor]]":

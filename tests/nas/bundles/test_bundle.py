@@ -20,7 +20,7 @@ from nas.deployment import Deployment
 from nas.errors import UserError
 from nas.files.writing import sha256_of
 from nas.networks.description import NetworkDescription
-from nas.runtimes import RUNTIMES
+from nas.runtimes import RUNTIMES, load_runtime
 from nas.runtimes.onnx_file import read_input
 from nas.tasks import task_named
 from nas.tasks.detection.baselines import BASELINES
@@ -91,7 +91,7 @@ def test_run_py_repeats_the_sample_and_takes_any_image(
     photo = tmp_path / "photo.jpg"
     Image.fromarray(np.random.default_rng(0).integers(0, 255, (50, 70), dtype=np.uint8)).save(photo)
     monkeypatch.setattr(sys, "argv", [script, str(photo)])
-    assert runpy.run_path(script)["images"].shape == (1, 3, 32, 32)
+    assert runpy.run_path(script)["inputs"].shape == (1, 3, 32, 32)
     assert len(capsys.readouterr().out.splitlines()) == 5
     sample = json.loads((bundle / SAMPLE).read_text())
     (bundle / SAMPLE).write_text(
@@ -125,8 +125,31 @@ def test_the_input_of_run_py_is_that_of_training(
     bundle: Path, data: ImageData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "argv", [str(bundle / RUN_SCRIPT), str(bundle / "sample.png")])
-    images = runpy.run_path(str(bundle / RUN_SCRIPT))["images"]
+    images = runpy.run_path(str(bundle / RUN_SCRIPT))["inputs"]
     assert np.array_equal(images, data.preprocess.array(data.at("val", 32).some(1).images))
+
+
+def test_a_bundle_is_used_from_python_as_by_its_script(
+    bundle: Path, data: ImageData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    photo = tmp_path / "photo.png"
+    pixels = np.random.default_rng(0).integers(0, 255, (50, 70, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(photo)
+    processor = task_named("classification").artifacts.processor(bundle)
+    inputs = [processor.preprocess(example).inputs for example in (photo, str(photo), Image.open(photo), pixels)]
+    assert all(np.array_equal(given, inputs[0]) for given in inputs[1:])
+    output = load_runtime("onnxruntime").load(bundle / "model.onnx", FP32).run(inputs[0])[0]
+    answers = processor.postprocess(output, None)
+    assert [answer["label"] for answer in answers] == [data.classes[at] for at in output.argsort()[::-1]]
+    assert sum(answer["score"] for answer in answers) == pytest.approx(1, abs=1e-5)
+    monkeypatch.setattr(sys, "argv", [str(bundle / RUN_SCRIPT), str(photo)])
+    runpy.run_path(str(bundle / RUN_SCRIPT))
+    printed = [f"{answer['label']}: {answer['score']:.1%}" for answer in answers[:5]]
+    assert capsys.readouterr().out.splitlines() == printed
+    with pytest.raises(UserError, match="cannot read image"):
+        processor.preprocess(bundle / RECEIPT)
+    with pytest.raises(UserError, match="cannot read"):
+        task_named("classification").artifacts.processor(tmp_path)
 
 
 def test_run_py_reads_grey_of_16_bits_as_training_does(
@@ -135,7 +158,7 @@ def test_run_py_reads_grey_of_16_bits_as_training_does(
     photo = tmp_path / "deep.png"
     Image.fromarray(np.random.default_rng(0).integers(0, 65536, (40, 56), dtype=np.uint16)).save(photo)
     monkeypatch.setattr(sys, "argv", [str(bundle / RUN_SCRIPT), str(photo)])
-    images = runpy.run_path(str(bundle / RUN_SCRIPT))["images"]
+    images = runpy.run_path(str(bundle / RUN_SCRIPT))["inputs"]
     assert np.array_equal(images, data.preprocess.array(decode(photo.read_bytes, "deep", 32)[None]))
 
 

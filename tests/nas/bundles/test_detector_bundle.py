@@ -18,6 +18,7 @@ from nas.bundles.receipt import RECEIPT, read_receipt
 from nas.data.preprocessing import PREPROCESS
 from nas.deployment import Deployment
 from nas.runtimes import load_runtime, ov
+from nas.tasks import task_named
 from nas.tasks.detection.artifacts import OUTPUT, POSTPROCESS
 from nas.tasks.detection.data import DetectionData
 from nas.tasks.detection.data.letterbox import decode_letterboxed
@@ -80,16 +81,22 @@ def test_run_py_finds_what_this_program_finds(
     assert len(expected) > 3
 
     seen = ran(bundle, monkeypatch, str(photo))
-    assert np.array_equal(seen["images"], data.preprocess.array(square[None]))
+    assert np.array_equal(seen["inputs"], data.preprocess.array(square[None]))
     np.testing.assert_allclose(seen["boxes"], boxes[0], atol=1e-3)
     np.testing.assert_allclose(seen["scores"], scores[0], atol=1e-5)
-    at, labels = np.array(seen["found"]).T
-    np.testing.assert_array_equal(np.sort(labels), np.sort(expected.classes))
-    np.testing.assert_allclose(seen["scores"][at, labels], expected.scores, atol=1e-5)
-    np.testing.assert_allclose(np.sort(seen["boxes"][at], axis=0), np.sort(expected.xyxy, axis=0), atol=1e-2)
+    found = seen["found"]
+    np.testing.assert_array_equal(np.sort(found.classes), np.sort(expected.classes))
+    np.testing.assert_allclose(found.scores, expected.scores, atol=1e-5)
+    np.testing.assert_allclose(np.sort(found.xyxy, axis=0), np.sort(expected.xyxy, axis=0), atol=1e-2)
     printed = [line.rsplit(maxsplit=4)[1:] for line in capsys.readouterr().out.splitlines()]
-    in_photo = np.clip(seen["boxes"][at] * np.tile([900 / columns, 400 / rows], 2), 0, [900, 400, 900, 400])
+    in_photo = np.clip(found.xyxy * np.tile([900 / columns, 400 / rows], 2), 0, [900, 400, 900, 400])
     np.testing.assert_allclose(np.array(printed, float), in_photo, atol=0.6)
+    processor = task_named("detection").artifacts.processor(bundle)
+    prepared = processor.preprocess(photo)
+    assert np.array_equal(prepared.inputs, seen["inputs"])
+    answers = processor.postprocess(session.run(prepared.inputs)[0], prepared.context)
+    assert [a["label"] for a in answers] == [data.classes[label] for label in found.classes]
+    np.testing.assert_allclose([a["xyxy"] for a in answers], in_photo, atol=1e-3)
     with Image.open(tmp_path / "photo-detected.png") as drawn:
         assert drawn.size == (900, 400)
     assert not (bundle / "photo-detected.png").exists()
@@ -102,7 +109,7 @@ def test_run_py_reads_grey_of_16_bits_as_training_does(
     photo = tmp_path / "deep.png"
     Image.fromarray(np.random.default_rng(0).integers(0, 65536, (48, 64), dtype=np.uint16)).save(photo)
     square = decode_letterboxed(photo.read_bytes, "photo", RESOLUTION).pixels
-    assert np.array_equal(ran(bundle, monkeypatch, str(photo))["images"], data.preprocess.array(square[None]))
+    assert np.array_equal(ran(bundle, monkeypatch, str(photo))["inputs"], data.preprocess.array(square[None]))
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from nas.data.decode import DAMAGED, Reader, to_rgb, unreadable
+from nas.data.decode import DAMAGED, Reader, unreadable
+from nas.data.portable import to_rgb
 from nas.errors import UserError
 from nas.tasks.detection.data.annotations import Annotated
 from nas.tasks.detection.data.values import PADDING, Boxes

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from torchvision.ops import box_iou
 
+from nas.tasks.detection.decoding import boxes_from_raw
 from nas.tasks.detection.geometry import (
-    boxes_from_raw,
     boxes_from_raw_torch,
     cells_of,
     paired_iou_torch,
@@ -49,14 +49,16 @@ def test_cells_cannot_be_changed_by_one_of_their_users() -> None:
 def test_a_raw_value_is_a_distance_in_strides() -> None:
     t = np.zeros((len(CELLS), 4), np.float32)
     t[-1] = np.log(np.expm1([0.5, 1.0, 0.25, 0.125]))  # softplus gives these back
-    box = boxes_from_raw(t, CELLS)[-1]  # the cell of stride 32 around (48, 48)
+    box = boxes_from_raw(t, CELLS.centres, CELLS.strides)[-1]  # the cell of stride 32 around (48, 48)
     np.testing.assert_allclose(box, [48 - 16, 48 - 32, 48 + 8, 48 + 4], rtol=1e-5)
 
 
 @given(arrays(np.float32, (2, len(CELLS), 4), elements=st.floats(-6, 12, width=32)))
 def test_boxes_are_read_as_they_were_written(t: np.ndarray) -> None:
-    boxes = boxes_from_raw(t, CELLS)
-    np.testing.assert_allclose(boxes_from_raw(raw_from_boxes(boxes, CELLS), CELLS), boxes, rtol=1e-3, atol=1e-3)
+    boxes = boxes_from_raw(t, CELLS.centres, CELLS.strides)
+    np.testing.assert_allclose(
+        boxes_from_raw(raw_from_boxes(boxes, CELLS), CELLS.centres, CELLS.strides), boxes, rtol=1e-3, atol=1e-3
+    )
     twin = boxes_from_raw_torch(torch.from_numpy(t), torch.tensor(CELLS.centres), torch.tensor(CELLS.strides))
     np.testing.assert_allclose(twin.numpy(), boxes, rtol=1e-5, atol=1e-4)
 
@@ -64,7 +66,7 @@ def test_boxes_are_read_as_they_were_written(t: np.ndarray) -> None:
 def test_a_box_beside_a_cell_is_written_as_far_as_it_can_be() -> None:
     raw = raw_from_boxes(np.full((len(CELLS), 4), 1000, np.float32), CELLS)
     assert np.isfinite(raw).all()
-    left = boxes_from_raw(raw, CELLS)[:, 0]
+    left = boxes_from_raw(raw, CELLS.centres, CELLS.strides)[:, 0]
     np.testing.assert_allclose(left, CELLS.centres[:, 0] - 1e-3 * CELLS.strides, atol=1e-3)
 
 

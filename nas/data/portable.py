@@ -1,0 +1,38 @@
+"""From an image file to a network's input with numpy and Pillow alone.
+
+The source of these functions is written into the `run.py` of bundles, see `nas.tasks.script`; the same functions serve
+training and `nas` itself, so that there is one way to make an input.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageOps
+
+
+def to_rgb(image: Image.Image) -> Image.Image:
+    """`image` as 8-bit RGB: transparency is dropped, 16-bit grey scaled (convert("RGB") would cut it off at 255)."""
+    if image.mode.startswith("I"):  # 16-bit grey; "I" is how some formats hold it in 32 bits
+        grey = np.clip(np.asarray(image), 0, 65535) / 257
+        image = Image.fromarray(np.rint(grey).astype(np.uint8))
+    if image.mode == "P":  # a palette may hold transparency, which convert("RGB") would warn about
+        image = image.convert("RGBA")
+    return image.convert("RGB")
+
+
+def read_rgb(source: Any) -> Image.Image:
+    """The image in a file (a path or a binary file object) as 8-bit RGB, upright as its EXIF says."""
+    return to_rgb(ImageOps.exif_transpose(Image.open(source)))
+
+
+def affine(mean: Sequence[float], std: Sequence[float]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Factor and summand of each channel for pixels in 0..255: one multiply-add instead of three operations."""
+    return (1 / (255 * np.asarray(std))).astype(np.float32), (-np.asarray(mean) / np.asarray(std)).astype(np.float32)
+
+
+def normalised(images: NDArray[np.uint8], mean: Sequence[float], std: Sequence[float]) -> NDArray[np.float32]:
+    """(n, h, w, 3) uint8 -> contiguous (n, 3, h, w) float32, `(x / 255 - mean) / std` of each channel."""
+    scale, shift = affine(mean, std)
+    return np.ascontiguousarray((images.astype(np.float32) * scale + shift).transpose(0, 3, 1, 2))

@@ -1,0 +1,23 @@
+"""Classifying an image with numpy and Pillow alone: in `run.py` of a bundle, and in this package."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageOps
+
+from nas.data.portable import normalised
+
+
+def preprocess(image: Image.Image, how: Mapping[str, Any]) -> NDArray[np.float32]:
+    """(1, 3, r, r) float32 of an RGB image: its shorter side resized, then the centre; `how` is `preprocess.json`."""
+    square = ImageOps.fit(image, (how["resolution"],) * 2, Image.Resampling.BILINEAR)
+    return normalised(np.asarray(square)[None], how["mean"], how["std"])
+
+
+def postprocess(output: NDArray[np.float32], labels: Sequence[str]) -> list[dict[str, Any]]:
+    """Every class with its probability, the most probable first, of logits (c,)."""
+    shares = np.exp(output - output.max())
+    shares = shares / shares.sum()
+    return [{"label": labels[at], "score": float(shares[at])} for at in output.argsort()[::-1]]
