@@ -1,7 +1,7 @@
 """The value at the centre of everything: one architecture of one search space."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from search_spaces.errors import UserError
 
@@ -37,7 +37,10 @@ class Architecture:
     """
 
     space: str
+    """Reference of the space, see `search_spaces.reference`."""
     choices: tuple[int, ...]
+    document: str | None = field(default=None, compare=False, repr=False)
+    """JSON text of the space's table, where the space is nothing but that: any process can make the space of it."""
 
     @property
     def key(self) -> str:
@@ -45,8 +48,9 @@ class Architecture:
         return f"{self.space}:{'-'.join(map(str, self.choices))}"
 
 
-def parse_architecture_json(document: object) -> tuple[str, Mapping[str, object]]:
-    """Space name and named options of an architecture document; raises `UserError` if it is none."""
+def parse_architecture_json(document: object) -> tuple[str, Mapping[str, object], object]:
+    """Reference of the space, named options, and the space's table (None where the reference says all) of an
+    architecture document; raises `UserError` if it is none."""
     if not isinstance(document, Mapping) or not isinstance(document.get("space"), str):
         raise UserError(
             "this is not an architecture document: it has no 'space'", "write it with `SearchSpace.to_json`"
@@ -56,4 +60,4 @@ def parse_architecture_json(document: object) -> tuple[str, Mapping[str, object]
         raise UserError(
             "this is not an architecture document: it has no 'decisions'", "write it with `SearchSpace.to_json`"
         )
-    return document["space"], decisions
+    return document["space"], decisions, document.get("table")

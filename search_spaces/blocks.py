@@ -5,7 +5,7 @@ branches merged. A multiply-add counts as one MAC (`flops = 2 * macs`).
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -168,3 +168,7 @@ class BlockFamily:
     levels of a detector takes and gives what its family says (`families/detection.py`)."""
     inner: Callable[[BlockColumns], Ints] = _out_channels
     """Channels between the block's first and last layer."""
+
+    def named(self, name: str) -> "BlockFamily":
+        """The same blocks by another name."""
+        return replace(self, name=name)

@@ -1,7 +1,9 @@
 """What every search space can do; a concrete space adds canonical form, blocks and `build`."""
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
@@ -38,6 +40,9 @@ class SearchSpace(ABC):
     """
 
     name: str
+    """Reference by which any process finds the space, see `search_spaces.reference`."""
+    document: str | None = None
+    """JSON text of the space's table, where the space is nothing but that."""
     task: str = "classification"
     """What its networks are for: `classification` or `detection`."""
     head_kind: str | None = None
@@ -64,9 +69,6 @@ class SearchSpace(ABC):
     @abstractmethod
     def size(self) -> int:
         """Exact number of distinct (canonical) architectures."""
-
-    @abstractmethod
-    def _restricted(self, allowed: Sequence[Sequence[int]]) -> Self: ...
 
     @abstractmethod
     def features(self, choices: Choices) -> NDArray[np.float64]:
@@ -122,7 +124,7 @@ class SearchSpace(ABC):
                 raise UserError(
                     f"choice {value} of {decision.name!r} is out of range", f"use 0 to {len(decision.options) - 1}"
                 )
-        return Architecture(self.name, tuple(int(c) for c in self.canonical(row[None])[0]))
+        return Architecture(self.name, tuple(int(c) for c in self.canonical(row[None])[0]), self.document)
 
     def choices(self, archs: Sequence[Architecture]) -> Choices:
         """Integer array (n, decisions) of some architectures of this space."""
@@ -166,7 +168,21 @@ class SearchSpace(ABC):
         indices = tuple(sorted({self.decisions[column].index(o) for o in options}))
         if not indices:
             raise UserError(f"decision {name!r} was left without an option", "allow at least one")
-        return self._restricted([indices if i == column else a for i, a in enumerate(self.allowed)])
+        return self._changed(allowed=tuple(indices if i == column else a for i, a in enumerate(self.allowed)))
+
+    def named(self, name: str, document: str | None = None) -> Self:
+        """The same space by another reference; `document`: the JSON text of its table, where that is all it is."""
+        return self._changed(name=name, document=document)
+
+    def _changed(self, **attributes: object) -> Self:
+        """A copy with other attributes; what was computed once for this space is computed anew."""
+        changed = copy(self)
+        for kind in type(self).__mro__:
+            for name, member in vars(kind).items():
+                if isinstance(member, cached_property):
+                    changed.__dict__.pop(name, None)
+        changed.__dict__.update(attributes)
+        return changed
 
     def replace(self, arch: Architecture, **options: Option) -> Architecture:
         """`arch` with some decisions changed, given by name (`.` written as `__`)."""
@@ -189,12 +205,16 @@ class SearchSpace(ABC):
         return {d.name: d.options[c] for d, c in zip(self.decisions, arch.choices, strict=True)}
 
     def to_json(self, arch: Architecture) -> dict[str, object]:
-        """A document for `from_json`: options by name, so it can be read by people and survives reordering."""
-        return {"space": self.name, "decisions": self.parameters(arch)}
+        """A document for `from_json`: options by name, so it can be read by people and survives reordering.
+
+        It holds the table of a space that is nothing but a table, so that the document alone tells the network.
+        """
+        table = {} if self.document is None else {"table": json.loads(self.document)}
+        return {"space": self.name, "decisions": self.parameters(arch), **table}
 
     def from_json(self, document: object) -> Architecture:
         """Inverse of `to_json`; raises `UserError` naming what is wrong."""
-        name, options = parse_architecture_json(document)
+        name, options, _ = parse_architecture_json(document)
         if name != self.name:
             raise UserError(f"this architecture is of space {name!r}, not {self.name!r}", f"load space {name!r}")
         missing = [d.name for d in self.decisions if d.name not in options]

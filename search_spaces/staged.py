@@ -10,14 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise, product
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from search_spaces.architecture import Architecture, Decision, Option
 from search_spaces.blocks import ACTIVATIONS, EXPANSION_LEVELS, BlockFamily, BlockSpec, Ints, round_channels
-from search_spaces.families import FAMILIES, families_with
+from search_spaces.families import families_with
 from search_spaces.slots import BlockSlots, SlotColumns
 from search_spaces.space import Choices, SearchSpace
 
@@ -96,13 +96,6 @@ class StagedSpace(SearchSpace):
         if unknown:
             raise ValueError(f"space {table.name!r} names unknown families {sorted(unknown)}")
         super().__init__(table.name, self._table_decisions(), allowed)
-
-    def _restricted(self, allowed: Sequence[Sequence[int]]) -> Self:
-        return type(self)(self.table, allowed, families=self._own_families)
-
-    @property
-    def _own_families(self) -> tuple[BlockFamily, ...]:
-        return tuple(family for name, family in self.families.items() if name not in FAMILIES)
 
     @cached_property
     def _table_families(self) -> tuple[BlockFamily, ...]:

@@ -8,7 +8,7 @@ in their order, so a row of a table is an architecture.
 
 from collections.abc import Sequence
 from math import prod
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,9 +45,6 @@ class Nb201Space(SearchSpace):
 
     def __init__(self, allowed: Sequence[Sequence[int]] | None = None) -> None:
         super().__init__("nb201", [Decision(f"edge{a}{b}", OPERATIONS) for a, b in EDGES], allowed)
-
-    def _restricted(self, allowed: Sequence[Sequence[int]]) -> Self:
-        return type(self)(allowed)
 
     def canonical(self, choices: Choices) -> Choices:
         return choices.copy()

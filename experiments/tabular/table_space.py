@@ -88,9 +88,6 @@ class TableSpace(SearchSpace):
     def size(self) -> int:
         return int(np.prod([len(a) for a in self.allowed]))
 
-    def _restricted(self, allowed: Sequence[Sequence[int]]) -> Self:
-        return type(self)(self.name, self.levels, self.rows, self.views, allowed)
-
     def features(self, choices: Choices) -> NDArray[np.float64]:
         return self.views[0](choices)
 

@@ -22,4 +22,4 @@ def families_with(own: Sequence[BlockFamily]) -> Mapping[str, BlockFamily]:
     for family in own:
         if found.setdefault(family.name, family) != family:
             raise ValueError(f"there is another family of blocks called {family.name!r}")
-    return MappingProxyType(found)
+    return found

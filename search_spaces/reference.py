@@ -1,0 +1,163 @@
+"""Spaces by reference: what a run, a saved network, a profile or a command calls the space of its networks.
+
+A reference is
+
+- the name of a bundled space, a key of `SEARCH_SPACES`;
+- `package.module:ATTRIBUTE` of an installed package: a `SearchSpace`, or a function without arguments that makes one.
+  That imports the module, so its code runs;
+- the path of a JSON file that holds the table of a space (`search_spaces.documents`). The space is then called
+  `NAME@DIGEST` by its table's name and checksum, wherever the file lies. Architectures carry the table with them, so
+  that a worker process, a bundle or a profile needs no file; a run keeps it as `space.json`.
+
+All of them are resolved here alone. Equal references mean equal spaces in every process.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from functools import cache, lru_cache
+from importlib import import_module
+from pathlib import Path
+from types import MappingProxyType
+
+from search_spaces.architecture import Architecture, parse_architecture_json
+from search_spaces.blocks import BlockFamily
+from search_spaces.detect import DetectSpace
+from search_spaces.documents import space_of_document
+from search_spaces.errors import UnknownNameError, UserError
+from search_spaces.presets import DENSE, DETECT, MIXED, MOBILE
+from search_spaces.space import SearchSpace
+from search_spaces.staged import StagedSpace
+
+SPACE_FILE = "space.json"
+"""Where a run's folder keeps the table of a space that was given as a file."""
+
+SEARCH_SPACES: Mapping[str, Callable[[], StagedSpace]] = MappingProxyType(
+    {
+        "mixed": lambda: StagedSpace(MIXED),
+        "mobile": lambda: StagedSpace(MOBILE),
+        "dense": lambda: StagedSpace(DENSE),
+        "detect": lambda: DetectSpace(DETECT),
+    }
+)
+"""The bundled spaces by name; tests and the documentation iterate over this table."""
+
+_FORMS = f"give one of {', '.join(SEARCH_SPACES)}, package.module:ATTRIBUTE of an installed package, or a JSON file"
+
+
+def load_search_space(name: str) -> StagedSpace:
+    """The bundled space called `name`; raises `UnknownNameError` with the closest known names."""
+    if name not in SEARCH_SPACES:
+        raise UnknownNameError("search space", name, SEARCH_SPACES)
+    return SEARCH_SPACES[name]()
+
+
+def resolve_space(reference: str, beside: Path | None = None) -> SearchSpace:
+    """The space that `reference` names; its `name` is the reference that architectures and files keep.
+
+    Args:
+        reference: see the module.
+        beside: the folder whose `space.json` holds the table of `NAME@DIGEST`.
+
+    Raises:
+        UserError: there is no such space; for a name without a colon or file an `UnknownNameError`.
+    """
+    if reference in SEARCH_SPACES:
+        return _bundled(reference)
+    if ":" in reference and not Path(reference).is_file():
+        return _imported_space(reference)
+    if "@" in reference and beside is not None and (beside / SPACE_FILE).is_file():
+        return _expected(reference, space_of_text(_read(beside / SPACE_FILE), str(beside / SPACE_FILE)))
+    path = Path(reference).expanduser()
+    if path.suffix == ".json" or path.is_file():
+        return space_of_text(_read(path), reference)
+    if "@" in reference:
+        where = "" if beside is None else f": there is no {beside / SPACE_FILE}"
+        raise UserError(f"the table of the space {reference!r} is missing{where}", "restore it, or search again")
+    raise UnknownNameError("search space", reference, SEARCH_SPACES)
+
+
+def space_of(arch: Architecture) -> SearchSpace:
+    """The space of an architecture; raises `UserError` where there is none by its reference."""
+    if arch.document is None:
+        return resolve_space(arch.space)
+    return _expected(arch.space, space_of_text(arch.document, arch.space))
+
+
+def architecture_of_json(document: object, beside: Path | None = None) -> Architecture:
+    """The architecture that `SearchSpace.to_json` wrote; raises `UserError` naming what is wrong.
+
+    `beside`: as in `resolve_space`, for a document that does not hold its space's table itself.
+    """
+    reference, _, table = parse_architecture_json(document)
+    if table is None:
+        return resolve_space(reference, beside).from_json(document)
+    return _expected(reference, space_of_text(json.dumps(table), reference)).from_json(document)
+
+
+@lru_cache(maxsize=64)
+def space_of_text(text: str, source: str) -> StagedSpace:
+    """The space whose table is the JSON `text`; `source` says in errors where that is from."""
+    try:
+        document: object = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise UserError(f"'{source}' is not JSON: {error}", _FORMS) from error
+    try:
+        return space_of_document(document, load_family)
+    except UserError as error:
+        raise UserError(f"'{source}' is not the table of a space: {error}", error.hint) from error
+
+
+def load_family(reference: str) -> BlockFamily | None:
+    """The family of blocks that a table names by `package.module:ATTRIBUTE`, called by that; None for a plain name."""
+    if ":" not in reference:
+        return None
+    found = _attribute(reference, "family of blocks")
+    if not isinstance(found, BlockFamily):
+        raise UserError(f"{reference!r} is no family of blocks but {type(found).__name__}", "name a BlockFamily")
+    return found.named(reference)
+
+
+@cache
+def _bundled(name: str) -> StagedSpace:
+    return SEARCH_SPACES[name]()
+
+
+@lru_cache(maxsize=64)
+def _imported_space(reference: str) -> SearchSpace:
+    found = _attribute(reference, "search space")
+    if callable(found) and not isinstance(found, SearchSpace):
+        try:
+            found = found()
+        except TypeError as error:
+            raise UserError(f"{reference!r} cannot be called without arguments: {error}", _FORMS) from error
+    if not isinstance(found, SearchSpace):
+        raise UserError(
+            f"{reference!r} is no search space but {type(found).__name__}",
+            "name a SearchSpace, or a function without arguments that returns one",
+        )
+    return found.named(reference)
+
+
+def _attribute(reference: str, kind: str) -> object:
+    module, _, attribute = reference.partition(":")
+    try:
+        return getattr(import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        hint = "write package.module:ATTRIBUTE of an installed package"
+        raise UserError(f"there is no {kind} {reference!r}: {error}", hint) from error
+
+
+def _expected(reference: str, space: StagedSpace) -> StagedSpace:
+    if space.name != reference:
+        raise UserError(
+            f"the table of the space {reference!r} was changed: it is now {space.name!r}",
+            "restore it, or search again with the new one",
+        )
+    return space
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.expanduser().read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"cannot read the space '{path}': {error}", _FORMS) from error
