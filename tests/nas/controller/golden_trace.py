@@ -17,6 +17,7 @@ Who moves or renames a function that `seams` replaces corrects it there, and who
 
 import hashlib
 import json
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -32,9 +33,8 @@ import nas.controller.recipes as recipes
 import nas.controller.records as last_round
 import nas.deploy.deploy as deploying
 import nas.executors.training as short_trainings
-from nas.controller.config import SearchConfig
+from nas.cli.main import run
 from nas.controller.pace import Pace
-from nas.controller.search import run_search
 from nas.evaluation.short_training import ShortTraining
 from nas.executors.base import Evaluation, Finished
 from nas.executors.journal import Journal
@@ -158,37 +158,39 @@ def seams(patch: pytest.MonkeyPatch, recorder: Recorder, pace_per_core: float) -
     patch.setattr(deploying, "deployed_accuracy", recorder.deployed_accuracy(deploying.deployed_accuracy))
 
 
-def digits(folder: Path) -> SearchConfig:
+def digits(folder: Path) -> str:
     """Images: the sampler that learns, two limits at once, and the random baseline."""
-    return SearchConfig(
-        target="golden", space="mixed", data="digits", latency_ms=0.75, max_params=1.3e6, max_trials=7, seed=7,
-        estimator="short", threads=2, out=folder / "run",
-    )  # fmt: skip
+    return (
+        "--space mixed --data digits --latency-ms 0.75 --max-params 1300000 --max-trials 7 --seed 7 --estimator short"
+    )
 
 
-def detect(folder: Path) -> SearchConfig:
+def detect(folder: Path) -> str:
     """Boxes in COCO's layout: a front of latency and mAP, and the estimator that `auto` chooses."""
     data = write_coco(folder / "shapes", {"train": 96, "val": 16, "test": 8})
-    return SearchConfig(
-        task="detection", target="golden", space="detect", data=str(data), objective="pareto", latency_ms=1.2,
-        max_trials=7, seed=3, estimator="auto", threads=2, out=folder / "run", baselines=False,
-    )  # fmt: skip
+    return (
+        f"--task detection --space detect --data {data} --objective pareto --latency-ms 1.2 --max-trials 7 --seed 3 "
+        "--no-baselines"
+    )
 
 
-SEARCHES: dict[str, Callable[[Path], SearchConfig]] = {"digits-mixed": digits, "coco-detect": detect}
+SEARCHES: dict[str, Callable[[Path], str]] = {"digits-mixed": digits, "coco-detect": detect}
+"""The options of `nas search` beside its target, threads and folder; each makes its data in the folder it is given."""
 
 
 def trace(name: str, folder: Path) -> dict[str, Any]:
     """Run the search `name` of `SEARCHES` in the empty `folder` and return its trace as it reads back from JSON."""
-    recorder = Recorder()
+    recorder, out = Recorder(), folder / "run"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
         profile = fake_profile("golden", networks=60, host=False, spaces=("mixed", "detect"))
         save_fake_profile(folder / "cache", profile)
         seams(patch, recorder, PACES_PER_CORE[name])
-        config = SEARCHES[name](folder)
-        document = run_search(config).document
-    studies = ("search", "random") if config.baselines else ("search",)
+        options = shlex.split(SEARCHES[name](folder))
+        code = run(["search", "--target", "golden", "--threads", "2", "--out", str(out), "--quiet", *options])
+    assert code == 0, f"nas search ended with exit code {code}"
+    document = json.loads((out / "result.json").read_text())
+    studies = ("search", "random") if document["baselines"] else ("search",)
     made = {
         "question": {key: document[key] for key in ("task", "metric", "space", "space_size", "resolutions", "seed")},
         "limits": document["limits_text"],
@@ -199,9 +201,9 @@ def trace(name: str, folder: Path) -> dict[str, Any]:
         "estimator": document["estimator"]["name"],
         "short_s": document["recipe"]["short_s"],
         "estimate_s": {k: v for k, v in document["estimate_s"].items() if k not in ("prepare", "total")},
-        "studies": {study: proposals(config.run_dir, study) for study in studies},
+        "studies": {study: proposals(out, study) for study in studies},
         "trainings": recorder.trainings,
-        "candidates": candidates(config.run_dir),
+        "candidates": candidates(out),
         "winners": [winner(best) for best in document["best"]],
         "baselines": [
             {key: found[key] for key in ("name", "kind", "runtime", "precision", "resolution", "macs", "params")}
@@ -212,9 +214,9 @@ def trace(name: str, folder: Path) -> dict[str, Any]:
     return plain
 
 
-def proposals(run: Path, study: str) -> list[dict[str, Any]]:
+def proposals(out: Path, study: str) -> list[dict[str, Any]]:
     """The trials in order, each with what was known of its network before it was trained."""
-    trials = optuna.load_study(study_name=study, storage=f"sqlite:///{run}/study.db").trials
+    trials = optuna.load_study(study_name=study, storage=f"sqlite:///{out}/study.db").trials
     told = ("key", "deployment", "predicted_latency_ms", "predicted_std_ms", "proxies", "images", "estimator")
     return [
         {"trial": t.number, "state": t.state.name, "constraints": dict(t.constraints)}
@@ -223,9 +225,9 @@ def proposals(run: Path, study: str) -> list[dict[str, Any]]:
     ]
 
 
-def candidates(run: Path) -> dict[str, Any]:
+def candidates(out: Path) -> dict[str, Any]:
     """What the table of candidates decides, and how many rows of each kind it has."""
-    table = pd.read_parquet(run / "candidates.parquet")
+    table = pd.read_parquet(out / "candidates.parquet")
     kinds = table.groupby(["state", "origin"]).size()
     scored = table[table.state == "scored"]
     return {
