@@ -23,19 +23,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nas import __version__
-from nas.bundles.receipt import RECEIPT, SCHEMA, licences, versions
+from nas.bundles.receipt import SCHEMA, licences, versions
 from nas.bundles.run_script import run_script
 from nas.deploy.deploy import Deployed, TriedDeployment, files_of
 from nas.files.writing import sha256_of, staged_folder, write_json
 from nas.measure.host import HostFingerprint, fingerprint
 from nas.measure.measurement import Measurement
 from nas.networks.description import NETWORK
+from nas.networks.find import LABELS, RECEIPT
 from nas.runtimes import Session, load_runtime
 from nas.tasks import TaskData, task_of
 from nas.tasks.artifacts import BundleArtifacts, Figures
 
 SAMPLE, SAMPLE_IMAGE, RUN_SCRIPT = "sample.json", "sample.png", "run.py"
-LABELS = "labels.json"
 TOLERANCES: Mapping[str, float] = {"fp32": 1e-3, "bf16": 0.05, "int8": 0.05}
 """Largest difference between outputs of one network on two machines, over the largest output: kernels differ in the
 order of sums, and one changed rounding shows where numbers have 8 bits."""

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nas.bundles.bundle import Claims, DataSource, complete_bundle, deliver_files
-from nas.bundles.receipt import RECEIPT, read_receipt
-from nas.bundles.source import PAIR_SUFFIX, Source, resolve
+from nas.bundles.receipt import read_receipt
+from nas.bundles.source import Source, resolve
 from nas.deploy.deploy import FP32, Deployed, TriedDeployment, UpperBound, deploy, deployed_accuracy, judge
 from nas.deployment import Deployment
 from nas.errors import NotDeliverableError, UserError
@@ -17,6 +17,7 @@ from nas.files.writing import write_json
 from nas.limits import Limits, Observation
 from nas.measure.host import threads_here
 from nas.networks.description import NetworkDescription
+from nas.networks.find import PAIR_SUFFIX, RECEIPT
 from nas.progress import Progress, SilentProgress
 from nas.runtimes import available_runtimes, deployments_here, load_runtime, require
 from nas.runtimes.base import check_supported, staging_folder
@@ -39,7 +40,7 @@ class ExportRequest:
     """What to export and how; None: as the network's run was asked, or the usual value."""
 
     model: str
-    """See `nas.bundles.source.resolve`."""
+    """A network as `nas.networks.find` knows them."""
     checkpoint: Path | None = None
     runtimes: tuple[str, ...] | None = None
     """None: every installed one."""
@@ -174,9 +175,9 @@ def export_bundle(request: ExportRequest, progress: Progress | None = None) -> E
 def default_folder(source: Source) -> Path:
     """Where a bundle goes that nobody named a place for."""
     folder = source.path.parent  # RUN/winners/K, or RUN/finalists/NAME
-    if source.rank is not None:
-        return folder.parent.parent / "exports" / str(source.rank)
-    if source.run is not None and folder.absolute().parent == source.run.folder / "winners":
+    if source.found.rank is not None:
+        return folder.parent.parent / "exports" / str(source.found.rank)
+    if source.found.run is not None and folder.absolute().parent == source.found.run / "winners":
         return folder.parent.parent / "exports" / folder.name
     return source.path.with_name(source.path.name.removesuffix(PAIR_SUFFIX).removesuffix(".json") + ".bundle")
 
@@ -205,10 +206,10 @@ def load_data(request: ExportRequest, source: Source) -> tuple[TaskData, DataSou
     name = request.data or (run.data if run else None)
     if name is None:
         raise UserError(
-            f"nothing says what {source.label} was trained on", "give the data: --data NAME, a folder or a file"
+            f"nothing says what {source.found.text} was trained on", "give the data: --data NAME, a folder or a file"
         )
     seed = request.seed if request.seed is not None else run.seed if run else 0
-    data = task_named(source.task).load(name, seed=seed)
+    data = task_named(source.found.task).load(name, seed=seed)
     if len(data.val) == 0:
         raise UserError(f"the data set {name!r} has no validation images", "give data with at least one")
     if source.labels is not None and source.labels != data.classes:
@@ -217,7 +218,7 @@ def load_data(request: ExportRequest, source: Source) -> tuple[TaskData, DataSou
             f"{len(source.labels)} and {len(data.classes)} classes",
         )
         raise UserError(
-            f"{source.label} was trained on other classes than {name!r} has ({differing})",
+            f"{source.found.text} was trained on other classes than {name!r} has ({differing})",
             "give the data it was trained on with --data",
         )
     if source.preprocess is not None:

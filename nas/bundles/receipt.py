@@ -11,9 +11,9 @@ from nas import __version__
 from nas.deployment import Deployment
 from nas.errors import UserError
 from nas.measure.host import HostFingerprint
+from nas.networks.find import RECEIPT
 
 SCHEMA = 1
-RECEIPT = "receipt.json"
 PACKAGES = ("torch", "onnx", "onnxruntime", "openvino", "nncf", "numpy", "pillow")
 """Libraries that make or run a bundle."""
 OUR_LICENCE = "Apache-2.0"

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nas.bundles.bundle import SAMPLE, SAMPLE_IMAGE, validation_sha256
-from nas.bundles.receipt import RECEIPT, Receipt, read_receipt
+from nas.bundles.receipt import Receipt, read_receipt
 from nas.data import Preprocess
 from nas.deploy.deploy import PARITY_IMAGES, files_bytes
 from nas.deploy.onnx import check_parity
@@ -24,6 +24,7 @@ from nas.measure.host import fingerprint
 from nas.measure.measurement import DISTURBED, MeasureRequest
 from nas.measure.protocol import measure
 from nas.networks.description import NETWORK, load_network, weights_path
+from nas.networks.find import RECEIPT
 from nas.progress import Progress, SilentProgress
 from nas.runtimes import load_runtime
 from nas.runtimes.base import Images, Logits, Session

@@ -47,8 +47,8 @@ def bench(
 ) -> None:
     """Measure networks side by side on this machine: latency, throughput, memory and slowest operators.
 
-    A MODEL is an ONNX file, a bundle's folder, RUN#k (the k-th network of a run: its winners, then its
-    other finalists by accuracy) or torchvision:NAME (untrained).
+    A MODEL is an ONNX file, a bundle's folder, NAME.network.json, RUN#k (the k-th network of a run: its winners, then
+    its other finalists by accuracy; RUN alone is RUN#1) or torchvision:NAME (untrained).
     All are measured in turns, in several fresh sessions, in every installed runtime and precision. What cannot be
     measured is said with its reason, and the others are measured all the same.
 

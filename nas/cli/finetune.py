@@ -15,7 +15,11 @@ from nas.cli.shell import Shell
 )
 @click.option("--set", "overrides", multiple=True, metavar="KEY.SUB=VALUE", help="Change one setting (repeatable).")
 @click.option("--data", help="Train on other data than the run's.")
-@click.option("--out", type=click.Path(path_type=Path), help="The folder.  [default: RUN/finetune/RECIPE]")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="[default: finetune/RECIPE in RUN or beside the network]",
+)
 @click.option("--smoke", is_flag=True, help="Only two batches of each stage, to see whether all works; keeps nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of tables.")
 @click.option("--quiet", is_flag=True, help="No progress on stderr.")
@@ -36,7 +40,8 @@ def finetune(
 ) -> None:
     """Train the first networks of RUN, or the one of RUN#k, with a recipe; `nas recipes` lists them.
 
-    A run's networks are its winners, then its other finalists by accuracy.
+    A run's networks are its winners, then its other finalists by accuracy. The folder of a bundle and NAME.network.json
+    are networks too.
 
     Interrupted, also by force, the same command goes on after the last finished epoch; finished, it shows the result
     again. With more than one processor: torchrun --nproc-per-node 2 -m nas finetune RUN.

@@ -8,12 +8,12 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from nas.bundles.bundle import LABELS
 from nas.data.images import Preprocess
 from nas.files.tensors import load_tensors, save_tensors
 from nas.files.writing import write_json
 from nas.finetune.lessons import accuracy_of
 from nas.networks.description import NetworkDescription
+from nas.networks.find import LABELS
 from nas.tasks import task_named
 from nas.tasks.classification.evaluate import recalibrate_batch_norm
 from nas.training.trainer import BEST, Trainer

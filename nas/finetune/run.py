@@ -59,12 +59,13 @@ def finetune(
     Under `torchrun` all processes call this together; the first one writes the files.
 
     Args:
-        run: its folder, or `RUN#k` for one network.
+        run: its folder, or one network: `RUN#k`, a bundle's or a network's folder, `NAME.network.json`.
         recipe: a bundled name or a YAML file; None: the task's `default_recipe`.
         overrides: `key.sub=value`.
         top: how many networks, where no single one is named.
         data: another data set than the run's.
-        out: the folder; default `RUN/finetune/<recipe>`. Each network gets the sub-folder of its number.
+        out: the folder; default `finetune/<recipe>` in the run, or in the folder of the network where no run was named.
+            Each network gets the sub-folder of its number.
         smoke: only two batches of each stage, in a temporary folder.
 
     Returns:
@@ -73,17 +74,17 @@ def finetune(
     Raises:
         UserError: bad input, a full disk, or a folder with another fine-tuning.
     """
-    from nas.finetune.sources import chosen_candidates, data_of
+    from nas.finetune.sources import chosen_networks, load_data
     from nas.training.world import joined_world
 
-    folder, candidates = chosen_candidates(str(run), top)
-    images = data_of(folder, data, candidates[0].description.task)
+    chosen = chosen_networks(str(run), top)
+    images = load_data(chosen, data, chosen.candidates[0].description.task)
     task = task_of(images)
     recipe = recipe or task.default_recipe
     settings = recipe_named(recipe, overrides, task)
     task.check_recipe(settings)  # before anything is written
     label = recipe_label(recipe)
-    place = out or folder / "finetune" / label
+    place = out or chosen.folder / "finetune" / label
     if not smoke:
         check_writable(place)
     if smoke:
@@ -91,11 +92,11 @@ def finetune(
     with joined_world() as world, TemporaryDirectory(prefix="nas-smoke-") as scratch:
         job = Job(recipe=settings, label=label, data=images, progress=progress or SilentProgress())
         base = Path(world.agree(scratch)) if smoke else place
-        results = [train_candidate(candidate, job, base / str(candidate.rank), world) for candidate in candidates]
+        results = [train_candidate(network, job, base / str(network.rank), world) for network in chosen.candidates]
     return {
         "schema": SCHEMA,
         "nas_version": __version__,
-        "run": str(folder),
+        "run": str(chosen.folder),
         "recipe": label,
         "settings": settings.model_dump(mode="json"),
         "smoke": smoke,
@@ -226,7 +227,7 @@ def _identity(candidate: "Candidate", job: Job) -> dict[str, Any]:
     }
     teacher = job.recipe.distillation.teacher
     if teacher is not None:
-        weights = teacher_of(teacher, job.data.num_classes, candidate.description.resolution).weights
+        weights = teacher_of(teacher).weights
         identity["teacher_sha256"] = sha256_of(weights) if weights is not None and weights.is_file() else None
     plain: dict[str, Any] = json.loads(json.dumps(identity))
     return plain

@@ -1,29 +1,20 @@
 """What is trained and who teaches it: a run's networks, pairs of files, and torchvision's networks."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 
-from nas.bundles.bundle import LABELS
-from nas.bundles.receipt import RECEIPT
 from nas.errors import UserError
-from nas.files.tensors import Tensors, load_tensors
-from nas.files.writing import sha256_of
-from nas.networks.description import NETWORK, NetworkDescription, read_json, weights_path
-from nas.networks.run_networks import (
-    TRAINED,
-    RunNetwork,
-    numbered_network,
-    read_run_json,
-    run_folder,
-    run_networks,
-    split_number,
-)
-from nas.tasks import TaskData, task_named, task_of, task_of_baseline
+from nas.networks.description import NetworkDescription
+from nas.networks.find import FoundNetwork, find_network, find_networks
+from nas.networks.run_networks import read_run_json
+from nas.networks.weights import load_weights
+from nas.tasks import TaskData, task_named, task_of_baseline
 
 if TYPE_CHECKING:
     from nas.training.distill import Teacher
@@ -47,31 +38,47 @@ class Candidate:
         return source if isinstance(source, str) else source.key
 
 
-def chosen_candidates(run: str, top: int) -> tuple[Path, list[Candidate]]:
-    """The run's folder, and its `top` first networks or the one that `RUN#k` names.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """Networks to train, and what is known of where they come from."""
+
+    candidates: tuple[Candidate, ...]
+    folder: Path
+    """The run's where one was named, else the network's own: `finetune` in it is where results go."""
+    data: str | None
+    """Name or path of the data that the first network was trained on; None where no file tells."""
+    seed: int
+    """Of their splits."""
+
+
+def chosen_networks(text: str, top: int) -> Chosen:
+    """The `top` first networks of the run that `text` names, or the one network that it names.
 
     Raises:
-        UserError: no such run or number, or damaged files.
+        UserError: no such run or network, or damaged files; see `nas.networks.find.find_networks`.
     """
-    numbered = split_number(run)
-    if numbered is not None:
-        return numbered[0], [_candidate(numbered_network(*numbered))]
-    folder = run_folder(run)
-    return folder, [_candidate(network) for network in run_networks(folder)[:top]]
+    found = find_networks(text, top)
+    first = found[0]
+    named = first.run if first.rank is not None else None
+    data, seed = _trained_on(first)
+    return Chosen(
+        candidates=tuple(map(_candidate, found)),
+        folder=named if named is not None else first.folder,
+        data=data,
+        seed=seed,
+    )
 
 
-def data_of(run: Path, data: str | None, task: str) -> TaskData:
-    """The data set named, or else the one of the run, with the splits that the run has seen, loaded by `task`.
+def load_data(chosen: Chosen, data: str | None, task: str) -> TaskData:
+    """The data set named, or else the one that the network was trained on, with the splits that it has seen.
 
     Raises:
-        UserError: the run does not say what its data were, or they cannot be loaded.
+        UserError: no file says what its data were, or they cannot be loaded.
     """
-    path = run / "config.json"
-    config = read_run_json(path) if path.exists() else {}
-    name = data or config.get("data")
-    if not isinstance(name, str):
-        raise UserError(f"the run '{run}' does not say what its data are", "name them: --data NAME or --data FOLDER")
-    found: TaskData = task_named(task).load(name, seed=int(config.get("seed", 0)))
+    name = data or chosen.data
+    if name is None:
+        raise UserError(f"'{chosen.folder}' does not say what its data are", "name them: --data NAME or --data FOLDER")
+    found: TaskData = task_named(task).load(name, seed=chosen.seed)
     return found
 
 
@@ -89,118 +96,74 @@ def starting_network(candidate: Candidate, num_classes: int, seed: int, *, scrat
         network = description.build()
     if scratch or candidate.weights is None:
         return network, "scratch"
-    tensors, _ = load_tensors(candidate.weights)
-    if candidate.sha256 is not None and sha256_of(candidate.weights) != candidate.sha256:
-        raise UserError(f"'{candidate.weights}' was changed after the run", "get it again, or set start=scratch")
-    old_classes = candidate.description.num_classes
-    return network, load_matching(network, tensors, candidate.weights, old_classes, num_classes)
+    classes = (candidate.description.num_classes, num_classes)
+    whole = load_weights(network, candidate.weights, sha256=candidate.sha256, classes=classes)
+    return network, "trained" if whole else "trained without head"
 
 
-def load_matching(network: nn.Module, tensors: Tensors, path: Path, old_classes: int, new_classes: int) -> str:
-    """Load all weights but those that have a row per class, where the number of classes differs.
-
-    Raises:
-        UserError: other tensors differ.
-    """
-    state = network.state_dict()
-    heads = {
-        name
-        for name, tensor in tensors.items()
-        if old_classes != new_classes
-        and name in state
-        and (tensor.shape[:1], state[name].shape[:1]) == ((old_classes,), (new_classes,))
-        and tensor.shape[1:] == state[name].shape[1:]
-    }
-    wrong = sorted(state.keys() ^ tensors.keys())
-    wrong += [n for n in state if n in tensors and n not in heads and state[n].shape != tensors[n].shape]
-    if wrong:
-        raise UserError(
-            f"'{path}' holds the weights of another network: {len(wrong)} tensors differ, the first is {wrong[0]!r}",
-            "give the weights of this architecture, or set start=scratch",
-        )
-    network.load_state_dict({**state, **{n: t for n, t in tensors.items() if n not in heads}})
-    return "trained without head" if heads else "trained"
-
-
-def teacher_of(text: str, num_classes: int, resolution: int) -> Candidate:
-    """The network that `load_teacher` loads.
+def teacher_of(text: str) -> FoundNetwork:
+    """The network that `load_teacher` loads, with weights.
 
     Raises:
         UserError: there is none of that name.
     """
     if not text:
         raise UserError("the recipe needs a teacher", "name one: --set distillation.teacher=RUN#1")
-    if text.startswith("torchvision:"):
-        return _torchvision(text, num_classes, resolution)
-    path = Path(text).expanduser()
-    if text.endswith(".network.json"):
-        return pair(path)
-    if (path / NETWORK).is_file():
-        return pair(path / NETWORK)
-    return chosen_candidates(text, 1)[1][0]
+    found = find_network(text, accept=("network", "torchvision"))
+    if found.weights is None:
+        raise UserError(f"the teacher {text!r} names no weights", "write torchvision:NAME:FILE.safetensors")
+    if found.torchvision is not None:
+        task_of_baseline(found.torchvision)  # refuses unknown names
+    return found
 
 
 def load_teacher(text: str, data: TaskData, resolution: int, device: torch.device) -> "Teacher":
-    """The teacher that `RUN#k`, `NAME.network.json`, a folder with such a file or `torchvision:NAME:FILE` names.
+    """The teacher that `text` names, see `nas.networks.find`; of torchvision's networks `torchvision:NAME:FILE`.
 
     Args:
         resolution: of the network to be taught, in pixels. A torchvision network and a detector look at images of this
             size, others at those that they were trained with: only the cells of a detector have to be the same. All see
-            them normalised as the `preprocess.json` beside their weights says, without one as the student does.
+            them normalised as the `preprocess.json` near their weights says, without one as the student does.
 
     Raises:
         UserError: there is none of that name, its file is damaged, or it knows other classes.
     """
     from nas.training.distill import Teacher, rescaling
 
-    candidate = teacher_of(text, data.num_classes, resolution)
-    if candidate.description.task != data.task:
-        raise UserError(
-            f"the teacher {text!r} is for {candidate.description.task}, the data are for {data.task}",
-            "give a teacher that was trained on these data",
-        )
-    if candidate.description.num_classes != data.num_classes:
-        raise UserError(
-            f"the teacher {text!r} knows {candidate.description.num_classes} classes, the data have {data.num_classes}",
-            "give a teacher that was trained on these data",
-        )
-    assert candidate.weights is not None
-    labels = candidate.weights.with_name(LABELS)
-    if labels.is_file() and read_json(labels) != list(data.classes):
-        raise UserError(
-            f"the teacher {text!r} knows other classes than {data.name!r} has, or in another order",
-            "give a teacher that was trained on these data",
-        )
+    found = teacher_of(text)
+    own = found.description or NetworkDescription(str(found.torchvision), data.num_classes, resolution)
+    hint = "give a teacher that was trained on these data"
+    if own.task != data.task:
+        raise UserError(f"the teacher {text!r} is for {own.task}, the data are for {data.task}", hint)
+    if own.num_classes != data.num_classes:
+        raise UserError(f"the teacher {text!r} knows {own.num_classes} classes, the data have {data.num_classes}", hint)
+    if found.labels() not in (None, tuple(data.classes)):
+        raise UserError(f"the teacher {text!r} knows other classes than {data.name!r} has, or in another order", hint)
+    candidate = Candidate(rank=1, description=own, weights=found.weights, sha256=found.sha256)
     network, _ = starting_network(candidate, data.num_classes, 0, scratch=False)
     network.eval().requires_grad_(False).to(device)
-    own = candidate.description
-    preprocess = task_of(data).artifacts.read_preprocess(candidate.weights.parent)
+    preprocess = found.preprocess(own.task)
     rescale = rescaling(data.preprocess, preprocess) if preprocess is not None else None
     if rescale is not None:
         rescale = rescale[0].to(device), rescale[1].to(device)
     return Teacher(network, own.resolution if own.head_kind is None else resolution, text, rescale)
 
 
-def pair(path: Path) -> Candidate:
-    """The network of `NAME.network.json` with its weights beside it."""
-    return Candidate(rank=1, description=NetworkDescription.from_json(read_run_json(path)), weights=weights_path(path))
+def _candidate(found: FoundNetwork) -> Candidate:
+    assert found.description is not None
+    return Candidate(rank=found.rank or 1, description=found.description, weights=found.weights, sha256=found.sha256)
 
 
-def _torchvision(text: str, num_classes: int, resolution: int) -> Candidate:
-    parts = text.split(":", 2)
-    if len(parts) != 3:
-        raise UserError(f"the teacher {text!r} names no weights", "write torchvision:NAME:FILE.safetensors")
-    task_of_baseline(parts[1])  # refuses unknown names
-    return Candidate(rank=1, description=NetworkDescription(parts[1], num_classes, resolution), weights=Path(parts[2]))
-
-
-def _candidate(network: RunNetwork) -> Candidate:
-    record = network.folder / (RECEIPT if network.winner else TRAINED)
-    checksums: Any = read_run_json(record).get("sha256", {}) if record.exists() else {}
-    weights = weights_path(network.file)
-    return Candidate(
-        rank=network.rank, description=network.description, weights=weights, sha256=checksums.get(weights.name)
-    )
+def _trained_on(found: FoundNetwork) -> tuple[str | None, int]:
+    """Name or path of the data, and the seed of their splits: by the network's run, else by a bundle's receipt."""
+    config = found.run / "config.json" if found.run is not None else None
+    if config is not None and config.is_file():
+        document = read_run_json(config)
+        name, seed = document.get("data"), document.get("seed", 0)
+    else:
+        data = found.receipt.get("data")
+        name, seed = (data.get("source"), data.get("seed", 0)) if isinstance(data, Mapping) else (None, 0)
+    return name if isinstance(name, str) else None, int(seed)
 
 
 def parameters(network: nn.Module) -> int:

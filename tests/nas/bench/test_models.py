@@ -104,22 +104,21 @@ def test_winners_of_a_run_by_number(tmp_path: Path) -> None:
     write_bundle(tmp_path / "run" / "winners" / "1")
     (tmp_path / "run" / "result.json").write_text("{}")
     assert read_model(f"{tmp_path}/run#1", None).resolution == (32, 32)
-    with pytest.raises(UserError, match="is no bundle") as error:
-        read_model(f"{tmp_path}/run", None)
-    assert "RUN#1" in (error.value.hint or "")
+    assert read_model(f"{tmp_path}/run", None).network == read_model(f"{tmp_path}/run#1", None).network
 
 
 def test_wrong_networks_are_one_sentence(tmp_path: Path, network: Path) -> None:
     (tmp_path / "text.onnx").write_text("hello")
     two = write_tiny_network(tmp_path / "two.onnx", outputs=2)
     wrong = {
+        "torchvision:resnet50:file.safetensors": "names weights, and is timed with random ones",
         "torchvision:resnet51": "torchvision has no classification network 'resnet51'",
-        str(tmp_path / "absent.onnx"): "no such file or folder",
+        str(tmp_path / "absent.onnx"): "no such network",
         str(tmp_path / "text.onnx"): "is not an ONNX file",
-        str(tmp_path): "is no bundle",
+        str(tmp_path): "no such network: the folder",
         str(two): "has 1 inputs and 2 outputs",
         "nowhere#1": "no such run folder: 'nowhere'",
-        "nowhere": "no such file or folder: 'nowhere'",
+        "nowhere": "no such network: 'nowhere'",
     }
     for text, sentence in wrong.items():
         with pytest.raises(UserError, match=sentence) as error:

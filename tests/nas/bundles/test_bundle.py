@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from nas.bundles.bundle import RUN_SCRIPT, SAMPLE
-from nas.bundles.receipt import RECEIPT, read_receipt
+from nas.bundles.receipt import read_receipt
 from nas.bundles.run_script import run_script
 from nas.data import ImageData
 from nas.data.decode import decode
@@ -20,6 +20,7 @@ from nas.deployment import Deployment
 from nas.errors import UserError
 from nas.files.writing import sha256_of
 from nas.networks.description import NetworkDescription
+from nas.networks.find import RECEIPT
 from nas.runtimes import RUNTIMES, load_runtime
 from nas.runtimes.onnx_file import read_input
 from nas.tasks import task_named

@@ -14,9 +14,10 @@ import PIL
 import pytest
 from PIL import Image
 
-from nas.bundles.receipt import RECEIPT, read_receipt
+from nas.bundles.receipt import read_receipt
 from nas.data.preprocessing import PREPROCESS
 from nas.deployment import Deployment
+from nas.networks.find import RECEIPT
 from nas.runtimes import load_runtime, ov
 from nas.tasks import task_named
 from nas.tasks.detection.artifacts import OUTPUT, POSTPROCESS

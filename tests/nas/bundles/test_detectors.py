@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from nas.bundles.exporting import ExportRequest, export_bundle
-from nas.bundles.receipt import RECEIPT
 from nas.bundles.verify import verify_bundle
 from nas.deploy import deploy as deploying
 from nas.errors import UserError
 from nas.files.writing import sha256_of
 from nas.networks.description import save_network
+from nas.networks.find import RECEIPT
 from nas.tasks.detection.artifacts import OUTPUT
 from nas.tasks.detection.data import DetectionData
 from nas.tasks.detection.task import Detection

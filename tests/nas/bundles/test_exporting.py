@@ -11,7 +11,6 @@ import torch
 from safetensors.torch import save_file
 
 from nas.bundles.exporting import ExportRequest, choose_deployments, default_folder, export_bundle
-from nas.bundles.receipt import RECEIPT
 from nas.bundles.source import resolve
 from nas.bundles.verify import verify_bundle
 from nas.data import ImageData
@@ -21,6 +20,7 @@ from nas.errors import NotDeliverableError, UnknownNameError, UserError
 from nas.finetune.images import Images
 from nas.measure.measurement import Measurement
 from nas.networks.description import weights_path
+from nas.networks.find import RECEIPT
 from nas.runtimes.onnx_file import read_input
 from nas.targets.registry import load_target
 from nas.tasks.classification.task import Classification

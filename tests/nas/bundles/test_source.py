@@ -8,14 +8,13 @@ from typing import Any
 import pytest
 import torch
 
-from nas.bundles.bundle import LABELS
-from nas.bundles.receipt import RECEIPT
 from nas.bundles.source import resolve
 from nas.controller.run_folder import RunFolder
 from nas.data.preprocessing import PREPROCESS
 from nas.errors import UserError
 from nas.files.writing import sha256_of
 from nas.networks.description import weights_path
+from nas.networks.find import LABELS, RECEIPT
 from search_spaces import load_search_space
 from tests.nas.small_bundles import save_pair, small_network
 
@@ -155,6 +154,7 @@ def test_weights_that_are_not_what_they_were(tmp_path: Path) -> None:
         other.load(description)
     # One changed byte is a whole safetensors file: only its checksum tells.
     (tmp_path / RECEIPT).write_text(json.dumps({"sha256": {weights.name: sha256_of(weights)}}))
+    source = resolve(str(pair))
     source.load(description)
     assert "was changed after it was written" in refusal(whole[:-1] + bytes([whole[-1] ^ 1]))
     weights.unlink()

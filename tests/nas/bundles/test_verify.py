@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from nas.bundles import verify as module
-from nas.bundles.receipt import RECEIPT
 from nas.bundles.verify import verify_bundle
 from nas.data import ImageData
 from nas.errors import UserError
 from nas.files.writing import sha256_of
 from nas.measure.host import fingerprint
 from nas.measure.measurement import Measurement
+from nas.networks.find import RECEIPT
 from nas.tasks.classification.task import Classification
 from tests.nas.small_bundles import FP32, digits, timed, write_bundle
 

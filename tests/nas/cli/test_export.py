@@ -9,8 +9,8 @@ import onnxruntime
 import PIL
 import pytest
 
-from nas.bundles.receipt import RECEIPT
 from nas.cli.main import run
+from nas.networks.find import RECEIPT
 from search_spaces import load_search_space
 from tests.nas.bare_python import make_bare_python
 from tests.nas.small_bundles import save_pair, small_network

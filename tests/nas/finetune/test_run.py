@@ -195,7 +195,7 @@ def test_weights_that_are_not_the_networks(run_folder: Path, tmp_path: Path) -> 
     with pytest.raises(UserError, match="not a whole safetensors"):
         finetune(run_folder, overrides=QUICK)
     weights.write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
-    with pytest.raises(UserError, match="was changed after the run"):
+    with pytest.raises(UserError, match="was changed after it was written"):
         finetune(run_folder, overrides=QUICK)
     torch.save({}, weights)
     with pytest.raises(UserError, match="is a pickle"):
@@ -210,8 +210,8 @@ def test_weights_that_are_not_the_networks(run_folder: Path, tmp_path: Path) -> 
 
 def test_runs_that_are_none(run_folder: Path, tmp_path: Path) -> None:
     for name, message in (
-        ("nowhere", "no such run folder"),
-        (str(tmp_path), "has no trained network"),
+        ("nowhere", "no such network"),
+        (str(tmp_path), "no such network: the folder"),
     ):
         with pytest.raises(UserError, match=message):
             finetune(name)

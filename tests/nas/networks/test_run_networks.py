@@ -12,7 +12,7 @@ from nas.bundles.exporting import default_folder
 from nas.bundles.source import resolve
 from nas.errors import UserError
 from nas.files.records import write_record
-from nas.finetune.sources import chosen_candidates
+from nas.finetune.sources import chosen_networks
 from nas.networks.description import NetworkDescription, save_network, weights_path
 from nas.networks.run_networks import DEPLOYED
 from tests.nas.small_runs import small_description, write_run
@@ -22,7 +22,7 @@ WORKS = {"deployment": {"runtime": "onnxruntime", "precision": "fp32"}, "file": 
 
 
 def finetuned(text: str) -> Path:
-    (candidate,) = chosen_candidates(text, 3)[1]
+    (candidate,) = chosen_networks(text, 3).candidates
     assert candidate.weights is not None
     return candidate.weights.parent
 

@@ -1,12 +1,8 @@
-"""The opponents build, run, and load local weights."""
-
-from pathlib import Path
+"""The baselines build and run."""
 
 import pytest
 import torch
-from safetensors.torch import save_file
 
-from nas.errors import UserError
 from nas.tasks.classification.baselines import BASELINES
 
 
@@ -44,29 +40,3 @@ def test_small_inputs_keep_more_resolution(name: str) -> None:
             network(torch.zeros(1, 3, resolution, resolution))
         strides[resolution] = resolution // shapes[0]
     assert strides == {32: 8, 64: 32}
-
-
-def test_local_weights(tmp_path: Path) -> None:
-    source = BASELINES["resnet10_w50"].build(5, 64)
-    file = tmp_path / "weights.safetensors"
-    save_file(source.state_dict(), file)
-    same = BASELINES["resnet10_w50"].build(5, 64, weights=file)
-    assert all(torch.equal(a, b) for a, b in zip(source.state_dict().values(), same.state_dict().values(), strict=True))
-    other_head = BASELINES["resnet10_w50"].build(9, 64, weights=file)
-    assert torch.equal(other_head.state_dict()["stem.0.weight"], source.state_dict()["stem.0.weight"])
-    assert other_head.state_dict()["fc.weight"].shape[0] == 9
-
-
-def test_unusable_weights(tmp_path: Path) -> None:
-    file = tmp_path / "weights.safetensors"
-    save_file(BASELINES["resnet10_w50"].build(5, 64).state_dict(), file)
-    with pytest.raises(UserError, match="of another network"):
-        BASELINES["resnet10"].build(5, 64, weights=file)
-    with pytest.raises(UserError, match="of another network"):
-        BASELINES["resnet10_w50"].build(5, 32, weights=file)  # another stem
-    for content in (b"", b"\x80\x04pickle", file.read_bytes()[:-9]):
-        file.write_bytes(content)
-        with pytest.raises(UserError, match="cannot read weights"):
-            BASELINES["resnet10_w50"].build(5, 64, weights=file)
-    with pytest.raises(UserError, match="cannot read weights"):
-        BASELINES["resnet10_w50"].build(5, 64, weights=tmp_path / "absent.safetensors")
