@@ -115,17 +115,6 @@ def require_feasible(
     )
 
 
-def searchable(scorer: CandidateScorer, seed: int) -> tuple[Choices, str | None]:
-    """`examples`; where a tight limit leaves none that can be trained in time, those of all that keep the limits, and a
-    remark. What trainings cost is no longer asked then (`scorer.affordable`)."""
-    remark, found = None, examples(scorer, np.random.default_rng(seed))
-    if found is None and scorer.affordable is not None:
-        scorer.affordable = None
-        remark = "what keeps the limits takes longer to train than planned for this budget, and is tried all the same"
-        found = examples(scorer, np.random.default_rng(seed))
-    return scorer.space.sample(0, np.random.default_rng(seed)) if found is None else found, remark
-
-
 def examples(scorer: CandidateScorer, rng: np.random.Generator) -> Choices | None:
     """(n, decisions): networks that keep the limits and can be trained in time, where hardly any random one does; else
     of length 0, because nobody needs them. None where a descent finds none either."""

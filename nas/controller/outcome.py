@@ -20,6 +20,7 @@ class Outcome:
     """All that happened in a search."""
 
     opening: Opening
+    scorer: CandidateScorer
     folder: RunFolder
     short_s: float
     """Nominal seconds of a short training."""
@@ -58,7 +59,3 @@ class Outcome:
     @property
     def target(self) -> TargetModel:
         return self.opening.target
-
-    @property
-    def scorer(self) -> CandidateScorer:
-        return self.opening.scorer

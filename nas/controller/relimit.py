@@ -20,6 +20,7 @@ from nas.controller.judges import PREDICTOR, trains
 from nas.controller.objective import winners
 from nas.controller.opening import open_search
 from nas.controller.plan_record import read_final_plan
+from nas.controller.preparation import prepare_search
 from nas.controller.run_folder import RunFolder, check_folder, open_folder
 from nas.controller.search import Search, SearchResult, finished_result
 from nas.controller.storage import StudyStorage, copy_studies, open_storage
@@ -70,7 +71,9 @@ def search_again(run: Path, changes: Mapping[str, Any], progress: Progress | Non
         take_over(old, folder, studies)
         interrupts = Interrupts()
         with interrupts.handled(), engine_of(config, folder, opening.data, budget.seconds) as engine:
-            search = Search(opening, folder, budget, progress, interrupts, engine)
+            with budget.stage("prepare"):
+                prepared = prepare_search(opening, folder, budget, engine)
+            search = Search(prepared, folder, budget, progress, interrupts, engine)
             return answer_again(search, run, goes_on=goes_on)
 
 
@@ -80,12 +83,11 @@ def answer_again(search: Search, run: Path, *, goes_on: bool) -> SearchResult:
     best = winners(search.config.objective, known, search.config.winners)
     plan = read_final_plan(search.folder, search.data.task)
     if best and plan is not None:
-        search.notes.append(f"nothing was trained: {len(known)} finalists of {run} were judged again")
-        return search.conclude(plan.recipe, search.evaluated(), known, best)
+        note = f"nothing was trained: {len(known)} finalists of {run} were judged again"
+        return search.conclude(plan.recipe, search.evaluated(), known, best, notes=[note])
     if goes_on or not search.usable(search.evaluated()):
         search.folder.final_plan.unlink(missing_ok=True)
-    search.notes.append(f"{len(search.evaluated())} candidates of {run} were used again")
-    return search.run()
+    return search.run([f"{len(search.evaluated())} candidates of {run} were used again"])
 
 
 def changed_config(old: RunFolder, changes: Mapping[str, Any]) -> SearchConfig:

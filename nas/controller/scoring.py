@@ -74,6 +74,13 @@ class CandidateScorer:
         self.affordable = affordable
         self.scored = 0
 
+    def asking(self, affordable: Callable[[Choices], NDArray[np.bool_]] | None) -> "CandidateScorer":
+        """A scorer of the same limits that asks whether a training is `affordable`, too (None: not); it has counted
+        nothing yet."""
+        return CandidateScorer(
+            self.space, self.model, self.limits, self.num_classes, files=self.files, affordable=affordable
+        )
+
     def feasible(self, choices: Choices) -> NDArray[np.bool_]:
         """(n, decisions) -> (n,): some deployment keeps every limit that can be predicted, latencies by the upper end
         of the 90 % interval, and training is affordable."""

@@ -17,24 +17,23 @@ from nas.controller.baselines import Baseline, ZooRound, names_not_reached
 from nas.controller.budget import BookedStage, Budget, Interrupts
 from nas.controller.config import SearchConfig
 from nas.controller.engine import Engine, device_of, engine_of
-from nas.controller.estimator_choice import EstimatorChoice, estimator_choice, planned_phase_s, remarks
+from nas.controller.estimator_choice import planned_phase_s
 from nas.controller.evidence import write_evidence
-from nas.controller.feasibility import searchable
 from nas.controller.finalists import FinalRound, deliver, limits_missed
 from nas.controller.judges import OneForAll, make_judge, most_candidates, prepared_s, trains
 from nas.controller.ladder import ladder
 from nas.controller.objective import winners
-from nas.controller.opening import Opening, open_search
+from nas.controller.opening import open_search
 from nas.controller.outcome import Outcome
 from nas.controller.plan import ANYTIME_S, REPORT_S, STRETCH, FinalPlan, estimate, room_for_baseline
-from nas.controller.plan_record import read_account, read_final_plan, search_plan, write_final_plan
+from nas.controller.plan_record import read_account, read_final_plan, write_final_plan
+from nas.controller.preparation import RANDOM_STUDY, SEARCH_STUDY, PreparedSearch, prepare_search
 from nas.controller.proxies import proxy_scores
-from nas.controller.recipes import make_recipes
 from nas.controller.run_folder import RunFolder, check_folder, open_folder
 from nas.controller.short_weights import ShortWeights
 from nas.controller.target_record import write_target
 from nas.controller.training_times import doubt_pace, plan_last_round
-from nas.controller.trials import SHORT, trained_briefly
+from nas.controller.trials import SHORT
 from nas.controller.values import Evaluated, Failed, Finalist, RandomOpponent
 from nas.evaluation.estimators import SUPERNET_SHARE, EstimatorSetting
 from nas.evaluation.supernet.config import LOG_STEPS, SupernetConfig
@@ -49,7 +48,6 @@ from nas.training.config import TrainConfig
 
 REPEAT_SHARE = 0.25
 """Of what is left of the budget: time that one measurement may take for repeating disturbed sessions."""
-SEARCH_STUDY, RANDOM_STUDY = "search", "random"
 INTERRUPTED = 130
 PHASES = {"short_training": "short trainings", "estimates": "estimates"}
 """The stages in which candidates are judged, and what they are called."""
@@ -86,7 +84,9 @@ def run_search(config: SearchConfig, progress: Progress | None = None) -> Search
         write_target(folder.target, opening.target, opening.scorer.files)
         interrupts = Interrupts()
         with interrupts.handled(), engine_of(config, folder, opening.data, budget.seconds) as engine:
-            return Search(opening, folder, budget, progress, interrupts, engine).run()
+            with budget.stage("prepare"):
+                prepared = prepare_search(opening, folder, budget, engine)
+            return Search(prepared, folder, budget, progress, interrupts, engine).run()
 
 
 def finished_result(folder: RunFolder) -> SearchResult | None:
@@ -102,36 +102,28 @@ class Search:
 
     def __init__(
         self,
-        opening: Opening,
+        prepared: PreparedSearch,
         folder: RunFolder,
         budget: Budget,
         progress: Progress,
         interrupts: Interrupts,
         engine: Engine,
     ) -> None:
-        self.opening, self.folder, self.budget, self.engine = opening, folder, budget, engine
+        self.prepared, self.folder, self.budget, self.engine = prepared, folder, budget, engine
         self.progress, self.interrupts = progress, interrupts
-        self.config, self.space, self.data = opening.config, opening.space, opening.data
-        self.target, self.scorer = opening.target, opening.scorer
+        self.opening, self.plan, self.recipes = prepared.opening, prepared.plan, prepared.recipes
+        self.config, self.space, self.data = self.opening.config, self.opening.space, self.opening.data
+        self.target, self.scorer = self.opening.target, prepared.scorer
+        self.examples, self.choice = prepared.examples, prepared.choice
         site = self.target.site
         self.site = undisturbed(site, engine.quiet, self._repeat_s) if site else None
         self.weights = ShortWeights(folder.short_weights)
-        self.notes: list[str] = []
+        self.notes = list(prepared.notes)
         self.failed: list[Failed] = []
-        with budget.stage("prepare"):
-            self.plan = search_plan(
-                folder, budget, lambda pace: make_recipes(self.config, self.space, self.data, pace),
-                baselines=self.config.baselines,
-            )  # fmt: skip
-            self.recipes = self.plan.recipes
-            self.scorer.affordable, costs = self.recipes.affordable(len(self.target.model.deployments))
-            self.examples, none = searchable(self.scorer, self.config.seed)
-            self.notes += [remark for remark in (none or costs,) if remark]
-            self.choice = self._choice()
-            self.judge = make_judge(self.choice.name, self._setting(), self.config.max_trials)
-            # scores that are the estimates themselves teach a sampler nothing
-            zero_cost = self.choice.name == "zero-cost"
-            self.proxies = None if zero_cost else proxy_scores(self.space, self.data, self.config.seed)
+        self.judge = make_judge(self.choice.name, self._setting(), self.config.max_trials)
+        # scores that are the estimates themselves teach a sampler nothing
+        zero_cost = self.choice.name == "zero-cost"
+        self.proxies = None if zero_cost else proxy_scores(self.space, self.data, self.config.seed)
 
     def arm(self, executor: Executor | None = None) -> Arm:
         return Arm(
@@ -139,7 +131,9 @@ class Search:
             storage=self.engine.storage, executor=executor, judge=self.judge, weights=self.weights,
         )  # fmt: skip
 
-    def run(self) -> SearchResult:
+    def run(self, notes: Sequence[str] = ()) -> SearchResult:
+        """All steps in their order. `notes` join those of the result."""
+        self.notes += notes
         expected = self._estimate()
         arm = self.arm(self.engine.executor if trains(self.choice.name) else None)
         evaluated, final = self._search(arm)
@@ -168,8 +162,10 @@ class Search:
         opponent: RandomOpponent | None = None,
         zoo: Sequence[Baseline] = (),
         expected: Mapping[str, float] | None = None,
+        notes: Sequence[str] = (),
     ) -> SearchResult:
-        """Deliver the `best` and write the evidence."""
+        """Deliver the `best` and write the evidence; `notes` join those of the search."""
+        self.notes += notes
         best = [deliver(w, self.folder.winner(rank)) for rank, w in enumerate(best, start=1)]
         self.folder.forget_winners(after=len(best))
         self.notes += [
@@ -179,7 +175,8 @@ class Search:
         if opponent is not None:
             opponent = replace(opponent, finalist=deliver(opponent.finalist, self.folder.baseline("random")))
         outcome = Outcome(
-            opening=self.opening, folder=self.folder, short_s=self.recipes.short_s, estimator=self.choice,
+            opening=self.opening, scorer=self.scorer, folder=self.folder,
+            short_s=self.recipes.short_s, estimator=self.choice,
             prepared_s=prepared_s(self.judge), recipe=recipe, evaluated=tuple(evaluated), failed=tuple(self.failed),
             finalists=tuple(finalists), winners=tuple(best), opponent=opponent, zoo=tuple(zoo),
             seconds=self.budget.account(), estimate=dict(expected or {}), cost_usd=self.budget.cost_usd,
@@ -222,19 +219,6 @@ class Search:
         self.progress.note(f"estimate: {ahead}{cost}")
         self.progress.note(f"estimator: {self.choice.name} ({self.choice.why})")
         return seconds
-
-    def _choice(self) -> EstimatorChoice:
-        """Who estimates: as recorded, or decided now. Trials of another run were trained briefly, see `relimit`."""
-        labels = 0
-        if self.folder.reused.exists():
-            about = {"space": self.space.name, "data": self.data.name}
-            labels = len(trained_briefly(self.engine.storage.study(SEARCH_STUDY, self._random_sampler(), about)))
-        phase_s = self.plan.marks.search_short_until_s - self.budget.elapsed_s
-        choice = estimator_choice(
-            self.config.estimator, self.folder, self.recipes, self.scorer.feasible, phase_s, labels
-        )  # fmt: skip
-        self.notes += remarks(choice, len(self.data.train), self.config.max_trials)
-        return choice
 
     def _setting(self) -> EstimatorSetting:
         return EstimatorSetting(

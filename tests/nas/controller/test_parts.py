@@ -9,10 +9,11 @@ import optuna
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from nas.controller.budget import Budget
 from nas.controller.config import SearchConfig
-from nas.controller.feasibility import DeploymentRange, examples, latency_ranges, require_feasible, searchable
+from nas.controller.feasibility import DeploymentRange, examples, latency_ranges, require_feasible
 from nas.controller.ladder import ladder, rungs_ms
 from nas.controller.plan import (
     MOST_FINALISTS,
@@ -23,6 +24,7 @@ from nas.controller.plan import (
     schedule,
     short_training,
 )
+from nas.controller.preparation import searchable
 from nas.controller.run_folder import check_folder, open_folder
 from nas.controller.scoring import CandidateScorer
 from nas.errors import InfeasibleError, UserError
@@ -39,7 +41,7 @@ from nas.samplers.base import row_ids
 from nas.targets.latency import Z_90, LatencyModel
 from nas.tasks import TASKS
 from nas.training.config import TrainConfig
-from search_spaces import StagedSpace, load_search_space
+from search_spaces import Choices, StagedSpace, load_search_space
 from tests.nas.fake_device import fake_profile, true_latency_ms
 
 LIMIT_MS = 0.6
@@ -138,14 +140,17 @@ def test_the_tightest_limit_that_can_be_kept_can_be_searched_under(space: Staged
     easy = examples(scorer(latency_ms=LIMIT_MS), rng(0))
     assert easy is not None
     assert not len(easy), "random ones keep it as well"
-    tight.affordable = lambda choices: np.zeros(len(choices), dtype=bool)
-    assert examples(tight, rng(0)) is None
-    again, remark = searchable(tight, 0)
+
+    def nothing(choices: Choices) -> NDArray[np.bool_]:
+        return np.zeros(len(choices), dtype=np.bool_)
+
+    assert examples(tight.asking(nothing), rng(0)) is None
+    asked, again, remark = searchable(tight, nothing, 0)
     assert len(again), "a network that trains slowly is better than none"
-    assert tight.feasible(again).all()
+    assert asked.feasible(again).all()
     assert remark is not None
-    assert tight.affordable is None
-    assert searchable(scorer(latency_ms=LIMIT_MS), 0)[1] is None
+    assert asked.affordable is None
+    assert searchable(scorer(latency_ms=LIMIT_MS), None, 0)[2] is None
 
 
 def test_samplers_take_turns_on_the_ladder(space: StagedSpace, model: LatencyModel, scorer: CandidateScorer) -> None:

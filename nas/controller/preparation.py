@@ -1,0 +1,81 @@
+"""Decisions of a search before its first candidate: plan, recipes, who may be proposed, and who estimates."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from optuna.samplers import BaseSampler
+
+from nas.controller.budget import Budget
+from nas.controller.engine import Engine
+from nas.controller.estimator_choice import EstimatorChoice, estimator_choice, remarks
+from nas.controller.feasibility import examples
+from nas.controller.opening import Opening
+from nas.controller.plan_record import SearchPlan, search_plan
+from nas.controller.recipes import Recipes, make_recipes
+from nas.controller.run_folder import RunFolder
+from nas.controller.scoring import CandidateScorer
+from nas.controller.trials import trained_briefly
+from nas.samplers import RandomFeasibleSampler, WithExamples
+from search_spaces import Choices
+
+SEARCH_STUDY, RANDOM_STUDY = "search", "random"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedSearch:
+    """A search whose inputs were found good and whose plan is made; nothing of it was trained yet."""
+
+    opening: Opening
+    plan: SearchPlan
+    scorer: CandidateScorer
+    """Asks also whether the training of a candidate is affordable."""
+    examples: Choices
+    """(n, decisions): networks that keep the limits, where hardly any random one does; else of length 0."""
+    choice: EstimatorChoice
+    notes: tuple[str, ...]
+    """Remarks that a reader of the result should know."""
+
+    @property
+    def recipes(self) -> Recipes:
+        return self.plan.recipes
+
+
+def prepare_search(opening: Opening, folder: RunFolder, budget: Budget, engine: Engine) -> PreparedSearch:
+    """Plan the search of these inputs, or read the plan and the choice of an estimator that the run recorded.
+
+    Measures how fast the host trains where no recent measurement is known; records plan and choice in `folder`.
+    """
+    config, space, data = opening.config, opening.space, opening.data
+    plan = search_plan(folder, budget, lambda pace: make_recipes(config, space, data, pace), baselines=config.baselines)
+    affordable, costs = plan.recipes.affordable(len(opening.target.model.deployments))
+    scorer, found, none = searchable(opening.scorer, affordable, config.seed)
+    notes = [remark for remark in (none or costs,) if remark]
+    labels = 0
+    if folder.reused.exists():  # trials of another run: they were trained briefly
+        sampler: BaseSampler = RandomFeasibleSampler(space, WithExamples(scorer.feasible, found), seed=config.seed)
+        about = {"space": space.name, "data": data.name}
+        labels = len(trained_briefly(engine.storage.study(SEARCH_STUDY, sampler, about)))
+    phase_s = plan.marks.search_short_until_s - budget.elapsed_s
+    choice = estimator_choice(config.estimator, folder, plan.recipes, scorer.feasible, phase_s, labels)
+    notes += remarks(choice, len(data.train), config.max_trials)
+    return PreparedSearch(opening=opening, plan=plan, scorer=scorer, examples=found, choice=choice, notes=tuple(notes))
+
+
+def searchable(
+    scorer: CandidateScorer, affordable: Callable[[Choices], NDArray[np.bool_]] | None, seed: int
+) -> tuple[CandidateScorer, Choices, str | None]:
+    """The scorer that a search asks, `examples` for it, and a remark or None.
+
+    It asks whether a training is affordable, too, unless a tight limit leaves no network that keeps it and can be
+    trained in time: then all that keep the limits may be proposed, and the remark says so.
+    """
+    remark = None
+    asking = scorer.asking(affordable)
+    found = examples(asking, np.random.default_rng(seed))
+    if found is None and affordable is not None:
+        remark = "what keeps the limits takes longer to train than planned for this budget, and is tried all the same"
+        asking = scorer.asking(None)
+        found = examples(asking, np.random.default_rng(seed))
+    return asking, scorer.space.sample(0, np.random.default_rng(seed)) if found is None else found, remark
