@@ -25,6 +25,7 @@ from experiments.zoo_trainings import Contestant, Trainings, contestants
 from nas.controller.plan import nominal_image_s
 from nas.controller.records import deployed_network, figures_on_test
 from nas.controller.scoring import CandidateScorer
+from nas.data.images import image_side
 from nas.deploy.deploy import Deployed, TriedDeployment, judge, no_objection
 from nas.deployment import Deployment
 from nas.errors import UserError
@@ -119,7 +120,7 @@ def _from_file(path: Path, data: DetectionData) -> Contestant:
     document = cast(dict[str, Any], read_json(path))
     space = load_search_space(str(document["space"]))
     arch = space.from_json(document)
-    return Contestant(path.stem, NetworkDescription(arch, data.num_classes, space.resolution(arch)), True)
+    return Contestant(path.stem, NetworkDescription.of_architecture(space, arch, data.output_size), True)
 
 
 def random_contestants(
@@ -136,15 +137,15 @@ def random_contestants(
 
     def affordable(choices: Choices) -> NDArray[np.bool_]:
         longest_s = np.inf if train_ms is None else 1e-3 * train_ms
-        within: NDArray[np.bool_] = nominal_image_s(space.costs(choices, data.num_classes), threads=1) <= longest_s
+        within: NDArray[np.bool_] = nominal_image_s(space.costs(choices, data.output_size), threads=1) <= longest_s
         return within
 
     limits = Limits.of(latency_ms=latency_ms)
-    scorer = CandidateScorer(space, LatencyModel(profile), limits, data.num_classes, affordable=affordable)
+    scorer = CandidateScorer(space, LatencyModel(profile), limits, data.output_size, affordable=affordable)
     rows = random_feasible(space, scorer.feasible, count, np.random.default_rng(0))
     archs = [space.architecture(row) for row in rows]
     return [
-        Contestant(f"{RANDOM}{i}", NetworkDescription(arch, data.num_classes, space.resolution(arch)), winner=False)
+        Contestant(f"{RANDOM}{i}", NetworkDescription.of_architecture(space, arch, data.output_size), winner=False)
         for i, arch in enumerate(archs)
     ]
 
@@ -255,7 +256,9 @@ def _measured(found: Sequence[Deployed], sessions: int) -> list[Deployed]:
 
 def _torch_map50(entry: _Entry, data: DetectionData) -> float:
     network = load_network(entry.folder / "model.network.json")
-    return metrics_of(network, data.at("val", entry.description.resolution), data.preprocess, device="cpu").map50
+    return metrics_of(
+        network, data.for_input("val", entry.description.signature.input), data.preprocess, device="cpu"
+    ).map50
 
 
 def _tried(t: TriedDeployment, torch_map50: float) -> Tried:
@@ -279,7 +282,7 @@ def _row(seeds: Sequence[tuple[_Entry, Deployed]], data: DetectionData) -> Row:
     return Row(
         name=first.name,
         kind=first.kind,
-        resolution=first.description.resolution,
+        resolution=image_side(first.description.signature.input),
         lr=recipe["optimizer"]["lr"],
         epochs=first.document["epochs"],
         params=first.document["params"],

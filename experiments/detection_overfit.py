@@ -183,7 +183,7 @@ def main(
     )
     torch.manual_seed(config.seed)
     arch = next(a for a in space.anchors if space.resolution(a) == resolution and _dense(space.to_json(a)))
-    network = space.build(arch, loaded.num_classes)
+    network = space.build(arch, loaded.output_size)
     lesson = DetectionLesson(network, images, images, config, loaded.preprocess, torch.device("cpu"))
     print(json.dumps({"images": len(images), "boxes": sum(map(len, images.boxes)), "network": arch.key}), flush=True)
     for point in overfit(network, lesson, config, precision, out, every=every, until=until):

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from nas.cli.types import Seconds
 from nas.controller.config import SearchConfig
 from nas.controller.estimator_choice import planned_phase_s, typical_short_s
-from nas.controller.opening import default_resolutions
 from nas.controller.pace import Pace
 from nas.controller.recipes import Recipes
 from nas.data.images import ImageData, ImageSplit, Preprocess
@@ -34,7 +33,7 @@ def recipes(images: int, pixels: int, budget_s: float, pace: float, space: str =
     whole = load_search_space(space)
     return Recipes(
         config=SearchConfig(limits=Limits.of(latency_ms=1.0), budget_s=budget_s, space=space),
-        space=whole.restrict("resolution", default_resolutions(whole, data)),
+        space=task_of(data).searchable(whole, data, {}),
         data=data,
         base=task_of(data).recipe(),
         pace=Pace("bf16", pace),
@@ -45,10 +44,10 @@ def row(found: Recipes) -> str:
     """A line of the table: what the rule counts for these trainings where no limit on latency is in the way."""
     admissible: Callable[[Choices], NDArray[np.bool_]] = found.affordable(DEPLOYMENTS)[0]
     phase_s, short_s = planned_phase_s(found), typical_short_s(found, admissible)
-    images, pixels = len(found.data.train), found.data.native_resolution
+    images, pixels = len(found.data.train), task_of(found.data).input_label(found.data.train.input)
     chosen, _ = choose_estimator(phase_s, "", short_s=short_s)
     return (
-        f"| {images:,} of {pixels} px | {duration(found.planned_s)} | {phase_s:,.0f} s "
+        f"| {images:,} of {pixels} | {duration(found.planned_s)} | {phase_s:,.0f} s "
         f"| {int(phase_s / short_s)}, {short_s:.3g} s | `{chosen}` |"
     )
 

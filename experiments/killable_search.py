@@ -69,15 +69,15 @@ def search(folder: Path, trials: int, seed: int, storage: str | None) -> None:
     space = load_search_space("mixed").restrict("resolution", [32])
     data = few(load_dataset("digits"))
     model = LatencyModel(DeviceProfile.load(bundled_path("xeon-spr")))
-    scorer = CandidateScorer(space, model, Limits.of(latency_ms=LIMIT_MS), data.num_classes)
+    scorer = CandidateScorer(space, model, Limits.of(latency_ms=LIMIT_MS), data.output_size)
     recipe = ShortTraining(TrainConfig(epochs=1, precision="fp32", seed=seed))
     settings = SurrogateSettings(startup=4, population=128, generations=2)
     # A limit that is quick to judge, and networks that are quick to train: the cheaper half of the space.
-    macs = space.costs(space.sample(256, np.random.default_rng(0)), data.num_classes)["macs"]
+    macs = space.costs(space.sample(256, np.random.default_rng(0)), data.output_size)["macs"]
     limit = float(np.median(macs))
 
     def small(choices: Choices) -> NDArray[np.bool_]:
-        within: NDArray[np.bool_] = space.costs(choices, data.num_classes)["macs"] <= limit
+        within: NDArray[np.bool_] = space.costs(choices, data.output_size)["macs"] <= limit
         return within
 
     sampler = SurrogateSampler(space, small, settings=settings, seed=seed)

@@ -83,7 +83,7 @@ def space(
             progress=progress_for(),
             budget_s=float("inf"),
             spaces=spaces,
-            resolutions=resolutions or None,
+            allowed={"resolution": resolutions} if resolutions else None,
             networks=count,
             sessions=fresh,
             seed=seed,

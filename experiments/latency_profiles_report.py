@@ -66,7 +66,7 @@ def judge(profile: DeviceProfile, heldout: DeviceProfile) -> list[Judged]:
         mean, std = np.empty(len(spaces)), np.empty(len(spaces))
         for i, arch in enumerate(heldout.networks):
             space = load_search_space(arch.space)
-            one = model.predict(space, space.choices([arch]), heldout.num_classes)[table.deployment]
+            one = model.predict(space, space.choices([arch]), heldout.output_size)[table.deployment]
             mean[i], std[i] = one.mean[0], one.std[0]
         known = profile.table(table.deployment)
         assert known is not None
@@ -183,5 +183,5 @@ def _macs(profile: DeviceProfile) -> NDArray[np.float64]:
     found = []
     for arch in profile.networks:
         space = load_search_space(arch.space)
-        found.append(float(space.costs(space.choices([arch]), profile.num_classes)["macs"][0]))
+        found.append(float(space.costs(space.choices([arch]), profile.output_size)["macs"][0]))
     return np.array(found)

@@ -26,6 +26,7 @@ from nas.targets.preparing import ALL_SPACES
 from nas.targets.profile import DeviceProfile
 from nas.targets.registry import BUNDLED, bundled_path
 from search_spaces import StagedSpace, load_search_space
+from search_spaces.signature import Size
 
 BAR = 100_000
 """Candidates per second and core that were asked for."""
@@ -59,16 +60,16 @@ def _speed(
     model: LatencyModel, deployment: Deployment, space: StagedSpace, candidates: int, rounds: int, seed: int
 ) -> Speed:
     choices = space.sample(candidates, np.random.default_rng(seed))
-    num_classes = model.profile.num_classes
+    size = model.profile.output_size
     with threadpool_limits(1):
-        once_s = _cpu_s(model, space, choices[:1], num_classes)
-        seconds = [_cpu_s(model, space, choices, num_classes) for _ in range(rounds)]
+        once_s = _cpu_s(model, space, choices[:1], size)
+        seconds = [_cpu_s(model, space, choices, size) for _ in range(rounds)]
     return Speed(deployment.name, deployment.threads, space.name, candidates / median(seconds), once_s)
 
 
-def _cpu_s(model: LatencyModel, space: StagedSpace, choices: np.ndarray, num_classes: int) -> float:
+def _cpu_s(model: LatencyModel, space: StagedSpace, choices: np.ndarray, size: Size) -> float:
     start = time.process_time()
-    model.predict(space, choices, num_classes)
+    model.predict(space, choices, size)
     return time.process_time() - start
 
 

@@ -96,7 +96,7 @@ def _record(document: dict[str, Any], data: str, networks: int, out: Path, end: 
         arch = space.architecture(row)
         if arch.key in document["curves"] or images is None or time.monotonic() >= end:
             continue
-        description = NetworkDescription(arch, images.num_classes, document["resolution"])
+        description = NetworkDescription.of_architecture(space, arch, images.output_size)
         config = TrainConfig(epochs=document["epochs"], precision="fp32", seed=document["seed"])
         _, result = trained(description, images, ShortTraining(config))
         # a diverged training is recorded as None: it has no curve to learn from

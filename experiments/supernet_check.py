@@ -185,12 +185,12 @@ def trained_alone(space: StagedSpace, arch: Architecture, images: ImageData, rec
     from nas.tasks.classification.evaluate import evaluate_accuracy
 
     start, core_start = time.perf_counter(), time.process_time()
-    description = NetworkDescription(arch, images.num_classes, space.resolution(arch))
+    description = NetworkDescription.of_architecture(space, arch, images.output_size)
     network, result = trained(description, images, ShortTraining(recipe.config()))
     seconds, core_seconds = time.perf_counter() - start, time.process_time() - core_start
     failed = result.stopped is not None
     test = None if failed else evaluate_accuracy(network, images.at("test", space.resolution(arch)), images.preprocess)
-    costs = space.costs(space.choices([arch]), images.num_classes)
+    costs = space.costs(space.choices([arch]), images.output_size)
     return {
         "key": arch.key,
         "decisions": space.parameters(arch),
@@ -309,7 +309,7 @@ def proxy_scores(
         batch = torch.from_numpy(images.preprocess.array(split.images)), torch.from_numpy(split.labels)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            network = space.build(arch, images.num_classes)
+            network = space.build(arch, images.output_size)
         for name in ALL_PROXIES:
             if key in known.setdefault(name, {}):
                 continue

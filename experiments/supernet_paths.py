@@ -32,7 +32,7 @@ def trained_supernet(
     anchor: Architecture,
 ) -> tuple[Supernet, SupernetLog]:  # fmt: skip
     """Trained now, or read where `checkpoint` holds it."""
-    supernet = Supernet(space, images.num_classes, seed=config.seed)
+    supernet = Supernet(space, images.output_size, seed=config.seed)
     log = train_supernet(
         supernet, images, config, checkpoint=checkpoint, admissible=admissible, anchor=anchor,
         callback=lambda entry: click.echo(f"step {entry.step}: {entry.largest:.3f} {entry.smallest:.3f}", err=True),
@@ -66,7 +66,7 @@ def short_scores(
         if key in known:
             continue
         start, core_start = time.perf_counter(), time.process_time()
-        description = NetworkDescription(arch, images.num_classes, space.resolution(arch))
+        description = NetworkDescription.of_architecture(space, arch, images.output_size)
         _, result = trained(description, images, short)
         known[key] = {
             "accuracy": result.accuracy,

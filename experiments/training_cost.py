@@ -35,8 +35,9 @@ def measure(
         part = space.restrict("resolution", [resolution])
         for choices in part.sample(count, rng):
             arch = part.architecture(choices)
-            costs = part.costs(choices[None], CLASSES)
-            seconds = step_seconds(part.build(arch, CLASSES), resolution, batch, precision, steps=2) / batch
+            costs = part.costs(choices[None], (CLASSES,))
+            network = part.build(arch, (CLASSES,))
+            seconds = step_seconds(network, part.input(arch), batch, precision, steps=2) / batch
             rows.append(
                 {name: float(costs[name][0]) for name in COLUMNS} | {"seconds": seconds, "resolution": resolution}
             )

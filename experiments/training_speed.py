@@ -90,13 +90,14 @@ def compare(network: str, resolution: int, *, images: int, recipe: str, override
     pixels = rng.integers(0, 256, (images, resolution, resolution, 3), dtype=np.uint8)
     split = ImageSplit(pixels, rng.integers(0, CLASSES, images))
     preprocess = Preprocess.fit(pixels)
-    data = Images(train=split, val=split, test=split, preprocess=preprocess, num_classes=CLASSES, flip_ok=True)
+    data = Images(train=split, val=split, test=split, preprocess=preprocess, size=(CLASSES,), flip_ok=True)
     with joined_world() as world, tempfile.TemporaryDirectory() as folder:
 
         def built() -> nn.Module:
-            return BASELINES[network].build(CLASSES, resolution).to(world.device)
+            model = BASELINES[network]
+            return model.build(model.signature((CLASSES,), split.input)).to(world.device)
 
-        setup = choose_setup(settings, built(), resolution, images, world.device)
+        setup = choose_setup(settings, built(), split.input, images, world.device)
         trainer = Trainer(built(), data, settings, setup, folder=Path(folder), world=world)
         waits: list[float] = []
 

@@ -182,7 +182,7 @@ def _scored(ops: list[int], images: Tensor, labels: Tensor, seed: int) -> dict[s
     space = Nb201Space()
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        network = space.build(space.architecture(ops), num_classes=10)
+        network = space.build(space.architecture(ops), size=(10,))
     scores, cpu_s = [], []
     for name in ALL_PROXIES:
         start = time.process_time()

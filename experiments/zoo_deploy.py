@@ -10,6 +10,7 @@ from experiments.zoo_trainings import Trainings, accuracies_of
 from experiments.zoo_verdicts import Row, last_gain
 from nas.controller.records import deployed_network, figures_on_test
 from nas.data import ImageData
+from nas.data.images import image_side
 from nas.deploy.deploy import Deployed, no_objection
 from nas.deployment import Deployment
 from nas.errors import UserError
@@ -57,7 +58,10 @@ def _best(trainings: Trainings, seeds: Sequence[dict[str, Any]], data: ImageData
     for training in seeds[1:]:
         accuracies.append(_test_accuracy(_deployed(trainings, training, data, [chosen.deployment], choose=False), data))
     return BestDeployment(
-        tuple(seeds), MeasureRequest(chosen.path, chosen.deployment), first.description.resolution, tuple(accuracies)
+        tuple(seeds),
+        MeasureRequest(chosen.path, chosen.deployment),
+        image_side(first.description.signature.input),
+        tuple(accuracies),
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from nas.data import ImageData
+from nas.data.images import image_input
 from nas.errors import UnknownNameError, UserError
 from nas.files.writing import write_json
 from nas.finetune.finished import finish
@@ -56,10 +57,10 @@ def contestants(zoo: Sequence[str], winners: Sequence[str], data: TaskData, reso
             raise UserError(f"{text!r} names no winner", "write RUN#1")
         run, rank = numbered
         described = numbered_network(run, rank).description
-        found.append(Contestant(f"{run.name}#{rank}", replace(described, num_classes=data.num_classes), True))
+        found.append(Contestant(f"{run.name}#{rank}", described.resized(data.output_size), True))
+    entry = image_input(resolution) if resolution else data.train.input
     return found + [
-        Contestant(name, NetworkDescription(name, data.num_classes, resolution or data.native_resolution), False)
-        for name in zoo
+        Contestant(name, NetworkDescription.of_baseline(name, data.output_size, entry), False) for name in zoo
     ]
 
 
@@ -160,11 +161,13 @@ class Trainings:
 def trainer_of(contestant: Contestant, data: ImageData, recipe: Recipe, folder: Path, world: World) -> Trainer:
     """The training of a network from random weights, from where its folder says."""
     description = contestant.description
-    images = images_of(data, description.resolution, recipe)
+    images = images_of(data, description.signature.input, recipe)
     with torch.random.fork_rng():
         torch.manual_seed(recipe.seed)
         network = description.build()
-    setup = kept_setup(folder) or choose_setup(recipe, network, description.resolution, len(images.train), world.device)
+    setup = kept_setup(folder) or choose_setup(
+        recipe, network, description.signature.input, len(images.train), world.device
+    )
     return Trainer(network, images, recipe, setup, folder=folder, world=world)
 
 

@@ -10,6 +10,7 @@ from scipy.sparse import csr_array
 from predictors.block_features import block_columns, block_geometry
 from search_spaces import Choices, StagedSpace
 from search_spaces.blocks import BlockColumns, BlockFamily
+from search_spaces.signature import Size
 from search_spaces.slots import BlockSlots
 
 Floats = NDArray[np.float64]
@@ -97,10 +98,10 @@ class SpaceBlocks:
     and a candidate costs a few additions. Restrictions of the space share its blocks.
     """
 
-    def __init__(self, space: StagedSpace, num_classes: int) -> None:
-        """Enumerate the blocks of `space` with heads of `num_classes`."""
+    def __init__(self, space: StagedSpace, size: Size) -> None:
+        """Enumerate the blocks of `space` in networks whose answers have `size`."""
         self.space = space
-        parts = [_slot_blocks(space, slot, num_classes) for slot in range(len(space.slot_decisions))]
+        parts = [_slot_blocks(space, slot, size) for slot in range(len(space.slot_decisions))]
         unique, inverse = np.unique(np.concatenate(parts), axis=0, return_inverse=True)
         bounds = np.cumsum([len(part) for part in parts])[:-1]
         self.blocks = BlockFeatures.of(_as_slots(unique, tuple(space.families.values())))
@@ -119,13 +120,13 @@ class SpaceBlocks:
         return NetworkBlocks(self.blocks, positions, self.space.slot_counts(choices))
 
 
-def _slot_blocks(space: StagedSpace, slot: int, num_classes: int) -> Floats:
+def _slot_blocks(space: StagedSpace, slot: int, size: Size) -> Floats:
     """The fields of one slot's block for every combination of the decisions it depends on, (combinations, fields)."""
     decisions = space.slot_decisions[slot]
     grid = np.indices([len(space.decisions[column].options) for column in decisions]).reshape(len(decisions), -1)
     choices = np.zeros((grid.shape[1], len(space.decisions)), dtype=np.int64)
     choices[:, decisions] = grid.T
-    slots = space.slots(space.canonical(choices), num_classes)
+    slots = space.slots(space.canonical(choices), size)
     fields = [slots.kind, *(getattr(slots.columns, name) for name in BlockColumns.__slots__), slots.activation]
     return np.stack([np.asarray(field[:, slot], dtype=np.float64) for field in fields], axis=1)
 

@@ -17,13 +17,16 @@ import numpy as np
 from search_spaces.architecture import Architecture, Decision
 from search_spaces.blocks import BlockFamily, Ints
 from search_spaces.families.detection import BOX_SIDES
+from search_spaces.signature import OutputSpec, Signature, Size, class_count
 from search_spaces.slots import BlockSlots, SlotColumns
 from search_spaces.space import Choices
-from search_spaces.staged import SpaceTable, StagedSpace, add_blocks, block_options, section_decisions
+from search_spaces.staged import IMAGENET, SpaceTable, StagedSpace, add_blocks, block_options, section_decisions
 
 if TYPE_CHECKING:
     from torch import nn
 
+ANCHOR_FREE = "anchor-free"
+"""Kind of the output: distances to the sides of a box and class logits, for each cell of each level."""
 PATHS = ("fpn", "pan")
 STRIDES = (8, 16, 32)
 """Pixels per cell of each level, finest first."""
@@ -51,8 +54,7 @@ class DetectSpace(StagedSpace):
     """A space of detectors given by a `DetectTable`."""
 
     task = "detection"
-    head_kind = "anchor-free"
-    usual_classes = 80
+    usual_size = (80,)
     """Of COCO."""
     chained = False
     table: DetectTable
@@ -73,13 +75,14 @@ class DetectSpace(StagedSpace):
         head = section_decisions("head", table, used, (), table.head_depths)
         return [*backbone, Decision("neck.path", PATHS), *neck, *head, resolution]
 
-    def output_shape(self, arch: Architecture, num_classes: int = 1000) -> tuple[int, ...]:
-        """(anchors, 4 + classes): the cells of all levels."""
-        return (sum((self.resolution(arch) // stride) ** 2 for stride in STRIDES), BOX_SIDES + num_classes)
+    def signature(self, arch: Architecture, size: Size = IMAGENET) -> Signature:
+        """An RGB image; raw boxes and classes of the cells of all levels, `(cells, 4 + classes)`."""
+        cells = sum((self.resolution(arch) // stride) ** 2 for stride in STRIDES)
+        return Signature(self.input(arch), OutputSpec(ANCHOR_FREE, size, (cells, BOX_SIDES + class_count(size))))
 
     # -- from choices to blocks ------------------------------------------------------------------
 
-    def slots(self, choices: Choices, num_classes: int = 1000) -> BlockSlots:
+    def slots(self, choices: Choices, size: Size = IMAGENET) -> BlockSlots:
         """The blocks of all rows of `choices` at once.
 
         Slots are stem and stages as in a staged space, then for every level, finest first: the 1x1 convolutions; the
@@ -103,7 +106,7 @@ class DetectSpace(StagedSpace):
         for height, _ in ends:
             add_blocks(found, tower, neck.width, height, count=next(counts))
         for height, _ in ends:
-            found.add("predict", neck.width, BOX_SIDES + num_classes, height, count=next(counts))
+            found.add("predict", neck.width, BOX_SIDES + class_count(size), height, count=next(counts))
         return found.slots()
 
     @cached_property
@@ -157,12 +160,12 @@ class DetectSpace(StagedSpace):
             *((f"predictions.{level}",) for level in LEVELS),
         )
 
-    def build(self, arch: Architecture, num_classes: int = 1000) -> "nn.Module":
+    def build(self, arch: Architecture, size: Size = IMAGENET) -> "nn.Module":
         from search_spaces.detection_network import DetectionNetwork
         from search_spaces.modules import sequential
 
         names = [name for places in self.slot_places(arch) for name in places]
-        specs = self.blocks(arch, num_classes)
+        specs = self.blocks(arch, size)
         modules = {name: self.families[spec.kind].build(spec) for name, spec in zip(names, specs, strict=True)}
 
         def each(name: str) -> list["nn.Module"]:

@@ -6,15 +6,21 @@ and output by its `Signature` alone. Whether an input is an image, a text or a t
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, Self, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from search_spaces.errors import UserError
 
+if TYPE_CHECKING:
+    import torch
+
 DType = Literal["float32", "int64", "uint8"]
 """Element types of an input."""
+
+Size = tuple[int, ...]
+"""How many of each thing a network's answer has: `(classes,)`, or `(classes, points)`. Data ask it of a network."""
 
 LOGITS = "logits"
 """Kind of an output that is one number for each class, the largest of which is the answer."""
@@ -57,6 +63,14 @@ class TensorSpec:
             return rng.standard_normal(shape, dtype=np.float32)
         return rng.integers(self.values, size=shape, dtype=np.dtype(self.dtype))
 
+    def draw_torch(self, count: int) -> "torch.Tensor":
+        """As `draw`, from torch's global generator, on the CPU."""
+        import torch
+
+        if self.values is None:
+            return torch.randn(self.batched(count))
+        return torch.randint(self.values, self.batched(count), dtype=getattr(torch, self.dtype))
+
     def zeros(self, count: int) -> NDArray[Any]:
         """`count` inputs `(count, *shape)` of `dtype` that are zero everywhere, as an exporter traces them."""
         return np.zeros(self.batched(count), dtype=self.dtype)
@@ -78,8 +92,7 @@ class OutputSpec:
 
     kind: str
     """How the task reads it, such as `LOGITS`."""
-    size: tuple[int, ...]
-    """How many of each thing an answer has, `(classes,)` for instance: what data ask of a network."""
+    size: Size
     shape: tuple[int, ...]
     """Of the output tensor for one example: without the batch axis."""
 
@@ -117,6 +130,13 @@ class Signature:
         """Inverse of `to_json`; raises `UserError` naming what is wrong."""
         fields = _fields(document, "a network's input and output", {"input", "output"})
         return cls(TensorSpec.from_json(fields["input"]), OutputSpec.from_json(fields["output"]))
+
+
+def class_count(size: Size) -> int:
+    """The classes of an answer that has nothing but classes; raises `ValueError` for a size of another length."""
+    if len(size) != 1:
+        raise ValueError(f"an answer of classes has the size (classes,), got {size}")
+    return size[0]
 
 
 def _is_shape(value: object) -> bool:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from search_spaces.architecture import Architecture, Decision, Option, parse_architecture_json
 from search_spaces.blocks import BlockSpec
 from search_spaces.errors import UnknownNameError, UserError
+from search_spaces.signature import Signature, Size
 
 if TYPE_CHECKING:
     from torch import nn
@@ -45,8 +46,6 @@ class SearchSpace(ABC):
     """JSON text of the space's table, where the space is nothing but that."""
     task: str = "classification"
     """What its networks are for: `classification` or `detection`."""
-    head_kind: str | None = None
-    """How their output is to be read, where the task knows several ways."""
 
     def __init__(
         self, name: str, decisions: Sequence[Decision], allowed: Sequence[Sequence[int]] | None = None
@@ -79,25 +78,26 @@ class SearchSpace(ABC):
     def feature_names(self) -> tuple[str, ...]: ...
 
     @abstractmethod
-    def resolution(self, arch: Architecture) -> int:
-        """Input height = width in pixels."""
+    def signature(self, arch: Architecture, size: Size) -> Signature:
+        """What goes into the network and what comes out, where its answer has `size`."""
 
     @abstractmethod
-    def blocks(self, arch: Architecture, num_classes: int = 1000) -> tuple[BlockSpec, ...]:
-        """The network as a chain of blocks at its input resolution, first to last."""
+    def blocks(self, arch: Architecture, size: Size) -> tuple[BlockSpec, ...]:
+        """The network as a chain of blocks at the input it takes, first to last."""
 
     @abstractmethod
-    def build(self, arch: Architecture, num_classes: int = 1000) -> "nn.Module":
-        """A fresh network: float32 `(batch, 3, resolution, resolution)` -> float32 `(batch, *output_shape)`."""
-
-    def output_shape(self, arch: Architecture, num_classes: int = 1000) -> tuple[int, ...]:
-        """Shape of a network's one output for one image; logits of the classes where nothing else is said."""
-        return (num_classes,)
+    def build(self, arch: Architecture, size: Size) -> "nn.Module":
+        """A fresh network that takes and gives what `signature` says, batch first."""
 
     @property
     def anchors(self) -> tuple[Architecture, ...]:
         """Well-known designs that lie in the space: what a search evaluates first. May be empty."""
         return ()
+
+    @property
+    def designs(self) -> tuple[tuple[Architecture, ...], ...]:
+        """`anchors` by design: those that differ in nothing but their input lie together, the largest input first."""
+        return tuple((anchor,) for anchor in self.anchors)
 
     # -- the same for all spaces ---------------------------------------------------------------
 
@@ -183,6 +183,19 @@ class SearchSpace(ABC):
                     changed.__dict__.pop(name, None)
         changed.__dict__.update(attributes)
         return changed
+
+    def restricted(self, allowed: Mapping[str, Sequence[Option]]) -> Self:
+        """The subspace in which each decision named in `allowed` takes one of those options."""
+        space = self
+        for name, options in allowed.items():
+            space = space.restrict(name, options)
+        return space
+
+    @property
+    def restrictions(self) -> dict[str, tuple[Option, ...]]:
+        """Decision -> the options it may take, for those that may not take all of them."""
+        both = zip(self.decisions, self.allowed, strict=True)
+        return {d.name: tuple(d.options[i] for i in a) for d, a in both if len(a) < len(d.options)}
 
     def replace(self, arch: Architecture, **options: Option) -> Architecture:
         """`arch` with some decisions changed, given by name (`.` written as `__`)."""

@@ -18,12 +18,14 @@ from numpy.typing import NDArray
 from search_spaces.architecture import Architecture, Decision, Option
 from search_spaces.blocks import ACTIVATIONS, EXPANSION_LEVELS, BlockFamily, BlockSpec, Ints, round_channels
 from search_spaces.families import families_with
+from search_spaces.signature import LOGITS, OutputSpec, Signature, Size, TensorSpec, class_count
 from search_spaces.slots import BlockSlots, SlotColumns
 from search_spaces.space import Choices, SearchSpace
 
 if TYPE_CHECKING:
     from torch import nn
 
+IMAGENET: Size = (1000,)
 GROUP_WIDTH = 16
 """Channels per group of a grouped convolution (RegNet's typical value)."""
 
@@ -77,8 +79,8 @@ class StagedSpace(SearchSpace):
     section describe one kind of block and how often it occurs.
     """
 
-    usual_classes = 1000
-    """Classes of the networks whose costs are features: where most of them are known from (ImageNet)."""
+    usual_size: Size = IMAGENET
+    """Size of the answers of the networks whose costs are features: where most of them are known from (ImageNet)."""
     chained = True
     """Whether each block takes the output of the one before it and nothing else."""
 
@@ -183,16 +185,30 @@ class StagedSpace(SearchSpace):
         return np.array(self.table.resolutions, dtype=np.int64)[choices[:, self.column("resolution")]]
 
     def resolution(self, arch: Architecture) -> int:
+        """Input height = width in pixels."""
         return int(self.resolutions(self.choices([arch]))[0])
 
-    def slots(self, choices: Choices, num_classes: int = 1000) -> BlockSlots:
+    def signature(self, arch: Architecture, size: Size = IMAGENET) -> Signature:
+        """An RGB image, float32 `(3, resolution, resolution)`; logits of the classes, `size = (classes,)`."""
+        return Signature(self.input(arch), OutputSpec(LOGITS, size, (class_count(size),)))
+
+    def input(self, arch: Architecture) -> TensorSpec:
+        """What goes into the network."""
+        return _image(self.resolution(arch))
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        """What goes into the networks of the space, the smallest first."""
+        return tuple(_image(side) for side in sorted(self.table.resolutions[i] for i in self.allowed[-1]))
+
+    def slots(self, choices: Choices, size: Size = IMAGENET) -> BlockSlots:
         """The blocks of all rows of `choices` at once; the source of `blocks`, of costs and of predictor features.
 
         Slots are the stem, then the first and the repeated block of each stage, then the head.
         """
         found = SlotColumns(len(choices), self.families)
         height, channels = self._add_backbone(found, choices)[-1]
-        found.add("head", channels, num_classes, height)
+        found.add("head", channels, class_count(size), height)
         return found.slots()
 
     def _add_backbone(self, found: SlotColumns, choices: Choices) -> list[tuple[Ints, Ints]]:
@@ -271,31 +287,31 @@ class StagedSpace(SearchSpace):
             places += [(f"stages.{stage}.0",), tuple(f"stages.{stage}.{i}" for i in range(1, depth))]
         return places
 
-    def blocks(self, arch: Architecture, num_classes: int = 1000) -> tuple[BlockSpec, ...]:
-        return tuple(self.slots(self.choices([arch]), num_classes).specs(0))
+    def blocks(self, arch: Architecture, size: Size = IMAGENET) -> tuple[BlockSpec, ...]:
+        return tuple(self.slots(self.choices([arch]), size).specs(0))
 
     def stage_depths(self, arch: Architecture) -> tuple[int, ...]:
         """Blocks of each stage."""
         choices = self.choices([arch])
         return tuple(int(self._values(choices, columns, "depth")[0]) for columns in self._stage_columns)
 
-    def build(self, arch: Architecture, num_classes: int = 1000) -> "nn.Module":
+    def build(self, arch: Architecture, size: Size = IMAGENET) -> "nn.Module":
         from search_spaces.modules import StagedNetwork, sequential
 
-        modules = [self.families[spec.kind].build(spec) for spec in self.blocks(arch, num_classes)]
+        modules = [self.families[spec.kind].build(spec) for spec in self.blocks(arch, size)]
         bounds = np.cumsum([1, *self.stage_depths(arch)])
         stages: list[nn.Module] = [sequential(*modules[a:b]) for a, b in pairwise(bounds)]
         return StagedNetwork(modules[0], stages, modules[-1])
 
     # -- costs and features ------------------------------------------------------------------------
 
-    def costs(self, choices: Choices, num_classes: int = 1000) -> dict[str, NDArray[np.float64]]:
+    def costs(self, choices: Choices, size: Size = IMAGENET) -> dict[str, NDArray[np.float64]]:
         """Totals of the deployed networks, each (n,): `macs`, `params`, `activations`, `depthwise_macs`, `layers`."""
-        slots = self.slots(choices, num_classes)
+        slots = self.slots(choices, size)
         return {name: (value * slots.count).sum(axis=1) for name, value in slots.totals().items()}
 
     def features(self, choices: Choices) -> NDArray[np.float64]:
-        costs = self.costs(choices, self.usual_classes)
+        costs = self.costs(choices, self.usual_size)
         columns = [
             np.log(costs["macs"]),
             np.log(costs["params"]),
@@ -335,9 +351,21 @@ class StagedSpace(SearchSpace):
             )
         return tuple(found)
 
+    @property
+    def designs(self) -> tuple[tuple[Architecture, ...], ...]:
+        found: dict[tuple[int, ...], list[Architecture]] = {}
+        for anchor in self.anchors:
+            found.setdefault(anchor.choices[:-1], []).append(anchor)
+        return tuple(tuple(sorted(same, key=self.resolution, reverse=True)) for same in found.values())
+
 
 _PLAIN_FEATURES = ("kernel", "expansion", "se", "act", "groups", "path")
 """Decisions whose option numbers are features as they are."""
+
+
+def _image(side: int) -> TensorSpec:
+    """An RGB image of `side` rows and columns."""
+    return TensorSpec((3, side, side))
 
 
 def add_blocks(

@@ -157,14 +157,14 @@ from search_spaces.modules import folded, set_norm_statistics
 
 space = load_search_space("mixed")
 arch = space.replace(space.anchors[0], stage1__family="separable", stage1__kernel=5, stage2__family="separable")
-blocks = space.blocks(arch, 10)
+blocks = space.blocks(arch, (10,))
 assert [block.kind for block in blocks].count("separable") >= 2
-network = space.build(arch, 10)
-network(torch.randn(2, 3, space.resolution(arch), space.resolution(arch))).sum().backward()
+network = space.build(arch, (10,))
+network(space.signature(arch, (10,)).input.draw_torch(2)).sum().backward()
 deployed = folded(network.eval())
-assert sum(p.numel() for p in deployed.parameters()) == int(space.costs(space.choices([arch]), 10)["params"][0])
+assert sum(p.numel() for p in deployed.parameters()) == int(space.costs(space.choices([arch]), (10,))["params"][0])
 found = space.sample(200, np.random.default_rng(0))
-assert any(b.kind == "separable" for row in found for b in space.blocks(space.architecture(row)))
+assert any(b.kind == "separable" for row in found for b in space.blocks(space.architecture(row), (10,)))
 """
 
 
@@ -203,7 +203,7 @@ def test_search_space_example_works() -> None:
     names: dict[str, Any] = {}
     exec(compile(table, "docs/search-spaces.md", "exec"), names)
     space = StagedSpace(names["TINY"]).restrict("resolution", [32])
-    network = space.build(space.anchors[0], 10)
+    network = space.build(space.anchors[0], (10,))
     assert network(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
     assert space.parameters(space.anchors[0])["stage4.width"] == 96
 

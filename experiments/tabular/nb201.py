@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from search_spaces.architecture import Architecture, Decision
 from search_spaces.blocks import BlockSpec
 from search_spaces.errors import UserError
+from search_spaces.signature import LOGITS, OutputSpec, Signature, Size, TensorSpec, class_count
 from search_spaces.space import Choices, SearchSpace
 
 if TYPE_CHECKING:
@@ -53,9 +54,9 @@ class Nb201Space(SearchSpace):
     def size(self) -> int:
         return prod(len(a) for a in self.allowed)
 
-    def costs(self, choices: Choices, num_classes: int = 10) -> dict[str, NDArray[np.float64]]:
+    def costs(self, choices: Choices, size: Size = (10,)) -> dict[str, NDArray[np.float64]]:
         """`macs` and `params` (n,) of the networks as built, batch norms and edges that reach nothing included."""
-        channels = np.array(CHANNELS, dtype=np.float64)
+        num_classes, channels = class_count(size), np.array(CHANNELS, dtype=np.float64)
         pixels = (RESOLUTION / 2.0 ** np.arange(len(CHANNELS))) ** 2
         convs = (choices == CONV1).sum(1) + (choices == CONV3).sum(1)
         taps = (choices == CONV1).sum(1) + 9.0 * (choices == CONV3).sum(1)
@@ -79,15 +80,15 @@ class Nb201Space(SearchSpace):
     def feature_names(self) -> tuple[str, ...]:
         return ("log_macs", "log_params", *OPERATIONS)
 
-    def resolution(self, arch: Architecture) -> int:
-        return RESOLUTION
+    def signature(self, arch: Architecture, size: Size = (10,)) -> Signature:
+        return Signature(TensorSpec((3, RESOLUTION, RESOLUTION)), OutputSpec(LOGITS, size, (class_count(size),)))
 
-    def blocks(self, arch: Architecture, num_classes: int = 1000) -> tuple[BlockSpec, ...]:
+    def blocks(self, arch: Architecture, size: Size = (10,)) -> tuple[BlockSpec, ...]:
         """Raises `UserError`: a cell's edges run beside each other."""
         raise UserError("a network of space 'nb201' is no chain of blocks", "measure it as a whole")
 
-    def build(self, arch: Architecture, num_classes: int = 1000) -> "nn.Module":
+    def build(self, arch: Architecture, size: Size = (10,)) -> "nn.Module":
         """With PyTorch's own initialisation, as the benchmark trains and the zero-cost papers score it."""
         from experiments.tabular.nb201_network import CellNetwork
 
-        return CellNetwork(self.architecture(arch.choices).choices, num_classes)
+        return CellNetwork(self.architecture(arch.choices).choices, class_count(size))

@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from experiments.tabular.layouts import AUTO, GENERIC
 from experiments.tabular.views import NB201_VIEWS, chain_views
 from predictors.accuracy_features import FeatureView, generic_views
-from search_spaces import Architecture, Choices, SearchSpace
+from search_spaces import Architecture, Choices, SearchSpace, Signature
 from search_spaces.architecture import Decision
 from search_spaces.blocks import BlockSpec
 from search_spaces.errors import UnknownNameError, UserError
+from search_spaces.signature import Size
 
 if TYPE_CHECKING:
     from torch import nn
@@ -95,13 +96,13 @@ class TableSpace(SearchSpace):
     def feature_names(self) -> tuple[str, ...]:
         return tuple(f"feature{k}" for k in range(self.features(self.sample(1, np.random.default_rng(0))).shape[1]))
 
-    def resolution(self, arch: Architecture) -> int:
+    def signature(self, arch: Architecture, size: Size) -> Signature:
         raise self._unbuildable()
 
-    def blocks(self, arch: Architecture, num_classes: int = 1000) -> tuple[BlockSpec, ...]:
+    def blocks(self, arch: Architecture, size: Size) -> tuple[BlockSpec, ...]:
         raise self._unbuildable()
 
-    def build(self, arch: Architecture, num_classes: int = 1000) -> nn.Module:
+    def build(self, arch: Architecture, size: Size) -> nn.Module:
         raise self._unbuildable()
 
     def _unbuildable(self) -> UserError:

@@ -69,8 +69,7 @@ def model_document(model: BenchModel) -> dict[str, Any]:
     """What was measured, and whether it was ever trained."""
     return {
         "model": model.name,
-        "height_px": model.resolution[0],
-        "width_px": model.resolution[1],
+        "input": model.input.to_json(),
         "weights": model.weights,
     }
 

@@ -6,12 +6,14 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from nas.data.images import image_input
 from nas.deploy.onnx import Parity
 from nas.errors import UserError
 from nas.files.records import read_record
 from nas.networks.description import weights_path
 from nas.networks.find import TORCHVISION, FoundNetwork, find_network
 from nas.networks.run_networks import DEPLOYED
+from search_spaces import TensorSpec
 
 DEFAULT_RESOLUTION = 224
 FORMS = "give an ONNX file, a bundle's folder, RUN#k, NAME.network.json or torchvision:NAME"
@@ -23,9 +25,7 @@ class BenchModel:
 
     name: str
     """As typed."""
-    channels: int = 3
-    resolution: tuple[int, int]
-    """Rows and columns of the input, in pixels."""
+    input: TensorSpec
     onnx: Path | None = None
     """A file that nothing but its graph is known of."""
     network: Path | None = None
@@ -83,9 +83,9 @@ def read_model(text: str, resolution: int | None) -> BenchModel:
             f"{text} cannot be timed: its weights in '{found.folder}' are gone",
             "search or train again: both resume",
         )
-    size = found.description.resolution
+    spec = found.description.signature.input
     delivered = _delivered(found) if found.receipt else _deployed(found)
-    return BenchModel(name=text, resolution=(size, size), network=found.file, delivered=delivered)
+    return BenchModel(name=text, input=spec, network=found.file, delivered=delivered)
 
 
 def _torchvision(found: FoundNetwork, name: str, resolution: int) -> BenchModel:
@@ -98,7 +98,7 @@ def _torchvision(found: FoundNetwork, name: str, resolution: int) -> BenchModel:
         raise UserError(f"torchvision has no classification network {name!r}", hint)
     if found.weights is not None:
         raise UserError(f"{found.text} names weights, and is timed with random ones", f"give {TORCHVISION}{name}")
-    return BenchModel(name=found.text, resolution=(resolution, resolution), torchvision=name)
+    return BenchModel(name=found.text, input=image_input(resolution), torchvision=name)
 
 
 def _deployed(found: FoundNetwork) -> dict[tuple[str, str], Path]:
@@ -138,12 +138,8 @@ def _delivered(found: FoundNetwork) -> dict[tuple[str, str], Path]:
 
 def _graph(found: FoundNetwork, resolution: int | None) -> BenchModel:
     """A file of others, or a bundle of which only the graph is left."""
-    from nas.bench.onnx_graph import image_input
+    from nas.bench.onnx_graph import input_of
 
     assert found.onnx is not None
-    channels, height, width = image_input(found.onnx)
-    if (height is None or width is None) and resolution is None:
-        raise UserError(f"{found.onnx.name} leaves the size of its image open", "say it: --resolution 224")
-    size = (height or resolution or 0, width or resolution or 0)
-    delivered = _delivered(found)
-    return BenchModel(name=found.text, channels=channels, resolution=size, onnx=found.onnx, delivered=delivered)
+    spec = input_of(found.onnx, resolution)
+    return BenchModel(name=found.text, input=spec, onnx=found.onnx, delivered=_delivered(found))

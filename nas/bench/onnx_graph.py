@@ -6,9 +6,13 @@ from typing import Any
 import numpy as np
 
 from nas.errors import UserError
+from nas.runtimes.onnx_file import read_input
+from search_spaces import TensorSpec
 
+IMAGE_AXES = 4
+"""Batch, channels, rows and columns."""
 TOLERANCE = 1e-3
-"""Largest difference between an image alone and in a batch, as a share of the largest output: other kernels may add up
+"""Largest difference between an input alone and in a batch, as a share of the largest output: other kernels may add up
 in another order."""
 
 
@@ -19,11 +23,14 @@ class FixedBatchError(UserError):
         super().__init__(f"{path.name} cannot be changed to batch {batch}: {why}", "export it with that batch")
 
 
-def image_input(path: Path) -> tuple[int, int | None, int | None]:
-    """Channels, rows and columns of the one image that the network at `path` takes; None: left open.
+def input_of(path: Path, side: int | None) -> TensorSpec:
+    """What the network at `path` takes.
+
+    Args:
+        side: rows and columns of an image whose size the file leaves open.
 
     Raises:
-        UserError: no ONNX file, or not a network of one float32 image input and one output.
+        UserError: no ONNX file, not a network of one input and one output, or an input whose size nothing says.
     """
     graph = _read(path, weights=False).graph
     weights = {tensor.name for tensor in graph.initializer}
@@ -32,23 +39,23 @@ def image_input(path: Path) -> tuple[int, int | None, int | None]:
         raise UserError(
             f"{path.name} has {len(inputs)} inputs and {len(graph.output)} outputs", "export it with one of each"
         )
-    tensor = inputs[0].type.tensor_type
-    sizes = [size.dim_value or None for size in tensor.shape.dim]
-    import onnx
+    declared = read_input(path)
+    sizes = declared.shape
+    if len(sizes) < 2:
+        raise UserError(f"the input of {path.name} has shape {list(sizes)}", "export it with a batch axis")
+    is_image = len(sizes) == IMAGE_AXES and sizes[1] is not None
+    shape = [size or (side if is_image else None) for size in sizes[1:]]
+    if None in shape:
+        what, how = ("image", "say it: --resolution 224") if is_image else ("input", "export it with a fixed size")
+        raise UserError(f"{path.name} leaves the size of its {what} open", how)
+    return TensorSpec(tuple(int(size or 0) for size in shape), declared.dtype, declared.values)
 
-    if len(sizes) != 4 or sizes[1] is None or tensor.elem_type != onnx.TensorProto.FLOAT:
-        raise UserError(
-            f"the input of {path.name} is {_type_name(tensor.elem_type)} {sizes}",
-            "export it with a float32 input (batch, channels, height, width)",
-        )
-    return sizes[1], sizes[2], sizes[3]
 
-
-def with_batch(path: Path, batch: int, image: tuple[int, int, int], out: Path, tolerance: float = TOLERANCE) -> Path:
-    """A copy of the network at `path` that takes `batch` images of shape `image` (channels, rows, columns), as `out`.
+def with_batch(path: Path, batch: int, input: TensorSpec, out: Path, tolerance: float = TOLERANCE) -> Path:
+    """A copy of the network at `path` that takes `batch` examples of `input`, as `out`.
 
     Only the declared shapes are changed, so a graph that holds its batch inside as well (in a constant of a Reshape)
-    is refused: an image must give the same output in a batch as alone.
+    is refused: an example must give the same output in a batch as alone.
 
     Raises:
         FixedBatchError: the batch cannot be changed.
@@ -59,7 +66,7 @@ def with_batch(path: Path, batch: int, image: tuple[int, int, int], out: Path, t
     weights = {tensor.name for tensor in model.graph.initializer}
     given = next(value for value in model.graph.input if value.name not in weights)
     before = given.type.tensor_type.shape.dim[0].dim_value or None
-    for size, value in zip(given.type.tensor_type.shape.dim, (batch, *image), strict=True):
+    for size, value in zip(given.type.tensor_type.shape.dim, input.batched(batch), strict=True):
         size.dim_value = value
     del model.graph.value_info[:]
     for output in model.graph.output:
@@ -68,23 +75,23 @@ def with_batch(path: Path, batch: int, image: tuple[int, int, int], out: Path, t
             first[0].dim_value = batch
     onnx.save(model, out)
     if before != batch:
-        _check(path, out, batch, (before or 1, *image), tolerance)
+        _check(path, out, (before or 1, batch), input, tolerance)
     return out
 
 
-def _check(path: Path, changed: Path, batch: int, shape: tuple[int, ...], tolerance: float) -> None:
-    """Run both on the same images."""
+def _check(path: Path, changed: Path, batches: tuple[int, int], input: TensorSpec, tolerance: float) -> None:
+    """Run the file of the first batch and that of the second on the same inputs."""
     import onnxruntime as ort
     from onnxruntime.capi import onnxruntime_pybind11_state as errors
 
-    images = np.random.default_rng(0).standard_normal((max(batch, shape[0]), *shape[1:]), dtype=np.float32)
+    examples, batch = input.draw(np.random.default_rng(0), max(batches)), batches[1]
     options = ort.SessionOptions()
     options.log_severity_level = 4
     try:
         outputs = []
-        for file, count in ((path, shape[0]), (changed, batch)):
+        for file, count in zip((path, changed), batches, strict=True):
             session = ort.InferenceSession(file, options, providers=["CPUExecutionProvider"])
-            outputs.append(session.run(None, {session.get_inputs()[0].name: images[:count]})[0])
+            outputs.append(session.run(None, {session.get_inputs()[0].name: examples[:count]})[0])
     except (
         errors.Fail,
         errors.InvalidArgument,
@@ -101,7 +108,7 @@ def _check(path: Path, changed: Path, batch: int, shape: tuple[int, ...], tolera
     both = min(len(original), batch)
     scale = float(np.abs(original).max()) or 1.0
     if not np.allclose(original[:both], other[:both], rtol=0, atol=tolerance * scale):
-        raise FixedBatchError(path, batch, "an image then gives another output than in its own batch")
+        raise FixedBatchError(path, batch, "an input then gives another output than in its own batch")
 
 
 def _read(path: Path, *, weights: bool) -> Any:
@@ -115,12 +122,6 @@ def _read(path: Path, *, weights: bool) -> Any:
     if not model.graph.node:
         raise UserError(f"'{path}' is not an ONNX file: it holds no network", "export the network again")
     return model
-
-
-def _type_name(elem_type: int) -> str:
-    import onnx
-
-    return str(onnx.TensorProto.DataType.Name(elem_type)).lower()
 
 
 def _first_line(error: Exception) -> str:

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nas.bench.cells import Cell
 from nas.bench.models import BenchModel, rebatched_name
@@ -15,17 +16,17 @@ from nas.deployment import Deployment
 from nas.errors import UserError
 from nas.networks.description import NetworkDescription, load_network, save_network
 from nas.runtimes import load_runtime
-from nas.runtimes.base import Images
+from search_spaces import TensorSpec
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
 
-CALIBRATION_IMAGES = 8
+CALIBRATION_INPUTS = 8
 """Random ones: speed does not depend on the ranges."""
 INT8_TOLERANCE = 0.05
 """As `onnx_graph.TOLERANCE`: a last bit may move a value to the next of 256 steps."""
-TORCHVISION_CLASSES = 1000
+TORCHVISION_SIZE = (1000,)
 
 # Exporters and quantisers refuse a graph with whatever their code runs into.
 _REFUSALS = (UserError, RuntimeError, ValueError, LookupError, TypeError, AttributeError, AssertionError, OSError)
@@ -81,10 +82,9 @@ class ModelFiles:
         if ("fp32", batch) not in self._made:
             out = self._folder / f"b{batch}.onnx"
             if self._model.onnx is not None:
-                image = (self._model.channels, *self._model.resolution)
-                with_batch(self._model.onnx, batch, image, out)
+                with_batch(self._model.onnx, batch, self._model.input, out)
             else:
-                export_onnx(self._network[0], self._model.resolution[0], out, batch)
+                export_onnx(self._network[0], self._model.input, out, batch)
             self._made["fp32", batch] = out
         return self._made["fp32", batch]
 
@@ -116,22 +116,20 @@ class ModelFiles:
         return load_runtime(runtime).prepare(self.fp32(batch), "int8", self._folder, self._calibration())
 
     def _rebatched(self, path: Path, batch: int) -> Path:
-        image = (self._model.channels, *self._model.resolution)
         out = self._folder / rebatched_name(path, batch)
         if path.suffix == ".onnx":
-            return with_batch(path, batch, image, out, INT8_TOLERANCE)
+            return with_batch(path, batch, self._model.input, out, INT8_TOLERANCE)
         import openvino
 
         network = openvino.Core().read_model(path)
-        network.reshape([batch, *image])
+        network.reshape(list(self._model.input.batched(batch)))
         if network.outputs[0].get_partial_shape()[0] != batch:
             raise FixedBatchError(path, batch, "its output keeps its shape")
         openvino.save_model(network, out, compress_to_fp16=False)
         return out
 
-    def _calibration(self) -> Images:
-        shape = (CALIBRATION_IMAGES, self._model.channels, *self._model.resolution)
-        return np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
+    def _calibration(self) -> NDArray[Any]:
+        return self._model.input.draw(np.random.default_rng(0), CALIBRATION_INPUTS)
 
     @cached_property
     def _network(self) -> "tuple[nn.Module, NetworkDescription | None]":
@@ -139,7 +137,7 @@ class ModelFiles:
         if self._model.network is not None:
             return load_network(self._model.network, fold=False), _read_description(self._model.network)
         assert self._model.torchvision is not None
-        return _untrained(self._model.torchvision, self._model.resolution[0])
+        return _untrained(self._model.torchvision, self._model.input)
 
 
 def _read_description(path: Path) -> NetworkDescription:
@@ -148,7 +146,7 @@ def _read_description(path: Path) -> NetworkDescription:
     return NetworkDescription.from_json(json.loads(path.read_text(encoding="utf-8")))
 
 
-def _untrained(name: str, resolution: int) -> "tuple[nn.Module, NetworkDescription | None]":
+def _untrained(name: str, input: TensorSpec) -> "tuple[nn.Module, NetworkDescription | None]":
     import torch
     from torchvision.models import get_model
 
@@ -157,11 +155,11 @@ def _untrained(name: str, resolution: int) -> "tuple[nn.Module, NetworkDescripti
 
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        network: nn.Module = get_model(name, weights=None, num_classes=TORCHVISION_CLASSES).eval()
-        set_norm_statistics(network, torch.randn(4, 3, resolution, resolution))
+        network: nn.Module = get_model(name, weights=None, num_classes=TORCHVISION_SIZE[0]).eval()
+        set_norm_statistics(network, input.draw_torch(4))
     if not any(name in task.baselines for task in TASKS.values()):
         return network, None
-    description = NetworkDescription(name, TORCHVISION_CLASSES, resolution)
+    description = NetworkDescription.of_baseline(name, TORCHVISION_SIZE, input)
     with torch.random.fork_rng():
         rebuilt = description.build()  # a baseline may differ from torchvision's network for small images
     return network, description if _shapes(rebuilt) == _shapes(network) else None

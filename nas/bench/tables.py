@@ -50,16 +50,15 @@ def latency_table(document: Document) -> Table:
     table = _table(
         f"Latency at batch {smallest}, ms per call ({_sessions(document['sessions'])})",
         ["network", "deployment"],
-        ["px", "p50", "p90", "p99", "spread %", "memory MB"],
+        ["input", "p50", "p90", "p99", "spread %", "memory MB"],
     )
     sizes = {model["model"]: model for model in document["models"]}
     for cell in _one_call_at_a_time(document, smallest):
         model = sizes[cell["model"]]
-        square = model["height_px"] == model["width_px"]
         table.add_row(
             Text(cell["model"]),
             Text(deployment_name(cell)),
-            str(model["height_px"]) if square else f"{model['height_px']}x{model['width_px']}",
+            "x".join(map(str, model["input"]["shape"])),
             _marked(milliseconds(cell["p50_ms"]), cell),
             milliseconds(cell["p90_ms"]),
             milliseconds(cell["p99_ms"]),

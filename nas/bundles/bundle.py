@@ -34,6 +34,7 @@ from nas.networks.find import LABELS, RECEIPT
 from nas.runtimes import Session, load_runtime
 from nas.tasks import TaskData, task_of
 from nas.tasks.artifacts import BundleArtifacts, Figures
+from search_spaces import TensorSpec
 
 SAMPLE, SAMPLE_IMAGE, RUN_SCRIPT = "sample.json", "sample.png", "run.py"
 TOLERANCES: Mapping[str, float] = {"fp32": 1e-3, "bf16": 0.05, "int8": 0.05}
@@ -109,7 +110,7 @@ def complete_bundle(folder: Path, deployed: Deployed, data: TaskData, claims: Cl
     for name, document in artifacts.documents(data.preprocess, description).items():
         write_json(folder / name, document)
     session = load_runtime(chosen.deployment.runtime).load(chosen.path, chosen.deployment)
-    _write_sample(folder, artifacts, session, chosen.deployment.precision, data, description.resolution)
+    _write_sample(folder, artifacts, session, chosen.deployment.precision, data, description.signature.input)
     script = run_script(artifacts.script(description), chosen.deployment, chosen.path.name)
     if script is not None:
         (folder / RUN_SCRIPT).write_text(script, encoding="utf-8")
@@ -126,18 +127,18 @@ def tolerance_of(output: NDArray[np.float32], precision: str) -> float:
 
 def validation_sha256(data: TaskData) -> str:
     """Tells whether another copy of the data has the same validation split."""
-    digest = hashlib.sha256(np.ascontiguousarray(data.val.images))
-    for _, array in sorted(task_of(data).arrays(data.val).items()):
+    digest = hashlib.sha256()
+    for array in task_of(data).arrays(data.val).values():
         digest.update(np.ascontiguousarray(array))
     return digest.hexdigest()
 
 
 def _write_sample(
-    folder: Path, artifacts: BundleArtifacts[Any], session: Session, precision: str, data: TaskData, resolution: int
+    folder: Path, artifacts: BundleArtifacts[Any], session: Session, precision: str, data: TaskData, input: TensorSpec
 ) -> None:
     from PIL import Image
 
-    image, known = artifacts.sample(data, resolution)
+    image, known = artifacts.sample(data, input)
     Image.fromarray(image).save(folder / SAMPLE_IMAGE)
     output = session.run(data.preprocess.array(image[None]))[0]
     stored = artifacts.write_output(folder, output)
@@ -162,7 +163,6 @@ def _receipt(
         "source": claims.source,
         "task": data.task,
         "metric": task_of(data).metric,
-        "head_kind": deployed.description.head_kind,
         "target": claims.target,
         "device": host.cpu_model if host is not None else None,
         "fingerprint": host.to_json() if host is not None else None,
@@ -172,7 +172,8 @@ def _receipt(
         "quantised_in_training": claims.in_training,
         "threads": chosen.deployment.threads,
         "batch": chosen.deployment.batch,
-        "resolution": deployed.description.resolution,
+        "input": task_of(data).input_label(deployed.description.signature.input),
+        "signature": deployed.description.signature.to_json(),
         "model": chosen.path.name,
         "onnx": deployed.onnx.name,
         "limits": dict(claims.limits),
@@ -197,7 +198,7 @@ def _receipt(
             "source": claims.data.source,
             "seed": claims.data.seed,
             "name": data.name,
-            "classes": data.num_classes,
+            "classes": len(data.classes),
             "train": len(data.train),
             "val": len(data.val),
             "test": len(data.test),

@@ -126,7 +126,7 @@ def export_bundle(request: ExportRequest, progress: Progress | None = None) -> E
     out = claim_folder(request.out or default_folder(source))
     place = out.resolve()  # `.` cannot be renamed, and a link should go on showing there
     data, reference = load_data(request, source)
-    description = source.described(data.num_classes)
+    description = source.described(data.output_size)
     network = source.load(description)
     target = load_target(request.target or (source.run.target if source.run else LOCAL), request.threads)
     threads = request.threads or (source.run.threads if source.run else None)
@@ -144,7 +144,9 @@ def export_bundle(request: ExportRequest, progress: Progress | None = None) -> E
     with staging_folder(place.parent) as staging:
         progress.note(f"measuring accuracy in torch on {len(data.val)} validation images")
         network.to(resolve_device("auto"))
-        torch_accuracy = task_of(data).accuracy(network, data.at("val", description.resolution), data.preprocess)
+        torch_accuracy = task_of(data).accuracy(
+            network, data.for_input("val", description.signature.input), data.preprocess
+        )
         progress.note(f"trying {', '.join(d.name for d in asked)}")
         deployed = deploy(
             network, description, data, with_reference(asked), folder=staging / "work",
@@ -278,7 +280,7 @@ def predicted_bound(target: Target, asked: Sequence[Deployment], description: Ne
         )
     space = load_search_space(description.source.space)
     model = LatencyModel(target.profile, asked)
-    found = model.predict(space, space.choices([description.source]), description.num_classes)
+    found = model.predict(space, space.choices([description.source]), description.signature.output.size)
     bounds = {d: float(p.mean[0] + Z_90 * p.std[0]) for d, p in found.items()}
     return lambda deployment: bounds.get(deployment, math.inf)
 

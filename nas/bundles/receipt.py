@@ -12,6 +12,7 @@ from nas.deployment import Deployment
 from nas.errors import UserError
 from nas.measure.host import HostFingerprint
 from nas.networks.find import RECEIPT
+from search_spaces import Signature
 
 SCHEMA = 1
 PACKAGES = ("torch", "onnx", "onnxruntime", "openvino", "nncf", "numpy", "pillow")
@@ -26,11 +27,10 @@ class Receipt:
     deployment: Deployment
     model: str
     """File that the runtime loads."""
-    resolution: int
+    signature: Signature
+    """What goes into the network and what comes out."""
     task: str
     """Reference of its task, see `nas.tasks.task_named`."""
-    head_kind: str | None
-    """How the output is to be read, where the task knows several ways."""
     data_source: str
     """A name or path as the task's `load` takes it."""
     data_seed: int
@@ -91,9 +91,8 @@ def _parse(document: dict[str, Any]) -> Receipt:
     return Receipt(
         deployment=Deployment(**{name: document[name] for name in ("runtime", "precision", "threads", "batch")}),
         model=document["model"],
-        resolution=int(document["resolution"]),
+        signature=Signature.from_json(document["signature"]),
         task=str(document["task"]),
-        head_kind=document.get("head_kind"),
         data_source=str(data["source"]),
         data_seed=int(data["seed"]),
         validation_sha256=str(data["validation_sha256"]),

@@ -15,6 +15,7 @@ from nas.networks.weights import load_weights
 from nas.training.qat.quantised import FOLDER as QUANTISED
 from nas.training.qat.quantised import QuantisedInTraining, read_quantised
 from search_spaces import load_search_space
+from search_spaces.signature import Size
 
 if TYPE_CHECKING:
     from torch import nn
@@ -50,16 +51,17 @@ class Source:
     in_training: QuantisedInTraining | None
     """Where the network was quantised in training too, from just these weights."""
 
-    def described(self, num_classes: int) -> NetworkDescription:
-        """The network for data with `num_classes`. Raises `UserError` where it has another number of outputs."""
+    def described(self, size: Size) -> NetworkDescription:
+        """The network for data that ask for an answer of `size`. Raises `UserError` where it has another one."""
         description, architecture = self.found.description, self.found.architecture
         if description is None:
             assert architecture is not None
             space = load_search_space(architecture.space)
-            return NetworkDescription(architecture, num_classes, space.resolution(architecture))
-        if description.num_classes != num_classes:
+            return NetworkDescription.of_architecture(space, architecture, size)
+        known = description.signature.output.size
+        if known != size:
             raise UserError(
-                f"{self.found.text} has {description.num_classes} outputs, the data has {num_classes} classes",
+                f"{self.found.text} has {times(known)} outputs, the data has {times(size)} classes",
                 "give the data it was trained on with --data",
             )
         return description
@@ -69,6 +71,11 @@ class Source:
         network = description.build()
         load_weights(network, self.weights, sha256=self.found.sha256)
         return network.eval()
+
+
+def times(size: Size) -> str:
+    """A size for people: `10`, `3 x 17`."""
+    return " x ".join(map(str, size))
 
 
 def resolve(model: str, checkpoint: Path | None = None) -> Source:

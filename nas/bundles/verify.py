@@ -154,8 +154,8 @@ class _Bundle:
         """A fraction, by the task's metric."""
         receipt = self.receipt
         return task_named(receipt.task).accuracy_in_runtime(
-            run, data.at(name, receipt.resolution), self.preprocess,
-            batch=receipt.deployment.batch, head_kind=receipt.head_kind,
+            run, data.for_input(name, receipt.signature.input), self.preprocess, receipt.signature,
+            batch=receipt.deployment.batch,
         )  # fmt: skip
 
     @cached_property
@@ -182,14 +182,12 @@ def _parity(bundle: _Bundle) -> Outcome:
     if not (network.is_file() and weights_path(network).is_file()):
         return "not repeated", "the bundle has no torch weights"
     data = bundle.data
-    resolution = bundle.receipt.resolution
-    images, where = bundle.sample, "sample image"
+    signature = bundle.receipt.signature
+    inputs, where = bundle.preprocess.array(bundle.sample), "sample image"
     if not isinstance(data, str):
-        images, where = data.at("val", resolution).some(PARITY_IMAGES).images, "validation images"
-    agreement = partial(
-        task_named(bundle.receipt.task).agreement, resolution=resolution, head_kind=bundle.receipt.head_kind
-    )
-    parity = check_parity(load_network(network, fold=False), onnx, bundle.preprocess.array(images), agreement)
+        inputs, where = data.inputs(data.for_input("val", signature.input).some(PARITY_IMAGES)), "validation images"
+    agreement = partial(task_named(bundle.receipt.task).agreement, signature=signature)
+    parity = check_parity(load_network(network, fold=False), onnx, inputs, agreement)
     detail = (
         f"on {parity.images} {where} the answers of torch and ONNX agree in {percent(parity.agreement)}, "
         f"mean difference {parity.mean_abs_difference:.1e}, largest {parity.max_abs_difference:.1e}"

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from nas.cli.shell import Shell, refuse_others
-from nas.cli.types import Seconds
+from nas.cli.types import Seconds, only
 
 _TO_EXPORT = ("name", "--networks", "--space", "--batch", "--runtime", "--precision", "--resolution", "--quiet")
 _TO_IMPORT = ("name", "--out", "--json", "--quiet")
@@ -29,7 +29,14 @@ _TO_IMPORT = ("name", "--out", "--json", "--quiet")
 )
 @click.option("--runtime", "runtimes", multiple=True, help="Measure only this runtime (repeatable).")
 @click.option("--precision", "precisions", multiple=True, help="Measure only this precision (repeatable).")
-@click.option("--resolution", "resolutions", type=click.IntRange(min=1), multiple=True, help="Only this resolution.")
+@click.option(
+    "--resolution",
+    "allowed",
+    type=click.IntRange(min=1),
+    multiple=True,
+    callback=only("resolution"),
+    help="Only this resolution.",
+)
 @click.option("--out", type=click.Path(path_type=Path), help="The profile's file.  [default: the user's profiles]")
 @click.option("--export-kit", type=click.Path(path_type=Path), help="Do not measure: write a kit for another device.")
 @click.option("--import-kit", type=click.Path(path_type=Path), help="Make the profile from what a kit measured.")

@@ -8,7 +8,7 @@ import click
 from click.core import ParameterSource
 
 from nas.cli.shell import Shell
-from nas.cli.types import LatencyMs, PercentagePoints, Positive, Seconds, TaskReference
+from nas.cli.types import LatencyMs, PercentagePoints, Positive, Seconds, TaskReference, only
 from nas.limits import KINDS, NAMES, PERCENTILES, LatencyLimit, Limit, Limits
 
 
@@ -109,10 +109,10 @@ def _limit_type(kind: type[Limit]) -> click.ParamType[float]:
 )
 @click.option(
     "--resolution",
-    "resolutions",
+    "allowed",
     type=click.IntRange(min=1),
     multiple=True,
-    callback=_or_none,
+    callback=only("resolution"),
     help="Allow only this input height = width in pixels (repeatable).  [default: near the images' own]",
 )
 @click.option(

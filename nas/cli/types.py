@@ -2,11 +2,15 @@
 
 import math
 import re
+from collections.abc import Callable
 from typing import Any
 
 import click
 
 from nas.cli.durations import parse_duration
+
+Option = int | float | str
+Allowed = dict[str, tuple[Option, ...]]
 
 
 class LatencyMs(click.ParamType[float]):
@@ -81,6 +85,15 @@ class TaskReference(click.ParamType[str]):
         reference = str(value)
         task_named(reference)
         return reference
+
+
+def only(decision: str) -> Callable[[click.Context, click.Parameter, tuple[Option, ...]], Allowed]:
+    """Callback of a repeatable option: the options that alone are allowed of a space's decision; {} for all of them."""
+
+    def allowed(context: click.Context, parameter: click.Parameter, value: tuple[Option, ...]) -> Allowed:
+        return {decision: value} if value else {}
+
+    return allowed
 
 
 def _number(value: Any) -> float | None:

@@ -127,7 +127,7 @@ class Arm:
         return Evaluation(
             study=study.study_name.replace("/", "-"),
             trial=trial.number,
-            description=NetworkDescription(arch, self.data.num_classes, self.space.resolution(arch)),
+            description=NetworkDescription.of_architecture(self.space, arch, self.data.output_size),
             data=self.data.name,
             short=short,
         )

@@ -17,6 +17,7 @@ from nas.networks.description import NetworkDescription
 from nas.progress import Stage
 from nas.tasks import TaskData, task_of
 from nas.training.config import Precision, TrainConfig
+from search_spaces import TensorSpec
 
 CHEAPEST_FIRST = (
     "resnet10_w50", "resnet10_w75", "resnet10", "mobilenet_v3_small", "resnet18", "mobilenet_v3_large",
@@ -41,10 +42,10 @@ class Baseline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZooRound:
-    """What all well-known opponents share with the winner: data, resolution, recipe, deployments."""
+    """What all well-known opponents share with the winner: data, input, recipe, deployments."""
 
     data: TaskData
-    resolution: int
+    input: TensorSpec
     deployments: tuple[Deployment, ...]
     """Tried for trained networks."""
     quick: Deployment
@@ -83,7 +84,7 @@ class ZooRound:
         from nas.training.precision import step_seconds
 
         network = self._description(name).build()
-        step = step_seconds(network, self.resolution, self.recipe.batch_size, precision_of(self.recipe))
+        step = step_seconds(network, self.input, self.recipe.batch_size, precision_of(self.recipe))
         steps = -(-len(self.data.train) // self.recipe.batch_size) * self.recipe.epochs
         return 1.25 * step * steps  # a quarter for validation and augmentation
 
@@ -105,8 +106,8 @@ class ZooRound:
         from search_spaces.modules import set_norm_statistics
 
         network = self._description(name).build()
-        examples = self.data.at("train", self.resolution).some(16)
-        set_norm_statistics(network, torch.from_numpy(self.data.preprocess.array(examples.images)))
+        examples = self.data.for_input("train", self.input).some(16)
+        set_norm_statistics(network, torch.from_numpy(self.data.inputs(examples)))
         deployed = deploy(
             network, self._description(name), self.data, (self.quick,),
             folder=self.folder / f"{name}-untrained", max_drop=self.max_drop, trained=False,
@@ -118,7 +119,7 @@ class ZooRound:
         )  # fmt: skip
 
     def _description(self, name: str) -> NetworkDescription:
-        return NetworkDescription(name, self.data.num_classes, self.resolution)
+        return NetworkDescription.of_baseline(name, self.data.output_size, self.input)
 
 
 def training_note(outcome: Trained, recipe: TrainConfig) -> str:

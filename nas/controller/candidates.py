@@ -7,8 +7,10 @@ import numpy as np
 
 from nas.controller.judges import MIN_FITTED, PREDICTOR
 from nas.controller.outcome import Outcome
+from nas.tasks import task_of
 from predictors.accuracy import AccuracyPredictor
 from search_spaces import Architecture, StagedSpace
+from search_spaces.signature import Size
 
 PLOTTED_SAMPLE = 600
 """Scored but untrained candidates that the table keeps, for the picture."""
@@ -97,8 +99,8 @@ def _row(o: Outcome, arch: Architecture, origin: str, estimates: Estimates) -> d
         "accuracy_std": math.nan if std is None else std,
         "accuracy_short": math.nan,
         "accuracy_trained": math.nan,
-        **costs_of(o.space, arch, o.data.num_classes),
-        "resolution": o.space.resolution(arch),
+        **costs_of(o.space, arch, o.data.output_size),
+        "input": task_of(o.data).input_label(o.space.signature(arch, o.data.output_size).input),
         "pareto": False,
         "state": "scored",
         "reason": "",
@@ -114,6 +116,6 @@ def _mark_pareto(rows: list[dict[str, Any]]) -> None:
             row["pareto"] = True
 
 
-def costs_of(space: StagedSpace, arch: Architecture, num_classes: int) -> dict[str, int]:
-    costs = space.costs(space.choices([arch]), num_classes)
+def costs_of(space: StagedSpace, arch: Architecture, size: Size) -> dict[str, int]:
+    costs = space.costs(space.choices([arch]), size)
     return {"macs": int(costs["macs"][0]), "params": int(costs["params"][0])}

@@ -1,6 +1,7 @@
 """Everything that defines a search, validated once at the edge."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from nas.controller.objective import OBJECTIVES, Objective
 from nas.errors import UnknownNameError, UserError
 from nas.limits import AccuracyLimit, Limits
 from nas.tasks import task_named
+from search_spaces.architecture import Option
 
 DEFAULT_BUDGET_S = 600.0
 FRONT = 3
@@ -48,8 +50,8 @@ class SearchConfig:
     """None: `runs/<task's name>-<target>-<limit>`."""
     runtimes: tuple[str, ...] | None = None
     precisions: tuple[str, ...] | None = None
-    resolutions: tuple[int, ...] | None = None
-    """None: chosen from the data's native resolution."""
+    allowed: Mapping[str, tuple[Option, ...]] = field(default_factory=dict)
+    """Decision of the space -> the only options it may take; the task decides what is up to the data (resolutions)."""
     strict: bool = False
     """Refuse a profile of a host that differs from this one."""
     baselines: bool = True

@@ -13,6 +13,7 @@ from nas.errors import InfeasibleError
 from nas.limits import LatencyLimit, Limits
 from nas.targets.latency import Z_90, LatencyModel
 from search_spaces import Choices, StagedSpace
+from search_spaces.signature import Size
 
 SAMPLES = 4096
 ENOUGH = 32
@@ -40,13 +41,13 @@ class DeploymentRange:
 
 
 def latency_ranges(
-    space: StagedSpace, model: LatencyModel, limits: Limits, num_classes: int, rng: np.random.Generator
+    space: StagedSpace, model: LatencyModel, limits: Limits, size: Size, rng: np.random.Generator
 ) -> tuple[DeploymentRange, ...]:
     """For every deployment, what the space spans on the target and whether the limit lies within."""
     sampled = space.sample(SAMPLES, rng)
-    predictions = model.predict(space, sampled, num_classes)
-    fastest = fastest_networks(space, model, num_classes, sampled, rng)
-    reached = model.predict(space, fastest, num_classes)
+    predictions = model.predict(space, sampled, size)
+    fastest = fastest_networks(space, model, size, sampled, rng)
+    reached = model.predict(space, fastest, size)
     ranges = []
     for deployment in model.deployments:
         mean = predictions[deployment].mean
@@ -65,10 +66,10 @@ def latency_ranges(
 
 
 def fastest_networks(
-    space: StagedSpace, model: LatencyModel, num_classes: int, sampled: Choices, rng: np.random.Generator
+    space: StagedSpace, model: LatencyModel, size: Size, sampled: Choices, rng: np.random.Generator
 ) -> Choices:
     """The fastest networks an evolutionary descent on the predictor finds, fastest first."""
-    return descend(space, lambda choices: model.fastest(space, choices, num_classes)[1].mean, sampled, rng)
+    return descend(space, lambda choices: model.fastest(space, choices, size)[1].mean, sampled, rng)
 
 
 def descend(space: StagedSpace, score: Score, sampled: Choices, rng: np.random.Generator) -> Choices:

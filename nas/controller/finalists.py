@@ -133,7 +133,7 @@ class FinalRound:
         return None if accuracy is None or weights is None else Before(weights, accuracy)
 
     def _description(self, candidate: Evaluated) -> NetworkDescription:
-        return NetworkDescription(candidate.arch, self.data.num_classes, self.space.resolution(candidate.arch))
+        return NetworkDescription.of_architecture(self.space, candidate.arch, self.data.output_size)
 
     def _latency_ms(self, candidate: Evaluated) -> float:
         return self.scorer.describe(candidate.arch).mean_ms
@@ -148,7 +148,7 @@ class FinalRound:
         return self.limits.violations(self._seen(candidate, t))
 
     def _seen(self, candidate: Evaluated, t: TriedDeployment) -> Observation:
-        params = int(self.space.costs(self.space.choices([candidate.arch]), self.data.num_classes)["params"][0])
+        params = int(self.space.costs(self.space.choices([candidate.arch]), self.data.output_size)["params"][0])
         known = Observation(batch=t.deployment.batch, params=params, size_bytes=t.size_bytes, accuracy=t.accuracy)
         if self.site is None:
             upper_ms = self.scorer.predicted(candidate.arch, t.deployment).upper_ms

@@ -26,7 +26,7 @@ def rungs_ms(scorer: CandidateScorer, seed: int) -> list[float]:
     kept = sampled[scorer.feasible(sampled)]
     if not len(kept):
         return [float("inf")]
-    _, prediction = scorer.model.fastest(scorer.space, kept, scorer.num_classes)
+    _, prediction = scorer.model.fastest(scorer.space, kept, scorer.size)
     upper = prediction.mean + Z_90 * prediction.std
     return [float("inf"), *(float(np.quantile(upper, q)) for q in RUNGS[1:])]
 

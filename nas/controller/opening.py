@@ -24,6 +24,7 @@ from nas.progress import Progress
 from nas.samplers import SAMPLERS
 from nas.tasks import TaskData, task_named
 from search_spaces import StagedSpace, load_search_space
+from search_spaces.signature import Size
 
 PROBED_FROM = 1024
 """Random networks of which a few are probed."""
@@ -59,16 +60,16 @@ def open_search(
             raise UnknownNameError("sampler", config.sampler, SAMPLERS)
         whole, task = space_for(config), task_named(config.task)
         data = task.load(config.data, seed=config.seed)
-        space = whole.restrict("resolution", config.resolutions or default_resolutions(whole, data))
+        space = task.searchable(whole, data, config.allowed)
     with budget.stage("calibrate"):
         recorded = read_target(known, config, device)
         target, files = recorded or (prepare_target(config, budget, progress, device), FileModel())
         if not files.known:
-            files = file_model(config, space, target, data.num_classes, progress)
+            files = file_model(config, space, target, data.output_size, progress)
     with budget.stage("prepare"):
         rng = np.random.default_rng(config.seed)
-        ranges = latency_ranges(space, target.model, config.limits, data.num_classes, rng)
-        scorer = CandidateScorer(space, target.model, config.limits, data.num_classes, files=files)
+        ranges = latency_ranges(space, target.model, config.limits, data.output_size, rng)
+        scorer = CandidateScorer(space, target.model, config.limits, data.output_size, files=files)
         require_feasible(ranges, scorer, config.target, rng)
     return Opening(config=config, data=data, space=space, target=target, ranges=ranges, scorer=scorer)
 
@@ -99,7 +100,7 @@ def check_estimator(config: SearchConfig) -> None:
 
 
 def file_model(
-    config: SearchConfig, space: StagedSpace, target: TargetModel, num_classes: int, progress: Progress
+    config: SearchConfig, space: StagedSpace, target: TargetModel, size: Size, progress: Progress
 ) -> FileModel:
     """What the limits need to know beside latencies, from networks probed on it.
 
@@ -114,7 +115,7 @@ def file_model(
     what = "measuring" if limits.needs_measured_probes else "preparing"
     progress.note(f"{what} a few networks for the limits on files, memory or slow calls")
     sampled = space.sample(PROBED_FROM, np.random.default_rng(config.seed))
-    archs = probe_networks(space, sampled, num_classes, planned_s(config.seconds))
+    archs = probe_networks(space, sampled, size, planned_s(config.seconds))
     return probe(space, archs, target.model.deployments, limits, config.seed, target.site)
 
 
@@ -123,13 +124,3 @@ def require_predictable(limits: Limits, target: str) -> None:
     for limit in reversed(limits.all):
         if limit.needs == "measurements":
             raise limit.cannot_be_told(target)
-
-
-def default_resolutions(space: StagedSpace, data: TaskData) -> list[int]:
-    """The space's resolutions near the data's own: none above it, none below half of it.
-
-    More pixels than there are cost time and show nothing new; far fewer lose what there is to see.
-    """
-    options = sorted(int(r) for r in space.decisions[space.column("resolution")].options)
-    fitting = [r for r in options if 0.5 * data.native_resolution < r <= data.native_resolution]
-    return fitting or [min(options, key=lambda r: abs(r - data.native_resolution))]

@@ -22,9 +22,9 @@ from nas.controller.plan import nominal_image_s
 from nas.files.writing import write_json
 from nas.measure.host import fingerprint, usable_threads
 from nas.measure.reference import cache_folder
-from nas.networks.description import NetworkDescription
 from nas.training.config import Precision
 from search_spaces import Architecture, StagedSpace
+from search_spaces.signature import Size, TensorSpec
 
 if TYPE_CHECKING:
     from torch import nn
@@ -53,7 +53,7 @@ class Pace:
 
 
 def host_pace(
-    space: StagedSpace, num_classes: int, batch: int, folder: Path | None = None, *, fresh_s: float = math.inf
+    space: StagedSpace, size: Size, batch: int, folder: Path | None = None, *, fresh_s: float = math.inf
 ) -> Pace:
     """The pace on networks of `space` in batches of `batch` images; `folder` is the user's cache.
 
@@ -63,7 +63,7 @@ def host_pace(
     path, key = _path(folder), _key(space, batch)
     known = _known(path)
     if key not in known or time.time() - known[key].measured_at > fresh_s:
-        known[key] = _measured(space, num_classes, batch)
+        known[key] = _measured(space, size, batch)
         write_json(path, {name: asdict(entry) for name, entry in known.items()})
     return known[key]
 
@@ -94,30 +94,30 @@ def forget_wrong_pace(
     return ratio
 
 
-def _measured(space: StagedSpace, num_classes: int, batch: int) -> Pace:
+def _measured(space: StagedSpace, size: Size, batch: int) -> Pace:
     from nas.training.precision import faster, step_seconds, step_times
 
     anchor = _anchor(space)
 
     def nominal_s(arch: Architecture) -> float:
-        costs = space.costs(space.choices([arch]), num_classes)
+        costs = space.costs(space.choices([arch]), size)
         return batch * float(nominal_image_s(costs, usable_threads())[0])
 
     def network(arch: Architecture) -> "nn.Module":
-        return NetworkDescription(arch, num_classes, space.resolution(arch)).build()
+        return space.build(arch, size)
 
-    times = step_times(network(anchor), space.resolution(anchor), batch)
+    times = step_times(network(anchor), _input(space, anchor), batch)
     precision = faster(times)
     ratios, start = [times[precision] / nominal_s(anchor)], time.monotonic()
-    for arch in _typical(space, num_classes):
+    for arch in _typical(space, size):
         if time.monotonic() - start < ENOUGH_S:
-            ratios.append(step_seconds(network(arch), space.resolution(arch), batch, precision) / nominal_s(arch))
+            ratios.append(step_seconds(network(arch), _input(space, arch), batch, precision) / nominal_s(arch))
     return Pace(precision, rounded_pace(median(ratios)), time.time())
 
 
-def _typical(space: StagedSpace, num_classes: int) -> list[Architecture]:
+def _typical(space: StagedSpace, size: Size) -> list[Architecture]:
     sampled = space.sample(256, np.random.default_rng(0))
-    order = np.argsort(nominal_image_s(space.costs(sampled, num_classes), 1))
+    order = np.argsort(nominal_image_s(space.costs(sampled, size), 1))
     return [space.architecture(sampled[order[int(q * len(order))]]) for q in QUANTILES]
 
 
@@ -132,7 +132,11 @@ def _steps(ratio: float) -> int:
 
 
 def _anchor(space: StagedSpace) -> Architecture:
-    return max(space.anchors, key=space.resolution)
+    return max((design[0] for design in space.designs), key=lambda arch: math.prod(_input(space, arch).shape))
+
+
+def _input(space: StagedSpace, arch: Architecture) -> TensorSpec:
+    return space.signature(arch, space.usual_size).input
 
 
 def _path(folder: Path | None) -> Path:
@@ -140,7 +144,8 @@ def _path(folder: Path | None) -> Path:
 
 
 def _key(space: StagedSpace, batch: int) -> str:
-    return f"{_host()}; {space.name} at {space.resolution(_anchor(space))} px in batches of {batch}"
+    shape = "x".join(map(str, _input(space, _anchor(space)).batched(batch)))
+    return f"{_host()}; {space.name} on {shape}"
 
 
 def _host() -> str:

@@ -19,8 +19,9 @@ from nas.errors import UserError
 from nas.limits import MB, Limits, session_latencies_ms
 from nas.measure.measurement import Measurement
 from nas.measure.site import Site
-from nas.targets.preparing import NUM_CLASSES, preparer
+from nas.targets.preparing import OUTPUT_SIZE, preparer
 from search_spaces import Architecture, Choices, StagedSpace
+from search_spaces.signature import Size
 
 PROBES, FEW_PROBES = 6, 3
 FEW_UNTIL_S = 120.0
@@ -78,10 +79,10 @@ class FileModel:
         return self.of(deployment).tail
 
 
-def probe_networks(space: StagedSpace, sampled: Choices, num_classes: int, budget_s: float) -> list[Architecture]:
+def probe_networks(space: StagedSpace, sampled: Choices, size: Size, budget_s: float) -> list[Architecture]:
     """The smallest network that is known, and others spread over the sizes of `sampled`."""
     count = PROBES if budget_s >= FEW_UNTIL_S else FEW_PROBES
-    params = space.costs(sampled, num_classes)["params"]
+    params = space.costs(sampled, size)["params"]
     order = np.argsort(params, kind="stable")
     picked = order[np.linspace(0, 0.9 * (len(order) - 1), count).astype(int)]
     return list({a.key: a for a in (space.architecture(sampled[i]) for i in picked)}.values())
@@ -111,7 +112,7 @@ def probe(
             found = site.measure(requests, sessions=1, seconds_per_model=seconds, repeat_s=0.0)
     width = len(deployments)
     measured = [found[i * width : (i + 1) * width] for i in range(len(archs))]
-    costs = space.costs(space.choices(list(archs)), NUM_CLASSES)
+    costs = space.costs(space.choices(list(archs)), OUTPUT_SIZE)
     return FileModel(
         {
             d: fitted_files(d, costs, [row[i] for row in sizes], [row[i] for row in measured if row], limits.percentile)

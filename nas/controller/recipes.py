@@ -65,9 +65,9 @@ class Recipes:
         from nas.training.precision import step_seconds
 
         batch = min(self.base.batch_size, len(self.data.train))
-        resolution = self.space.resolution(arch)
-        network = NetworkDescription(arch, self.data.num_classes, resolution).build()
-        return OVERHEAD * step_seconds(network, resolution, batch, self.pace.precision) / batch
+        described = NetworkDescription.of_architecture(self.space, arch, self.data.output_size)
+        seconds = step_seconds(described.build(), described.signature.input, batch, self.pace.precision)
+        return OVERHEAD * seconds / batch
 
     def affordable(self, deployments: int) -> tuple[Callable[[Choices], NDArray[np.bool_]], str | None]:
         """Which candidates can be trained fully within the budget (but never none), and a remark on what that means."""
@@ -86,7 +86,7 @@ class Recipes:
         return lambda choices: self._image_s(choices) <= limit, remark if left_out > 0.01 else None
 
     def _image_s(self, choices: Choices) -> NDArray[np.float64]:
-        costs = self.space.costs(choices, self.data.num_classes)
+        costs = self.space.costs(choices, self.data.output_size)
         return self.pace.factor * nominal_image_s(costs, usable_threads())
 
 
@@ -94,5 +94,5 @@ def make_recipes(config: SearchConfig, space: StagedSpace, data: TaskData, pace:
     """With `pace` where it was recorded before, else this host's."""
     base = task_of(data).recipe(seed=config.seed)
     fresh_s = FRESH_S if math.isfinite(config.seconds) else math.inf
-    pace = pace or host_pace(space, data.num_classes, base.batch_size, fresh_s=fresh_s)
+    pace = pace or host_pace(space, data.output_size, base.batch_size, fresh_s=fresh_s)
     return Recipes(config=config, space=space, data=data, base=replace(base, precision=pace.precision), pace=pace)

@@ -20,7 +20,8 @@ from nas.evaluation.estimate import LEVEL, agreement
 from nas.evaluation.estimators import ESTIMATORS
 from nas.limits import LatencyLimit, Limits, Observation
 from nas.measure.measurement import Measurement
-from nas.tasks import task_of
+from nas.tasks import TaskData, task_of
+from search_spaces import Signature
 
 SCHEMA = 1
 FEWEST_COMPARED = 3
@@ -31,8 +32,6 @@ def result_document(o: Outcome) -> dict[str, Any]:
     """The document of `result.json` and `--json`: accuracies are fractions (`metric` names them), latencies ms at the
     stated batch."""
     estimates = Estimates(o)
-    at = o.space.column("resolution")
-    sizes = o.space.decisions[at]
     return {
         "schema": SCHEMA,
         "nas_version": __version__,
@@ -51,11 +50,11 @@ def result_document(o: Outcome) -> dict[str, Any]:
         "feasible": any(r.satisfiable for r in o.opening.ranges),
         "space": o.space.name,
         "space_size": o.space.size,
-        "resolutions": sorted(int(sizes.options[i]) for i in o.space.allowed[at]),
+        "restricted_to": {name: list(options) for name, options in o.space.restrictions.items()},
         "seed": o.config.seed,
         "data": {
             "name": o.data.name,
-            "classes": o.data.num_classes,
+            "classes": len(o.data.classes),
             "train": len(o.data.train),
             "val": len(o.data.val),
             "test": len(o.data.test),
@@ -92,6 +91,11 @@ def result_document(o: Outcome) -> dict[str, Any]:
     }
 
 
+def input_label(data: TaskData, signature: Signature) -> str:
+    """What people call the input of a network: `96 px`."""
+    return task_of(data).input_label(signature.input)
+
+
 def latencies(measurement: Measurement | None) -> dict[str, float] | None:
     """p50, p90 and p99 in ms, or None where nothing was measured."""
     if measurement is None or measurement.failed is not None:
@@ -118,7 +122,7 @@ def _winner(o: Outcome, f: Finalist, rank: int, estimates: Estimates) -> dict[st
         "precision": chosen.deployment.precision,
         "threads": chosen.deployment.threads,
         "batch": chosen.deployment.batch,
-        "resolution": f.deployed.description.resolution,
+        "input": input_label(o.data, f.deployed.description.signature),
         "epochs": f.trained.epochs,
         "weights": "short training" if f.trained.by_short_training else "full training",
         "predicted_latency_ms": predicted.mean_ms,
@@ -145,7 +149,7 @@ def _winner(o: Outcome, f: Finalist, rank: int, estimates: Estimates) -> dict[st
             "test": first_of(f.test),
         },
         "test_figures": dict(f.test) if f.test else None,
-        **costs_of(o.space, arch, o.data.num_classes),
+        **costs_of(o.space, arch, o.data.output_size),
         "onnx": _relative(f.deployed.onnx, folder),
         "model": _relative(chosen.path, folder),
         "receipt": _relative(f.deployed.onnx.with_name("receipt.json"), folder),
@@ -162,7 +166,7 @@ def _baselines(o: Outcome) -> list[dict[str, Any]]:
         found.append(
             {
                 **_opponent(o, name, "random", f.deployed, f.trained.accuracy, f.test),
-                **costs_of(o.space, f.evaluated.arch, o.data.num_classes),
+                **costs_of(o.space, f.evaluated.arch, o.data.output_size),
                 "estimate": _estimate(f.evaluated),
                 "note": "same limit, recipe, estimator and time for estimates; "
                 f"{f.trained.epochs} of {o.recipe.epochs} epochs",
@@ -187,7 +191,7 @@ def _opponent(
         "kind": kind,
         "runtime": chosen.deployment.runtime if chosen else None,
         "precision": chosen.deployment.precision if chosen else None,
-        "resolution": deployed.description.resolution,
+        "input": input_label(o.data, deployed.description.signature),
         "measured_latency_ms": latencies(measured),
         "machine": measured.machine if measured else None,
         "within_limit": keeps(o.config.limits, chosen) if chosen and measured else None,
@@ -233,7 +237,7 @@ def _agreement(o: Outcome) -> dict[str, Any]:
     """Kendall tau of the estimates with the trained accuracies of all finalists, and of parameters alone beside it."""
     both = [*o.finalists, *(o.opponent.finalists if o.opponent else ())]
     finalists = list({f.evaluated.arch.key: f for f in both}.values())
-    params = o.space.costs(o.space.choices([f.evaluated.arch for f in finalists]), o.data.num_classes)["params"]
+    params = o.space.costs(o.space.choices([f.evaluated.arch for f in finalists]), o.data.output_size)["params"]
     estimates = [f.evaluated.value for f in finalists]
     # the accuracy of a short training is the estimate itself
     trained = [None if f.trained.by_short_training else f.trained.accuracy for f in finalists]

@@ -11,6 +11,7 @@ from nas.deployment import Deployment
 from nas.limits import Limits
 from nas.targets.latency import Z_90, LatencyModel
 from search_spaces import Architecture, Choices, StagedSpace
+from search_spaces.signature import Size
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ class CandidateScorer:
         space: StagedSpace,
         model: LatencyModel,
         limits: Limits,
-        num_classes: int,
+        size: Size,
         *,
         files: FileModel | None = None,
         affordable: Callable[[Choices], NDArray[np.bool_]] | None = None,
@@ -69,7 +70,7 @@ class CandidateScorer:
         self.space = space
         self.model = model
         self.limits = limits
-        self.num_classes = num_classes
+        self.size = size
         self.files = files or FileModel()
         self.affordable = affordable
         self.scored = 0
@@ -78,7 +79,7 @@ class CandidateScorer:
         """A scorer of the same limits that asks whether a training is `affordable`, too (None: not); it has counted
         nothing yet."""
         return CandidateScorer(
-            self.space, self.model, self.limits, self.num_classes, files=self.files, affordable=affordable
+            self.space, self.model, self.limits, self.size, files=self.files, affordable=affordable
         )
 
     def feasible(self, choices: Choices) -> NDArray[np.bool_]:
@@ -92,7 +93,7 @@ class CandidateScorer:
         """`feasible` with a tighter limit on the median call (of the fastest deployment)."""
 
         def feasible(choices: Choices) -> NDArray[np.bool_]:
-            _, prediction = self.model.fastest(self.space, choices, self.num_classes)
+            _, prediction = self.model.fastest(self.space, choices, self.size)
             tighter: NDArray[np.bool_] = prediction.mean + Z_90 * prediction.std <= call_ms
             return self.feasible(choices) & tighter
 
@@ -109,8 +110,8 @@ class CandidateScorer:
         The limits are in the order of `Limits.predicted`. Latencies are upper ends of the 90 % interval.
         """
         predicted, deployments = self.limits.predicted, self.model.deployments
-        predictions = self.model.predict(self.space, choices, self.num_classes)
-        costs = self.space.costs(choices, self.num_classes)
+        predictions = self.model.predict(self.space, choices, self.size)
+        costs = self.space.costs(choices, self.size)
         found = np.empty((len(predicted), len(deployments), len(choices)))
         for i, deployment in enumerate(deployments):
             prediction = predictions[deployment]
@@ -139,7 +140,7 @@ class CandidateScorer:
     def describe(self, arch: Architecture) -> PredictedLatency:
         """One candidate's prediction in its fastest deployment; of those that keep the limits, where there are any."""
         choices = self.space.choices([arch])
-        predictions = self.model.predict(self.space, choices, self.num_classes)
+        predictions = self.model.predict(self.space, choices, self.size)
         kept = self.ratios(choices)[:, :, 0].max(axis=0, initial=0.0) <= 1.0
         deployments = [d for d, keeps in zip(self.model.deployments, kept, strict=True) if keeps]
         best = min(deployments or self.model.deployments, key=lambda d: float(predictions[d].mean[0]))
@@ -147,5 +148,5 @@ class CandidateScorer:
 
     def predicted(self, arch: Architecture, deployment: Deployment) -> PredictedLatency:
         """One candidate's prediction in a given deployment."""
-        prediction = self.model.predict(self.space, self.space.choices([arch]), self.num_classes)[deployment]
+        prediction = self.model.predict(self.space, self.space.choices([arch]), self.size)[deployment]
         return PredictedLatency(deployment, float(prediction.mean[0]), float(prediction.std[0]))

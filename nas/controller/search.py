@@ -371,7 +371,7 @@ class Search:
             self.notes.append("well-known networks were not measured: the target is not at hand")
             return []
         round_ = ZooRound(
-            data=self.data, resolution=winner.deployed.description.resolution, deployments=final.deployments,
+            data=self.data, input=winner.deployed.description.signature.input, deployments=final.deployments,
             quick=chosen.deployment, recipe=final.recipe, max_drop=self.config.max_drop,
             folder=self.folder.baseline("zoo"), site=self.site,
         )  # fmt: skip

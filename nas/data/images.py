@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from nas.data.portable import affine, normalised
 from nas.errors import UserError
+from search_spaces.signature import Size, TensorSpec
 
 if TYPE_CHECKING:
     import torch
@@ -21,6 +22,18 @@ SPLITS: tuple[SplitName, ...] = ("train", "val", "test")
 
 HOLDOUT_FRACTION = 0.15
 """Share of the training images of each class that becomes a split the source does not have."""
+
+
+def image_input(side: int) -> TensorSpec:
+    """What a network for square RGB images of `side` rows and columns takes."""
+    return TensorSpec((3, side, side))
+
+
+def image_side(input: TensorSpec) -> int:
+    """Rows and columns of the images that a network takes; raises `ValueError` where it takes no square RGB image."""
+    if input != image_input(input.shape[-1]):
+        raise ValueError(f"this network takes no square RGB image: {input}")
+    return input.shape[-1]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,6 +59,11 @@ class ImageSplit:
     def resolution(self) -> int:
         """Rows (and columns) of each image."""
         return int(self.images.shape[1])
+
+    @property
+    def input(self) -> TensorSpec:
+        """What networks for these images take."""
+        return image_input(self.resolution)
 
     def some(self, count: int, seed: int = 0) -> "ImageSplit":
         """`count` random images (all, where there are fewer), the same for the same seed.
@@ -157,6 +175,19 @@ class ImageData:
     @property
     def num_classes(self) -> int:
         return len(self.classes)
+
+    @property
+    def output_size(self) -> Size:
+        """What a network's answer has to have for these data: `(classes,)`."""
+        return (self.num_classes,)
+
+    def for_input(self, split: SplitName, input: TensorSpec) -> ImageSplit:
+        """`split` as a network takes it; kept in memory, so that a second call costs nothing."""
+        return self.at(split, image_side(input))
+
+    def inputs(self, split: ImageSplit) -> NDArray[np.float32]:
+        """The examples of `split` as a network takes them, (n, 3, h, w) float32."""
+        return self.preprocess.array(split.images)
 
     def at(self, split: SplitName, resolution: int) -> ImageSplit:
         """`split` resized to `resolution`; kept in memory, so that a second call costs nothing."""

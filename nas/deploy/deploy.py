@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-import numpy as np
 from numpy.typing import NDArray
 
 from nas.deploy.float_parts import FLOAT_PARTS, float_part
@@ -20,6 +19,7 @@ from nas.measure.protocol import measure
 from nas.networks.description import NETWORK, NetworkDescription, save_network
 from nas.runtimes import load_runtime
 from nas.tasks import TaskData, task_of
+from search_spaces.signature import LOGITS
 
 if TYPE_CHECKING:
     from torch import nn
@@ -140,23 +140,24 @@ def deploy(
     Where int8 loses more than `max_drop` on outputs that have to be decoded, it is tried again with the last layers in
     floating point: boxes and scores of a detector are more delicate than the order of a classifier's outputs.
     """
+    signature = description.signature
     folder.mkdir(parents=True, exist_ok=True)
     save_network(network, description, folder / NETWORK)
-    onnx = export_onnx(network, description.resolution, folder / "model.onnx", common_batch(deployments))
-    examples = data.at("train", description.resolution).some(CALIBRATION_IMAGES if trained else UNTRAINED_IMAGES)
-    calibration = data.preprocess.array(examples.images)
+    onnx = export_onnx(network, signature.input, folder / "model.onnx", common_batch(deployments))
+    examples = data.for_input("train", signature.input).some(CALIBRATION_IMAGES if trained else UNTRAINED_IMAGES)
+    calibration = data.inputs(examples)
     parity = None
     if trained:
-        validation = data.at("val", description.resolution).some(PARITY_IMAGES)
-        agreement = partial(task_of(data).agreement, resolution=description.resolution, head_kind=description.head_kind)
-        parity = check_parity(network, onnx, data.preprocess.array(validation.images), agreement)
+        validation = data.for_input("val", signature.input).some(PARITY_IMAGES)
+        agreement = partial(task_of(data).agreement, signature=signature)
+        parity = check_parity(network, onnx, data.inputs(validation), agreement)
 
     def attempt(deployment: Deployment, in_float: str = "") -> TriedDeployment:
         made = _prepare(onnx, deployment, folder, calibration, in_float)
         return _with_accuracy(made, data, description) if trained else made
 
     tried = [attempt(d) for d in deployments]
-    if trained and description.head_kind is not None:
+    if trained and signature.output.kind != LOGITS:
         tried = with_float_parts(tried, max_drop, attempt)
     if in_training is not None:
         file = shutil.copyfile(in_training, folder / IN_TRAINING_FILE)
@@ -189,7 +190,7 @@ def with_float_parts(
 
 
 def _prepare(
-    onnx: Path, deployment: Deployment, folder: Path, calibration: NDArray[np.float32], in_float: str
+    onnx: Path, deployment: Deployment, folder: Path, calibration: NDArray[Any], in_float: str
 ) -> TriedDeployment:
     part = float_part(in_float, onnx) if in_float else None
     try:
@@ -248,10 +249,10 @@ def deployed_accuracy(
     session = load_runtime(tried.deployment.runtime).load(tried.path, tried.deployment)
     return task_of(data).accuracy_in_runtime(
         session.run,
-        data.at(split, description.resolution),
+        data.for_input(split, description.signature.input),
         data.preprocess,
+        description.signature,
         batch=tried.deployment.batch,
-        head_kind=description.head_kind,
     )
 
 
@@ -261,11 +262,11 @@ def deployed_figures(tried: TriedDeployment, data: TaskData, description: Networ
     session = load_runtime(tried.deployment.runtime).load(tried.path, tried.deployment)
     return task_of(data).figures_in_runtime(
         session.run,
-        data.at("test", description.resolution),
+        data.for_input("test", description.signature.input),
         data.preprocess,
+        description.signature,
         classes=data.classes,
         batch=tried.deployment.batch,
-        head_kind=description.head_kind,
     )
 
 

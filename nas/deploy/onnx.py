@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 
 from nas.files.writing import staged_file
 from nas.runtimes.base import run_in_batches
+from nas.runtimes.onnx_file import VALUES_KEY
 from nas.tasks.classification import top1_agreement
+from search_spaces import TensorSpec
 
 if TYPE_CHECKING:
     from torch import nn
@@ -25,7 +27,7 @@ PARITY_MEAN = 1e-4
 
 @dataclass(frozen=True, slots=True)
 class Parity:
-    """How far the ONNX file's outputs are from torch's, on the same images, both in fp32."""
+    """How far the ONNX file's outputs are from torch's, on the same inputs, both in fp32."""
 
     images: int
     max_abs_difference: float
@@ -59,39 +61,49 @@ class Parity:
         return cls(**{older.get(name, name): value for name, value in document.items()})
 
 
-def export_onnx(network: "nn.Module", resolution: int, path: Path, batch: int = 1) -> Path:
-    """Write `network` (folded here) as ONNX with a static float32 input `(batch, 3, resolution, resolution)`.
+def export_onnx(network: "nn.Module", input: TensorSpec, path: Path, batch: int = 1) -> Path:
+    """Write `network` (folded here) as ONNX that takes `batch` examples of `input`, no more and no less.
 
-    The file appears whole or not at all. The TorchScript exporter is used while torch has it: for these plain
-    convolutional networks it writes the same graph as the newer one in a tenth of the time, and a search exports
-    dozens of networks.
+    The file appears whole or not at all. The TorchScript exporter is used while torch has it: for plain networks it
+    writes the same graph as the newer one in a tenth of the time, and a search exports dozens of them.
     """
     import torch
 
     from search_spaces.modules import folded
 
-    images = torch.zeros(batch, 3, resolution, resolution)
+    examples = torch.from_numpy(input.zeros(batch))
     with staged_file(path) as staged, warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         # Shapes are static, as they are meant to be.
         warnings.simplefilter("ignore", torch.jit.TracerWarning)  # type: ignore[attr-defined]
         torch.onnx.export(
             folded(network.to("cpu", torch.float32)),
-            (images,),
+            (examples,),
             str(staged),
             input_names=[INPUT_NAME],
             output_names=[OUTPUT_NAME],
             dynamo=False,
         )
+        if input.values is not None:
+            _note_values(staged, input.values)
     return path
 
 
-def check_parity(
-    network: "nn.Module", path: Path, images: NDArray[np.float32], agreement: Agreement = top1_agreement
-) -> Parity:
-    """Compare torch and the ONNX file on normalised `images` (n, 3, h, w): torch one by one, the file by its batch.
+def _note_values(path: Path, values: int) -> None:
+    """Write how many values the input takes into the file's metadata, where measuring looks for them."""
+    import onnx
 
-    `agreement` of the two outputs (n, ...) is the fraction of images with the same answer.
+    model = onnx.load(path)
+    onnx.helper.set_model_props(model, {VALUES_KEY: str(values)})
+    onnx.save(model, path)
+
+
+def check_parity(
+    network: "nn.Module", path: Path, inputs: NDArray[Any], agreement: Agreement = top1_agreement
+) -> Parity:
+    """Compare torch and the ONNX file on pre-processed `inputs` (n, ...): torch one by one, the file by its batch.
+
+    `agreement` of the two outputs (n, ...) is the fraction of examples with the same answer.
     """
     import onnxruntime
     import torch
@@ -99,12 +111,12 @@ def check_parity(
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     network = network.eval().to("cpu", torch.float32)
     with torch.no_grad():
-        expected = np.concatenate([network(torch.from_numpy(image[None])).numpy() for image in images])
+        expected = np.concatenate([network(torch.from_numpy(example[None])).numpy() for example in inputs])
     shape = tuple(session.get_inputs()[0].shape)
-    got = run_in_batches(lambda batch: session.run(None, {INPUT_NAME: batch})[0], images, shape)
+    got = run_in_batches(lambda batch: session.run(None, {INPUT_NAME: batch})[0], inputs, shape)
     difference = np.abs(got - expected)
     return Parity(
-        images=len(images),
+        images=len(inputs),
         max_abs_difference=float(difference.max()),
         mean_abs_difference=float(difference.mean()),
         agreement=agreement(got, expected),

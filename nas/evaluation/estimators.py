@@ -120,7 +120,7 @@ class ShortTrainingEstimator:
         return [self._estimate(arch) for arch in archs]
 
     def _estimate(self, arch: Architecture) -> Estimate:
-        description = NetworkDescription(arch, self._data.num_classes, self._space.resolution(arch))
+        description = NetworkDescription.of_architecture(self._space, arch, self._data.output_size)
         start = time.perf_counter()
         try:
             _, result = trained(description, self._data, self._short(arch))
@@ -243,7 +243,7 @@ def _supernet(setting: EstimatorSetting) -> Estimator:
 
     data = setting.data
     assert isinstance(data, ImageData)  # of the tasks' `estimators`, only classification's has it
-    supernet = Supernet(setting.space, data.num_classes, seed=setting.seed)
+    supernet = Supernet(setting.space, data.output_size, seed=setting.seed)
     log = train_supernet(
         supernet,
         data,

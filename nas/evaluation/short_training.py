@@ -34,7 +34,7 @@ def trained(
     """
     import torch
 
-    train_split = data.at("train", description.resolution)
+    train_split = data.for_input("train", description.signature.input)
     if short.train_images is not None and short.train_images < len(train_split):
         train_split = train_split.some(short.train_images, short.config.seed)
     with torch.random.fork_rng():
@@ -43,7 +43,7 @@ def trained(
     result = task_of(data).train(
         network,
         train_split,
-        data.at("val", description.resolution),
+        data.for_input("val", description.signature.input),
         replace(short.config, flip=data.flip_ok),
         preprocess=data.preprocess,
         callback=callback,

@@ -66,9 +66,9 @@ def candidate_scores(
     The initialisation is drawn by `seed` too; torch's global random state is left as it was.
     """
     task = task_of(data)
-    split = data.at("train", space.resolution(arch)).some(images, seed)
+    split = data.for_input("train", space.signature(arch, data.output_size).input).some(images, seed)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        network = space.build(arch, data.num_classes)
-    batch = torch.from_numpy(data.preprocess.array(split.images))
+        network = space.build(arch, data.output_size)
+    batch = torch.from_numpy(data.inputs(split))
     return zero_cost_scores(network, batch, torch.from_numpy(task.proxy_labels(split)), task.proxies)

@@ -7,17 +7,20 @@ from nas.errors import UserError
 from nas.tasks import TaskData
 from nas.tasks.detection.data.values import DetectionSplit
 from nas.training.recipe import Recipe
+from search_spaces import TensorSpec
+from search_spaces.signature import Size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Images:
-    """What a training sees, at the network's resolution."""
+    """What a training sees, as the network takes it."""
 
     train: ImageSplit | DetectionSplit
     val: ImageSplit | DetectionSplit
     test: ImageSplit | DetectionSplit
     preprocess: Preprocess
-    num_classes: int
+    size: Size
+    """Of the answers, see `search_spaces.signature.OutputSpec`."""
     flip_ok: bool
 
     def __post_init__(self) -> None:
@@ -28,11 +31,11 @@ class Images:
                 )
 
 
-def images_of(data: TaskData, resolution: int, recipe: Recipe) -> Images:
-    """The images of a data set at `resolution`; validation images are those that the recipe names."""
+def images_of(data: TaskData, input: TensorSpec, recipe: Recipe) -> Images:
+    """The images of a data set as a network takes them; validation images are those that the recipe names."""
 
     def split(name: SplitName) -> ImageSplit | DetectionSplit:
-        found = data.at(name, resolution)
+        found = data.for_input(name, input)
         assert isinstance(found, ImageSplit | DetectionSplit)
         return found
 
@@ -41,6 +44,6 @@ def images_of(data: TaskData, resolution: int, recipe: Recipe) -> Images:
         val=split(recipe.validate_on),
         test=split("test"),
         preprocess=data.preprocess,
-        num_classes=data.num_classes,
+        size=data.output_size,
         flip_ok=data.flip_ok,
     )

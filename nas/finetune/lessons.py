@@ -19,6 +19,7 @@ from nas.training.batches import Augmenter
 from nas.training.config import Precision
 from nas.training.distill import Teacher, soft_labels
 from nas.training.recipe import Recipe
+from search_spaces.signature import class_count
 
 
 class Lesson(Protocol):
@@ -62,7 +63,7 @@ class ClassificationLesson:
         assert isinstance(images.train, ImageSplit)
         self.images, self.recipe, self.device = images, recipe, device
         self.train = images.train
-        self.augmenter = Augmenter(recipe.augmentation, images.num_classes, flip_ok=images.flip_ok)
+        self.augmenter = Augmenter(recipe.augmentation, class_count(images.size), flip_ok=images.flip_ok)
 
     def batch(
         self, indices: torch.Tensor, generator: torch.Generator, progress: float

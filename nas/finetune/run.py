@@ -101,7 +101,7 @@ def finetune(
         "settings": settings.model_dump(mode="json"),
         "smoke": smoke,
         "out": None if smoke else str(place),
-        "data": {"name": images.name, "classes": images.num_classes, **_sizes(images)},
+        "data": {"name": images.name, "classes": len(images.classes), **_sizes(images)},
         "metric": task.metric,
         "networks": results,
     }
@@ -154,10 +154,10 @@ def _trained(
     from search_spaces.modules import folded
 
     recipe, data = job.recipe, job.data
-    resolution = candidate.description.resolution
-    images = images_of(data, resolution, recipe)
+    spec = candidate.description.signature.input
+    images = images_of(data, spec, recipe)
     scratch = recipe.start == "scratch"
-    network, start = starting_network(candidate, data.num_classes, recipe.seed, scratch=scratch)
+    network, start = starting_network(candidate, data.output_size, recipe.seed, scratch=scratch)
     if not recipe.epochs and start != "trained":
         raise UserError(f"a network from {start} needs training", "set epochs to at least 1")
     network.to(world.device)
@@ -166,16 +166,16 @@ def _trained(
         before = accuracy_of(folded(network), images.val, images.preprocess, device=world.device)
     teacher: Teacher | None = None
     if recipe.distillation.teacher is not None:
-        teacher = load_teacher(recipe.distillation.teacher, data, resolution, world.device)
+        teacher = load_teacher(recipe.distillation.teacher, data, spec, world.device)
     setup = world.agree(
-        (kept_setup(folder) or choose_setup(recipe, network, resolution, len(images.train), world.device))
+        (kept_setup(folder) or choose_setup(recipe, network, spec, len(images.train), world.device))
         if world.is_first
         else None
     )
     assert setup is not None
     trainer = Trainer(network, images, recipe, setup, folder=folder, world=world, teacher=teacher)
     trainer.run(lambda record: advance(1, f"{record.val_accuracy:.1%}"))
-    description = replace(candidate.description, num_classes=data.num_classes)
+    description = candidate.description.resized(data.output_size)
     document: dict[str, Any] = {}
     if world.is_first:
         finished = finish(trainer, description, data.classes, folder)
@@ -185,7 +185,7 @@ def _trained(
         document = {
             "rank": candidate.rank,
             "key": candidate.name,
-            "resolution": resolution,
+            "input": task_of(data).input_label(spec),
             "params": parameters(deployed),
             "start": start,
             "accuracy": {"before": before, "after": finished.accuracy, "test": test, **_kinds(finished.accuracies)},

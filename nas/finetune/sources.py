@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,8 @@ from nas.networks.find import FoundNetwork, find_network, find_networks
 from nas.networks.run_networks import read_run_json
 from nas.networks.weights import load_weights
 from nas.tasks import TaskData, task_named, task_of_baseline
+from search_spaces import TensorSpec
+from search_spaces.signature import LOGITS, Size
 
 if TYPE_CHECKING:
     from nas.training.distill import Teacher
@@ -82,21 +84,21 @@ def load_data(chosen: Chosen, data: str | None, task: str) -> TaskData:
     return found
 
 
-def starting_network(candidate: Candidate, num_classes: int, seed: int, *, scratch: bool) -> tuple[nn.Module, str]:
+def starting_network(candidate: Candidate, size: Size, seed: int, *, scratch: bool) -> tuple[nn.Module, str]:
     """The network to train, and where its weights come from: `trained`, `trained without head` or `scratch`.
 
-    The last layer starts anew where the number of classes has changed.
+    The last layer starts anew where the size of the answer has changed.
 
     Raises:
         UserError: the weights are damaged, were changed, or are of another architecture.
     """
-    description = replace(candidate.description, num_classes=num_classes)
+    description = candidate.description.resized(size)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         network = description.build()
     if scratch or candidate.weights is None:
         return network, "scratch"
-    classes = (candidate.description.num_classes, num_classes)
+    classes = (candidate.description.signature.output.size[0], size[0])
     whole = load_weights(network, candidate.weights, sha256=candidate.sha256, classes=classes)
     return network, "trained" if whole else "trained without head"
 
@@ -117,11 +119,11 @@ def teacher_of(text: str) -> FoundNetwork:
     return found
 
 
-def load_teacher(text: str, data: TaskData, resolution: int, device: torch.device) -> "Teacher":
+def load_teacher(text: str, data: TaskData, input: TensorSpec, device: torch.device) -> "Teacher":
     """The teacher that `text` names, see `nas.networks.find`; of torchvision's networks `torchvision:NAME:FILE`.
 
     Args:
-        resolution: of the network to be taught, in pixels. A torchvision network and a detector look at images of this
+        input: of the network to be taught. A torchvision network and a detector look at images of this
             size, others at those that they were trained with: only the cells of a detector have to be the same. All see
             them normalised as the `preprocess.json` near their weights says, without one as the student does.
 
@@ -131,22 +133,23 @@ def load_teacher(text: str, data: TaskData, resolution: int, device: torch.devic
     from nas.training.distill import Teacher, rescaling
 
     found = teacher_of(text)
-    own = found.description or NetworkDescription(str(found.torchvision), data.num_classes, resolution)
-    hint = "give a teacher that was trained on these data"
-    if own.task != data.task:
-        raise UserError(f"the teacher {text!r} is for {own.task}, the data are for {data.task}", hint)
-    if own.num_classes != data.num_classes:
-        raise UserError(f"the teacher {text!r} knows {own.num_classes} classes, the data have {data.num_classes}", hint)
+    description = found.description or NetworkDescription.of_baseline(str(found.torchvision), data.output_size, input)
+    own, hint = description.signature, "give a teacher that was trained on these data"
+    if description.task != data.task:
+        raise UserError(f"the teacher {text!r} is for {description.task}, the data are for {data.task}", hint)
+    if own.output.size != data.output_size:
+        known, asked = (" x ".join(map(str, size)) for size in (own.output.size, data.output_size))
+        raise UserError(f"the teacher {text!r} knows {known} classes, the data have {asked}", hint)
     if found.labels() not in (None, tuple(data.classes)):
         raise UserError(f"the teacher {text!r} knows other classes than {data.name!r} has, or in another order", hint)
-    candidate = Candidate(rank=1, description=own, weights=found.weights, sha256=found.sha256)
-    network, _ = starting_network(candidate, data.num_classes, 0, scratch=False)
+    candidate = Candidate(rank=1, description=description, weights=found.weights, sha256=found.sha256)
+    network, _ = starting_network(candidate, data.output_size, 0, scratch=False)
     network.eval().requires_grad_(False).to(device)
-    preprocess = found.preprocess(own.task)
+    preprocess = found.preprocess(description.task)
     rescale = rescaling(data.preprocess, preprocess) if preprocess is not None else None
     if rescale is not None:
         rescale = rescale[0].to(device), rescale[1].to(device)
-    return Teacher(network, own.resolution if own.head_kind is None else resolution, text, rescale)
+    return Teacher(network, own.input if own.output.kind == LOGITS else input, text, rescale)
 
 
 def _candidate(found: FoundNetwork) -> Candidate:

@@ -9,7 +9,8 @@ from nas.errors import UserError
 from nas.files.writing import write_json, write_whole
 from nas.networks.weights import load_weights, weights_of
 from nas.tasks import baseline_named, task_of_baseline
-from search_spaces import Architecture, load_search_space
+from search_spaces import Architecture, SearchSpace, Signature, TensorSpec, load_search_space
+from search_spaces.signature import Size
 
 if TYPE_CHECKING:
     from torch import nn
@@ -26,12 +27,27 @@ class NetworkDescription:
 
     source: Architecture | str
     """An `Architecture`, or a name in the `baselines` of a task."""
-    num_classes: int
-    resolution: int
-    """Input height = width in pixels."""
+    signature: Signature
+    """What goes in and what comes out."""
+
+    @classmethod
+    def of_architecture(cls, space: SearchSpace, arch: Architecture, size: Size) -> "NetworkDescription":
+        """The network of `arch`, whose answer has `size`."""
+        return cls(arch, space.signature(arch, size))
+
+    @classmethod
+    def of_baseline(cls, name: str, size: Size, input: TensorSpec) -> "NetworkDescription":
+        """The well-known network `name` for that input, whose answer has `size`."""
+        return cls(name, baseline_named(name).signature(size, input))
+
+    def resized(self, size: Size) -> "NetworkDescription":
+        """The same network with an answer of another size."""
+        if isinstance(self.source, Architecture):
+            return self.of_architecture(load_search_space(self.source.space), self.source, size)
+        return self.of_baseline(self.source, size, self.signature.input)
 
     def to_json(self) -> dict[str, object]:
-        document: dict[str, object] = {"num_classes": self.num_classes, "resolution": self.resolution}
+        document: dict[str, object] = {"signature": self.signature.to_json()}
         if isinstance(self.source, Architecture):
             document["architecture"] = load_search_space(self.source.space).to_json(self.source)
         else:
@@ -43,9 +59,7 @@ class NetworkDescription:
         """Raises `UserError` if the document does not describe a network."""
         if not isinstance(document, dict) or ("architecture" in document) == ("zoo" in document):
             raise UserError("this is not a network description", "it needs either 'architecture' or 'zoo'")
-        sizes = [document.get("num_classes"), document.get("resolution")]
-        if not all(isinstance(size, int) and size > 0 for size in sizes):
-            raise UserError("a network description needs positive 'num_classes' and 'resolution'", "export it again")
+        signature = Signature.from_json(document.get("signature"))
         source: Architecture | str
         if "zoo" in document:
             source = str(document["zoo"])
@@ -53,13 +67,22 @@ class NetworkDescription:
             nested = document["architecture"]
             name = nested.get("space") if isinstance(nested, dict) else None
             source = load_search_space(str(name)).from_json(nested)
-        return cls(source, document["num_classes"], document["resolution"])
+        described = cls(source, signature)
+        try:
+            fits = described.resized(signature.output.size) == described
+        except ValueError:  # no such network exists
+            fits = False
+        if not fits:
+            raise UserError(
+                "this network does not take or give what its description says", "it was changed: export it again"
+            )
+        return described
 
     def build(self) -> "nn.Module":
         """A fresh, trainable network with random weights."""
         if isinstance(self.source, Architecture):
-            return load_search_space(self.source.space).build(self.source, self.num_classes)
-        return baseline_named(self.source).build(self.num_classes, self.resolution)
+            return load_search_space(self.source.space).build(self.source, self.signature.output.size)
+        return baseline_named(self.source).build(self.signature)
 
     @property
     def task(self) -> str:
@@ -67,13 +90,6 @@ class NetworkDescription:
         if isinstance(self.source, Architecture):
             return load_search_space(self.source.space).task
         return task_of_baseline(self.source)
-
-    @property
-    def head_kind(self) -> str | None:
-        """How the network's output is to be read, where its task knows several ways."""
-        if isinstance(self.source, Architecture):
-            return load_search_space(self.source.space).head_kind
-        return baseline_named(self.source).head_kind
 
 
 def weights_path(network_json: Path) -> Path:

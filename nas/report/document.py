@@ -83,7 +83,7 @@ def answer(document: Document) -> str:
     latency += f", {' '.join(speed)}" if speed else ""
     accuracy, images = final_accuracy(best)
     found = (
-        f"Found: a network for {best['runtime']} {best['precision']} at {best['resolution']} px with an "
+        f"Found: a network for {best['runtime']} {best['precision']} at {best['input']} with an "
         f"{metric(document)} of {accuracy} ({images}) and a {latency}"
     )
     if objective(document) == "pareto" and len(document["best"]) > 1:

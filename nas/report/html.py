@@ -105,7 +105,7 @@ def _headline(document: Document) -> str:
             *((("throughput", *speed),) if speed else ()),
             ("limits", limits_text(document) or "none", _margin(best, kept)),
             ("deployment", f"{best['runtime']} {best['precision']}", f"{best['threads']} threads"),
-            ("size", f"{count(best['params'])} params", f"{count(best['macs'])} MACs at {best['resolution']} px"),
+            ("size", f"{count(best['params'])} params", f"{count(best['macs'])} MACs at {best['input']}"),
         )
         cells = (
             f"<div><dt>{escape(t)}</dt><dd>{escape(v)}<small>{escape(n)}</small></dd></div>" for t, v, n in figures
@@ -198,11 +198,8 @@ def _estimated(result: Document) -> float | None:
 def _winners(document: Document) -> str:
     if not document["best"]:
         return ""
-    rows = [
-        (f"winner {best['rank']}", _deployment(best), str(best["resolution"]), *_numbers(best))
-        for best in document["best"]
-    ]
-    headings = ("network", "deployment", "px", *_NUMBERS)
+    rows = [(f"winner {best['rank']}", _deployment(best), best["input"], *_numbers(best)) for best in document["best"]]
+    headings = ("network", "deployment", "input", *_NUMBERS)
     figures = table(headings, rows, numeric=range(2, len(headings)))
     return f"""<h2>Winners</h2>
 <p class="soft">{_heading(document)} in per cent; estimate, trained and deployed on the validation images, test on
@@ -259,8 +256,8 @@ def _pictures(document: Document, folder: Path | None) -> str:
 def _baselines(document: Document) -> str:
     if not document["baselines"]:
         return ""
-    rows = [(b["name"], _deployment(b), str(b["resolution"]), *_numbers(b)) for b in document["baselines"]]
-    headings: tuple[str, ...] = ("network", "deployment", "px", *_NUMBERS)
+    rows = [(b["name"], _deployment(b), b["input"], *_numbers(b)) for b in document["baselines"]]
+    headings: tuple[str, ...] = ("network", "deployment", "input", *_NUMBERS)
     # A baseline has no estimate: nobody proposed it.
     drop = headings.index("estimate %")
     headings = headings[:drop] + headings[drop + 1 :]

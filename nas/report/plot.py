@@ -93,12 +93,12 @@ def _add_candidates(figure: "go.Figure", rows: "pd.DataFrame", label: str, colou
     if rows.empty:
         return
     evaluated = (rows["state"] == "evaluated").to_numpy()
-    columns = ("key", "deployment", "resolution", "state", "predicted_latency_ms", scale.column)
+    columns = ("key", "deployment", "input", "state", "predicted_latency_ms", scale.column)
     unit = "accuracy" if scale.axis == "y" else "standard deviations"
     hover = [
-        f"{escape(str(key))}<br>{escape(str(deployment))}, {resolution} px, {state}"
+        f"{escape(str(key))}<br>{escape(str(deployment))}, {escape(str(entry))}, {state}"
         f"<br>predicted {milliseconds(latency_ms)} ms, estimated {worth(estimate, unit)}"
-        for key, deployment, resolution, state, latency_ms, estimate in zip(*(rows[c] for c in columns), strict=True)
+        for key, deployment, entry, state, latency_ms, estimate in zip(*(rows[c] for c in columns), strict=True)
     ]
     figure.add_scatter(
         x=rows["predicted_latency_ms"],
@@ -144,7 +144,7 @@ def _add_results(figure: "go.Figure", results: list[Document], kind: str, colour
 def _result_hover(name: str, result: Document) -> str:
     how = "measured" if result["measured_latency_ms"] else "predicted"
     return (
-        f"{name}<br>{escape(str(result['runtime']))} {escape(str(result['precision']))}, {result['resolution']} px"
+        f"{name}<br>{escape(str(result['runtime']))} {escape(str(result['precision']))}, {escape(result['input'])}"
         f"<br>{how} {milliseconds(p50_ms(result))} ms, {percent(validation_accuracy(result))}"
     )
 

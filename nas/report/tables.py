@@ -98,7 +98,7 @@ def print_receipt(folder: str, receipt: Mapping[str, Any], console: Console | No
         speed += "" if latency["verdict"] == "quiet" else f" ({latency['verdict']} machine)"
     else:
         speed = f"predicted to take up to {milliseconds(receipt['predicted_ms'])} ms (not measured here)"
-    name = f"{receipt['runtime']} {receipt['precision']}, {receipt['threads']} threads, {receipt['resolution']} px"
+    name = f"{receipt['runtime']} {receipt['precision']}, {receipt['threads']} threads, {receipt['input']}"
     name += f", {receipt['batch']} images in a call" if receipt["batch"] > 1 else ""
     console.print(Text(f"{receipt['source']} for {name}: {speed}", style="bold"))
     if receipt["limits_text"]:
@@ -203,7 +203,7 @@ _NUMBERS = ("p50 ms", "limits", "valid. %", "test %", "MACs", "params")
 
 
 def winners_table(document: Document) -> Table:
-    table = _table(f"Winners, {metric(document)} in %", ["#", "deployment"], ("px", *_NUMBERS), ["model"])
+    table = _table(f"Winners, {metric(document)} in %", ["#", "deployment"], ("input", *_NUMBERS), ["model"])
     for best in document["best"]:
         _add(table, str(best["rank"]), *_common(best), best["onnx"] or "-")
     return table
@@ -211,7 +211,7 @@ def winners_table(document: Document) -> Table:
 
 def baselines_table(document: Document) -> Table:
     table = _table(
-        f"Baselines, same data and recipe, {metric(document)} in %", ["network", "deployment"], ("px", *_NUMBERS)
+        f"Baselines, same data and recipe, {metric(document)} in %", ["network", "deployment"], ("input", *_NUMBERS)
     )
     for baseline in document["baselines"]:
         _add(table, baseline["name"], *_common(baseline))
@@ -238,13 +238,13 @@ def deployments_table(document: Document) -> Table:
 
 
 def _common(result: Document) -> Sequence[str]:
-    """Deployment, resolution and the columns `_NUMBERS` of a winner or a baseline."""
+    """Deployment, input and the columns `_NUMBERS` of a winner or a baseline."""
     accuracy = result["accuracy"] or {}
     predicted = result["measured_latency_ms"] is None and p50_ms(result) is not None
     deployed = accuracy.get("deployed")
     return (
         f"{result['runtime']}-{result['precision']}",
-        str(result["resolution"]),
+        result["input"],
         ("~" if predicted else "") + milliseconds(p50_ms(result)),
         "kept" if result["within_limit"] else "missed",
         points(deployed if deployed is not None else accuracy.get("trained")),

@@ -122,15 +122,12 @@ class SurrogateSampler(SpaceSampler):
     # -- start-up ----------------------------------------------------------------------------------
 
     def _usable_anchors(self) -> Choices:
-        """Each well-known design once, at the largest resolution at which it keeps the limits."""
-        anchors = sorted(self.space.anchors, key=self.space.resolution, reverse=True)
-        kept: dict[tuple[int, ...], Architecture] = {}
-        for anchor in anchors:
-            fits = len(only_feasible(self.space.choices([anchor]), self.feasible)) > 0
-            if anchor.choices[:-1] not in kept and fits:
-                kept[anchor.choices[:-1]] = anchor
-        order = {a.choices[:-1]: i for i, a in enumerate(self.space.anchors)}
-        return self.space.choices(sorted(kept.values(), key=lambda a: order.get(a.choices[:-1], len(order))))
+        """Each well-known design once, with the largest input with which it keeps the limits."""
+        fitting = (
+            [a for a in design if len(only_feasible(self.space.choices([a]), self.feasible))]
+            for design in self.space.designs
+        )
+        return self.space.choices([found[0] for found in fitting if found])
 
     def _best_by_proxies(self, pool: Choices) -> Choices:
         """The highest mean rank over the zero-cost scores; the first of the pool where there are none."""

@@ -27,10 +27,11 @@ from nas.runtimes.cpu import parse_cpu_flags
 from nas.runtimes.nodes import NodeTime
 from nas.targets.block_times import slot_times_ms
 from nas.targets.latency import held_out_error
-from nas.targets.preparing import ALL_SPACES, CALIBRATION_IMAGES, NUM_CLASSES, networks_to_measure
+from nas.targets.preparing import ALL_SPACES, CALIBRATION_INPUTS, OUTPUT_SIZE, networks_to_measure
 from nas.targets.profile import FAILED, DeploymentTable, DeviceProfile, NetworkTiming
 from predictors.block_transfer import MIN_WITH_PRIOR
 from search_spaces import Architecture, load_search_space
+from search_spaces.architecture import Option
 
 if TYPE_CHECKING:
     from torch import nn
@@ -72,7 +73,7 @@ def export_kit(
                 _write_network(kit, arch, names, batch, seed=i)
                 entries.append({"architecture": load_search_space(arch.space).to_json(arch), "files": names})
                 bar.advance(1)
-            manifest = {"schema": SCHEMA, "num_classes": NUM_CLASSES, "batch": batch, "networks": entries}
+            manifest = {"schema": SCHEMA, "output_size": OUTPUT_SIZE, "batch": batch, "networks": entries}
             kit.writestr("kit.json", json.dumps(manifest))
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}", "choose another place") from error
@@ -87,7 +88,7 @@ def export_random_networks(
     runtimes: Sequence[str] = (),
     precisions: Sequence[str] = (),
     spaces: Sequence[str] = (),
-    resolutions: Sequence[int] = (),
+    allowed: Mapping[str, Sequence[Option]] | None = None,
     threads: Sequence[int] = (),
     budget_s: float = 0.0,
 ) -> None:
@@ -95,7 +96,7 @@ def export_random_networks(
     del threads, budget_s
     if set(runtimes) - {RUNTIME}:
         raise UserError(f"a kit is measured with {RUNTIME} alone", "leave out --runtime")
-    archs = networks_to_measure(spaces or ALL_SPACES, networks, 0, resolutions or None)
+    archs = networks_to_measure(spaces or ALL_SPACES, networks, 0, allowed)
     chosen = precisions or load_runtime(RUNTIME).precisions
     export_kit(path, archs, chosen, batch=batch, progress=progress)
 
@@ -110,7 +111,7 @@ def import_result(name: str, path: Path) -> DeviceProfile:
                 f"{path} is of schema {result['schema']}, not {SCHEMA}",
                 "export a kit with this version and run its measure.py on the device",
             )
-        networks, num_classes = result["kit"]["networks"], int(result["kit"]["num_classes"])
+        networks, size = result["kit"]["networks"], tuple(map(int, result["kit"]["output_size"]))
         if not result["sessions"]:
             raise ValueError("no session was finished")
         archs = [load_search_space(n["architecture"]["space"]).from_json(n["architecture"]) for n in networks]
@@ -134,7 +135,7 @@ def import_result(name: str, path: Path) -> DeviceProfile:
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         fingerprint=host,
         networks=tuple(archs),
-        num_classes=num_classes,
+        output_size=size,
         tables=tuple(tables),
         sessions=len(result["sessions"]),
         disturbed=disturbed,
@@ -151,17 +152,17 @@ def _write_network(kit: zipfile.ZipFile, arch: Architecture, names: Mapping[str,
     from search_spaces.modules import set_norm_statistics
 
     space = load_search_space(arch.space)
-    resolution = space.resolution(arch)
+    spec = space.signature(arch, OUTPUT_SIZE).input
     with TemporaryDirectory(prefix="nas-kit-") as temporary, torch.random.fork_rng():
         folder = Path(temporary)
         torch.manual_seed(seed)
-        network = space.build(arch, NUM_CLASSES)
+        network = space.build(arch, OUTPUT_SIZE)
         repeat_weights(network)
-        images = torch.randn(CALIBRATION_IMAGES, 3, resolution, resolution)
-        set_norm_statistics(network, images)
-        model = export_onnx(network, resolution, folder / "model.onnx", batch)
+        inputs = spec.draw_torch(CALIBRATION_INPUTS)
+        set_norm_statistics(network, inputs)
+        model = export_onnx(network, spec, folder / "model.onnx", batch)
         for precision, name in names.items():
-            kit.write(load_runtime(RUNTIME).prepare(model, precision, folder, images.numpy()), name)
+            kit.write(load_runtime(RUNTIME).prepare(model, precision, folder, inputs.numpy()), name)
 
 
 def repeat_weights(network: "nn.Module") -> None:

@@ -16,6 +16,7 @@ from predictors.block_table import NetworkBlocks, SpaceBlocks
 from predictors.block_transfer import MIN_WITH_PRIOR, TransferredLatencyPredictor
 from predictors.drift import drift_exponent
 from search_spaces import Architecture, Choices, StagedSpace, load_search_space
+from search_spaces.signature import Size
 from search_spaces.slots import BlockSlots, concatenate_slots
 
 ENOUGH_FOR_PRIOR = 30
@@ -64,7 +65,7 @@ class LatencyModel:
             tuple(deployments) if deployments is not None else tuple(t.deployment for t in profile.tables)
         )
         self.corrections = dict(corrections or {})
-        self._spaces: dict[tuple[str, int], _KnownSpace] = {}
+        self._spaces: dict[tuple[str, Size], _KnownSpace] = {}
         self._predictors: dict[Deployment, BlockLatencyPredictor | TransferredLatencyPredictor] = {}
         prior = [p for p in prior if kinds_of(profile) <= kinds_of(p)]
         for deployment in self.deployments:
@@ -80,9 +81,9 @@ class LatencyModel:
             predictor = TransferredLatencyPredictor(sources) if sources else BlockLatencyPredictor()
             self._predictors[deployment] = predictor.fit(*training_data(profile, deployment, measured))
 
-    def predict(self, space: StagedSpace, choices: Choices, num_classes: int) -> dict[Deployment, Prediction]:
+    def predict(self, space: StagedSpace, choices: Choices, size: Size) -> dict[Deployment, Prediction]:
         """For each deployment, mean and standard deviation in ms of the n candidates in `choices` (n, decisions)."""
-        known = self._known(space, num_classes)
+        known = self._known(space, size)
         networks = known.space.networks(choices)
         found = {}
         for deployment, predictor in self._predictors.items():
@@ -93,11 +94,11 @@ class LatencyModel:
             found[deployment] = Prediction(mean=mean, std=std)
         return found
 
-    def _known(self, space: StagedSpace, num_classes: int) -> "_KnownSpace":
+    def _known(self, space: StagedSpace, size: Size) -> "_KnownSpace":
         """Restrictions of a space share its blocks."""
-        key = (space.name, num_classes)
+        key = (space.name, size)
         if key not in self._spaces:
-            blocks = SpaceBlocks(space, num_classes)
+            blocks = SpaceBlocks(space, size)
             for deployment, predictor in self._predictors.items():
                 unknown = blocks.blocks.occurring - predictor.known_kinds_
                 if unknown:
@@ -111,9 +112,9 @@ class LatencyModel:
             self._spaces[key] = _KnownSpace(blocks, block_ms)
         return self._spaces[key]
 
-    def fastest(self, space: StagedSpace, choices: Choices, num_classes: int) -> tuple[NDArray[np.int64], Prediction]:
+    def fastest(self, space: StagedSpace, choices: Choices, size: Size) -> tuple[NDArray[np.int64], Prediction]:
         """Each candidate's fastest deployment (position in `deployments`, (n,)) and its prediction."""
-        predictions = self.predict(space, choices, num_classes)
+        predictions = self.predict(space, choices, size)
         means = np.stack([predictions[d].mean for d in self.deployments])
         stds = np.stack([predictions[d].std for d in self.deployments])
         best = means.argmin(axis=0)
@@ -123,7 +124,7 @@ class LatencyModel:
 
 def kinds_of(profile: DeviceProfile) -> frozenset[str]:
     """Families of the blocks that the profile's networks have."""
-    return slots_of(profile.networks, profile.num_classes).occurring
+    return slots_of(profile.networks, profile.output_size).occurring
 
 
 def prior_predictors(prior: Sequence[DeviceProfile], deployment: Deployment) -> list[BlockLatencyPredictor]:
@@ -153,7 +154,7 @@ def training_data(
     table = profile.table(deployment)
     assert table is not None
     latency_ms = usual_latency_ms(profile, table)[networks]
-    slots = slots_of([profile.networks[i] for i in networks], profile.num_classes)
+    slots = slots_of([profile.networks[i] for i in networks], profile.output_size)
     block_ms = None
     times = [table.timings[i].block_ms for i in networks]
     if any(times):
@@ -171,18 +172,18 @@ def usual_latency_ms(profile: DeviceProfile, table: DeploymentTable) -> NDArray[
     if not len(known):
         return latency_ms
     slowness = reference_ms[known] / np.median(reference_ms[np.isfinite(reference_ms)])
-    slots = slots_of([profile.networks[i] for i in known], profile.num_classes)
+    slots = slots_of([profile.networks[i] for i in known], profile.output_size)
     columns = (block_columns(slots) * slots.count[..., None]).sum(axis=1)
     latency_ms[known] /= slowness ** drift_exponent(columns, latency_ms[known], slowness)
     return latency_ms
 
 
-def slots_of(archs: Sequence[Architecture], num_classes: int) -> BlockSlots:
+def slots_of(archs: Sequence[Architecture], size: Size) -> BlockSlots:
     """The blocks of architectures of several staged spaces, in order: arrays (n, slots)."""
     parts = []
     for arch in archs:
         space = load_search_space(arch.space)
-        parts.append(space.slots(space.choices([arch]), num_classes))
+        parts.append(space.slots(space.choices([arch]), size))
     return concatenate_slots(parts)
 
 
@@ -197,7 +198,7 @@ def held_out_error(profile: DeviceProfile, deployment: Deployment, every: int = 
     from scipy.stats import kendalltau
 
     fitted = BlockLatencyPredictor().fit(*training_data(profile, deployment, train))
-    unseen = NetworkBlocks.of(slots_of([profile.networks[i] for i in test], profile.num_classes))
+    unseen = NetworkBlocks.of(slots_of([profile.networks[i] for i in test], profile.output_size))
     predicted, truth = fitted.predict(unseen).mean, latency[test]
     log_macs = np.array([np.log(_macs(profile, i)) for i in range(len(profile.networks))])
     slope = np.polyfit(log_macs[train], np.log(latency[train]), 1)
@@ -220,4 +221,4 @@ def held_out_error(profile: DeviceProfile, deployment: Deployment, every: int = 
 def _macs(profile: DeviceProfile, index: int) -> float:
     arch = profile.networks[index]
     space = load_search_space(arch.space)
-    return float(space.costs(space.choices([arch]), profile.num_classes)["macs"][0])
+    return float(space.costs(space.choices([arch]), profile.output_size)["macs"][0])

@@ -1,11 +1,12 @@
 """Random networks of the spaces, exported and prepared for every deployment: what a device is profiled with."""
 
 import multiprocessing
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,12 +20,15 @@ from nas.measure.procfs import die_with_parent
 from nas.networks.description import NETWORK, NetworkDescription, save_network
 from nas.runtimes import load_runtime
 from search_spaces import SEARCH_SPACES, Architecture, load_search_space
+from search_spaces.architecture import Option
+from search_spaces.signature import Size
 
 ALL_SPACES = ("mixed", "mobile", "dense")
 """The spaces of classification: what a device is profiled with where nothing else is asked for."""
-NUM_CLASSES = 10
-CALIBRATION_IMAGES = 8
-"""Random images for int8 ranges: they fix the scales, and speed does not depend on the scales."""
+OUTPUT_SIZE: Size = (10,)
+"""Of the answers of networks that are built to be timed."""
+CALIBRATION_INPUTS = 8
+"""Random inputs for int8 ranges: they fix the scales, and speed does not depend on the scales."""
 
 
 def spaces_like(name: str) -> tuple[str, ...]:
@@ -34,14 +38,15 @@ def spaces_like(name: str) -> tuple[str, ...]:
 
 
 def networks_to_measure(
-    spaces: Sequence[str], count: int, seed: int, resolutions: Sequence[int] | None
+    spaces: Sequence[str], count: int, seed: int, allowed: Mapping[str, Sequence[Option]] | None = None
 ) -> list[Architecture]:
-    """`count` distinct random architectures, taking turns over the spaces."""
+    """`count` distinct random architectures, taking turns over the spaces.
+
+    Each decision that `allowed` names takes one of those options alone.
+    """
     rng = np.random.default_rng(seed)
     found: dict[str, Architecture] = {}
-    loaded = [load_search_space(name) for name in spaces]
-    if resolutions:
-        loaded = [space.restrict("resolution", resolutions) for space in loaded]
+    loaded = [load_search_space(name).restricted(allowed or {}) for name in spaces]
     while len(found) < count:
         space = loaded[len(found) % len(loaded)]
         arch = space.architecture(space.sample(1, rng)[0])
@@ -60,21 +65,20 @@ def deploy_untrained(
 
     from search_spaces.modules import set_norm_statistics
 
-    space = load_search_space(arch.space)
-    resolution = space.resolution(arch)
+    described = NetworkDescription.of_architecture(load_search_space(arch.space), arch, OUTPUT_SIZE)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        network = space.build(arch, NUM_CLASSES)
-        images = torch.randn(CALIBRATION_IMAGES, 3, resolution, resolution)
-        set_norm_statistics(network, images)
+        network = described.build()
+        inputs = described.signature.input.draw_torch(CALIBRATION_INPUTS)
+        set_norm_statistics(network, inputs)
     if any(d.runtime == "torch" for d in deployments):  # which runs the network itself
-        save_network(network, NetworkDescription(arch, NUM_CLASSES, resolution), folder / NETWORK)
-    model = export_onnx(network, resolution, folder / "model.onnx", common_batch(deployments))
-    return prepare_all(model, deployments, folder, images.numpy())
+        save_network(network, described, folder / NETWORK)
+    model = export_onnx(network, described.signature.input, folder / "model.onnx", common_batch(deployments))
+    return prepare_all(model, deployments, folder, inputs.numpy())
 
 
 def prepare_all(
-    model: Path, deployments: Sequence[Deployment], folder: Path, calibration: NDArray[np.float32]
+    model: Path, deployments: Sequence[Deployment], folder: Path, calibration: NDArray[Any]
 ) -> list[MeasureRequest]:
     """The file of `model` for each deployment; those that differ in threads alone share it."""
     files: dict[tuple[str, str], Path] = {}

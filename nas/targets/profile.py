@@ -21,8 +21,9 @@ from nas.files.cache import user_cache
 from nas.files.writing import write_json, write_whole
 from nas.measure.host import HostFingerprint
 from search_spaces import Architecture, load_search_space
+from search_spaces.signature import Size
 
-SCHEMA = 3
+SCHEMA = 4
 _NUMBERS = ("latency_ms", "reference_ms", "spread_pct", "memory_bytes", "energy_mj")
 """Fields of `NetworkTiming` that are columns of the file."""
 _LONGEST_NAME = 200
@@ -120,8 +121,8 @@ class DeviceProfile:
     created: str
     fingerprint: HostFingerprint
     networks: tuple[Architecture, ...]
-    num_classes: int
-    """Classes of the measured networks' heads."""
+    output_size: Size
+    """Of the answers of the measured networks, see `search_spaces.signature.OutputSpec`."""
     tables: tuple[DeploymentTable, ...]
     sessions: int
     """Fresh sessions behind each figure."""
@@ -158,7 +159,7 @@ class DeviceProfile:
             "created": self.created,
             "fingerprint": self.fingerprint.to_json(),
             "networks": [load_search_space(a.space).to_json(a) for a in self.networks],
-            "num_classes": self.num_classes,
+            "output_size": list(self.output_size),
             "sessions": self.sessions,
             "disturbed": self.disturbed,
             "energy_not_measured": self.energy_not_measured,
@@ -203,7 +204,7 @@ class DeviceProfile:
             created=document["created"],
             fingerprint=HostFingerprint.from_json(document["fingerprint"]),
             networks=tuple(spaces[d["space"]].from_json(d) for d in document["networks"]),
-            num_classes=document["num_classes"],
+            output_size=tuple(document["output_size"]),
             sessions=document["sessions"],
             disturbed=document["disturbed"],
             energy_not_measured=document["energy_not_measured"],

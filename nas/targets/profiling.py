@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,7 +26,7 @@ from nas.targets.block_times import slot_times_ms
 from nas.targets.latency import held_out_error
 from nas.targets.preparing import (
     ALL_SPACES,
-    NUM_CLASSES,
+    OUTPUT_SIZE,
     Preparer,
     deploy_untrained,
     networks_to_measure,
@@ -39,6 +39,7 @@ from nas.text import duration
 from predictors.block_latency import MIN_NETWORKS
 from predictors.block_transfer import MIN_WITH_PRIOR
 from search_spaces import Architecture, load_search_space
+from search_spaces.architecture import Option
 
 BATCH_OF_NETWORKS = 4
 """Networks measured together: interleaved in one worker, and the grain at which a budget or an interruption cuts."""
@@ -86,7 +87,7 @@ def make_profile(
     progress: Progress,
     budget_s: float,
     spaces: Sequence[str] = ALL_SPACES,
-    resolutions: Sequence[int] | None = None,
+    allowed: Mapping[str, Sequence[Option]] | None = None,
     networks: int = 240,
     least: int = MIN_NETWORKS,
     sessions: int = 1,
@@ -104,7 +105,7 @@ def make_profile(
     the budget did not suffice for a usable profile.
     """
     start = time.monotonic()
-    planned = networks_to_measure(spaces, networks, seed, resolutions)
+    planned = networks_to_measure(spaces, networks, seed, allowed)
     profile = _started(name, description, deployments, path, sessions, planned, progress)
     done = sum(arch.space in spaces for arch in profile.networks)
     # Only what is left: networks of an earlier call took no time of this one, and would make it look fast.
@@ -178,7 +179,7 @@ def _started(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         fingerprint=here,
         networks=(),
-        num_classes=NUM_CLASSES,
+        output_size=OUTPUT_SIZE,
         tables=tuple(DeploymentTable(d) for d in deployments),
         sessions=sessions,
         energy_not_measured=why_no_energy(),
@@ -242,7 +243,7 @@ def profile_this_host(
     runtimes: Sequence[str] = (),
     precisions: Sequence[str] = (),
     spaces: Sequence[str] = (),
-    resolutions: Sequence[int] = (),
+    allowed: Mapping[str, Sequence[Option]] | None = None,
 ) -> DeviceProfile:
     """`make_profile` for this host, with its usual deployments narrowed down to what was asked for."""
     counts = sorted({threads_here(count) for count in threads or (None,)})
@@ -264,7 +265,7 @@ def profile_this_host(
         networks=networks,
         least=min(networks, MIN_NETWORKS),
         spaces=spaces or ALL_SPACES,
-        resolutions=resolutions or None,
+        allowed=allowed,
     )
 
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from nas.data.images import Preprocess
 from nas.tasks.task import Run, TaskData
+from search_spaces import TensorSpec
 
 if TYPE_CHECKING:
     from nas.networks.description import NetworkDescription
@@ -94,8 +95,8 @@ class BundleArtifacts(Protocol[Data]):
         """The template of `run.py`; see `nas.bundles.run_script.run_script`."""
         ...
 
-    def sample(self, data: Data, resolution: int) -> tuple[NDArray[np.uint8], dict[str, Any]]:
-        """A validation image (resolution, resolution, 3), and what `sample.json` tells of it."""
+    def sample(self, data: Data, input: TensorSpec) -> tuple[NDArray[np.uint8], dict[str, Any]]:
+        """A validation image (h, w, 3) as a network takes it, and what `sample.json` tells of it."""
         ...
 
     def write_output(self, folder: Path, output: NDArray[np.float32]) -> dict[str, Any]:

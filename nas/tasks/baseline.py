@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from search_spaces.signature import OutputSpec, Signature, Size, TensorSpec
+
 if TYPE_CHECKING:
     from torch import nn
 
@@ -15,18 +17,16 @@ if TYPE_CHECKING:
 class BaselineNetwork:
     """A well-known network: how to build it, and where it comes from."""
 
-    make: Callable[[int, int], "nn.Module"]
-    """`(num_classes, resolution)` -> a randomly initialised network."""
+    make: Callable[[Signature], "nn.Module"]
+    """A randomly initialised network that takes and gives just this."""
     description: str
-    head_kind: str | None = None
-    """How its output is to be read, where its task knows several ways (detection)."""
+    output: Callable[[Size, TensorSpec], OutputSpec]
+    """What comes out where the answer is to have that size and that goes in."""
 
-    def build(self, num_classes: int, resolution: int) -> "nn.Module":
-        """A network (b, 3, resolution, resolution) -> (b, num_classes).
+    def signature(self, size: Size, input: TensorSpec) -> Signature:
+        """What goes in and what comes out."""
+        return Signature(input, self.output(size, input))
 
-        Args:
-            resolution: below 64 px the ResNets get the usual small-image stem (He et al. 2016, CIFAR): a 3x3
-                convolution of stride 1 and no pooling, instead of a total stride of 4. The other networks are always
-                used as published, whatever the resolution.
-        """
-        return self.make(num_classes, resolution)
+    def build(self, signature: Signature) -> "nn.Module":
+        """A network that takes and gives what `signature` (made by the method of that name) says, batch first."""
+        return self.make(signature)

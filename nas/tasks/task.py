@@ -14,6 +14,9 @@ from numpy.typing import NDArray
 from nas.data.images import Preprocess, SplitName
 from nas.tasks.baseline import BaselineNetwork
 from nas.training.config import Precision, TrainConfig, TrainResult
+from search_spaces import Signature, StagedSpace, TensorSpec
+from search_spaces.architecture import Option
+from search_spaces.signature import Size
 
 if TYPE_CHECKING:
     from torch import nn
@@ -22,31 +25,26 @@ if TYPE_CHECKING:
     from nas.training.loop import EpochCallback
     from nas.training.recipe import Recipe
 
-Run = Callable[[NDArray[np.float32]], NDArray[np.float32]]
-"""A loaded network: (batch, 3, r, r) float32 -> its one output, float32, batch first."""
+Run = Callable[[NDArray[Any]], NDArray[np.float32]]
+"""A loaded network: a batch of what it takes -> its one output, float32, batch first."""
 
 
 class TaskSplit(Protocol):
-    """Square images in memory with what is to be known of them, whatever that is."""
+    """Examples in memory with what is to be known of them, whatever that is."""
 
     @property
-    def images(self) -> NDArray[np.uint8]:
-        """(n, r, r, 3) uint8, RGB."""
-        ...
-
-    @property
-    def resolution(self) -> int:
-        """Rows (and columns) of each image."""
+    def input(self) -> TensorSpec:
+        """What networks for these examples take."""
         ...
 
     def __len__(self) -> int: ...
 
     def some(self, count: int, seed: int = 0) -> Self:
-        """`count` random images (all, where there are fewer), the same for the same seed."""
+        """`count` random examples (all, where there are fewer), the same for the same seed."""
         ...
 
     def take(self, indices: NDArray[np.int64] | Sequence[int]) -> Self:
-        """The images at `indices`, in that order."""
+        """The examples at `indices`, in that order."""
         ...
 
 
@@ -66,7 +64,10 @@ class TaskData(Protocol):
     @property
     def classes(self) -> tuple[str, ...]: ...
     @property
-    def num_classes(self) -> int: ...
+    def output_size(self) -> Size:
+        """What a network's answer has to have for these data, such as `(classes,)`."""
+        ...
+
     @property
     def train(self) -> TaskSplit: ...
     @property
@@ -74,15 +75,17 @@ class TaskData(Protocol):
     @property
     def test(self) -> TaskSplit: ...
     @property
-    def native_resolution(self) -> int: ...
-    @property
     def preprocess(self) -> Preprocess: ...
     @property
     def flip_ok(self) -> bool: ...
     @property
     def notes(self) -> tuple[str, ...]: ...
-    def at(self, split: SplitName, resolution: int) -> TaskSplit:
-        """`split` resized to `resolution`; kept in memory, so that a second call costs nothing."""
+    def for_input(self, split: SplitName, input: TensorSpec) -> TaskSplit:
+        """`split` as a network takes it; kept in memory, so that a second call costs nothing."""
+        ...
+
+    def inputs(self, split: Any) -> NDArray[Any]:
+        """The examples of one of the splits as a network takes them: pre-processed, in one array."""
         ...
 
 
@@ -164,16 +167,32 @@ class Task(Protocol[Data, Split]):
         """(n,) what is given to zero-cost proxies as class labels; zeros where `proxies` look at none."""
         ...
 
-    def arrays(self, split: Split) -> dict[str, NDArray[Any]]:
-        """Everything in `split` but its images, as plain arrays (no objects), for other processes."""
+    def searchable(self, space: StagedSpace, data: Data, allowed: Mapping[str, Sequence[Option]]) -> StagedSpace:
+        """The part of `space` that is searched on `data`: with the `allowed` options where the user has named them.
+
+        What is up to the data (the resolution of images) the task decides where the user has not. Raises `UserError`
+        for options that the space does not have.
+        """
         ...
 
-    def split_of(self, images: NDArray[np.uint8], arrays: Mapping[str, NDArray[Any]]) -> Split:
+    def input_label(self, input: TensorSpec) -> str:
+        """What people call an input of that kind: `96 px`."""
+        ...
+
+    def arrays(self, split: Split) -> dict[str, NDArray[Any]]:
+        """Everything in `split` as plain arrays (no objects), for other processes."""
+        ...
+
+    def split_of(self, arrays: Mapping[str, NDArray[Any]]) -> Split:
         """The inverse of `arrays`."""
         ...
 
+    def facts(self, data: Data) -> dict[str, Any]:
+        """Everything in `data` but its splits and notes, as picklable values, for other processes."""
+        ...
+
     def data_of(self, **fields: Any) -> Data:
-        """Data from the fields of `TaskData`."""
+        """Data from its splits and the result of `facts`."""
         ...
 
     # -- learning --------------------------------------------------------------------------------
@@ -221,9 +240,10 @@ class Task(Protocol[Data, Split]):
         ...
 
     def accuracy_in_runtime(
-        self, run: Run, split: Split, preprocess: Preprocess, *, batch: int = 1, head_kind: str | None = None
+        self, run: Run, split: Split, preprocess: Preprocess, signature: Signature, *, batch: int = 1
     ) -> float:
-        """Of an exported network; `run` always gets exactly `batch` images. `head_kind`: see `agreement`."""
+        """Of an exported network, which takes and gives what `signature` says; `run` always gets exactly `batch`
+        examples."""
         ...
 
     def figures_in_runtime(
@@ -231,10 +251,10 @@ class Task(Protocol[Data, Split]):
         run: Run,
         split: Split,
         preprocess: Preprocess,
+        signature: Signature,
         *,
         classes: Sequence[str],
         batch: int = 1,
-        head_kind: str | None = None,
     ) -> dict[str, float]:
         """All there is to tell of an exported network: fractions by name, `metric` first.
 
@@ -242,18 +262,8 @@ class Task(Protocol[Data, Split]):
         """
         ...
 
-    def agreement(
-        self,
-        got: NDArray[np.float32],
-        expected: NDArray[np.float32],
-        *,
-        resolution: int,
-        head_kind: str | None = None,
-    ) -> float:
-        """Fraction of images (axis 0) for which two outputs of one network mean the same answer.
-
-        `head_kind` says how outputs are to be read, where the task knows several ways (`network.head_kind`).
-        """
+    def agreement(self, got: NDArray[np.float32], expected: NDArray[np.float32], signature: Signature) -> float:
+        """Fraction of examples (axis 0) for which two outputs of one network mean the same answer."""
         ...
 
     def standard_error(self, accuracy: float, split: Split) -> float | None:

@@ -9,6 +9,7 @@ from torch.nn.functional import cosine_similarity, interpolate, kl_div, log_soft
 from nas.data.images import Preprocess
 from nas.errors import UserError
 from nas.training.recipe import DistillationSettings
+from search_spaces import TensorSpec
 
 Rescale = tuple[torch.Tensor, torch.Tensor]
 """Factor and summand of each channel, (3, 1, 1) float32."""
@@ -30,8 +31,8 @@ class Teacher:
 
     network: nn.Module
     """In evaluation mode."""
-    resolution: int
-    """Input height = width in pixels; images of another size are resized for it."""
+    input: TensorSpec
+    """What it takes; images of another size are resized for it."""
     name: str
     rescale: Rescale | None = None
     """From the student's normalisation to its own; None: they are the same."""
@@ -39,8 +40,8 @@ class Teacher:
     @torch.no_grad()
     def __call__(self, images: torch.Tensor, *, features: bool) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Logits (n, c) and, if wanted, last features (n, f) of images (n, 3, h, h), normalised for the student."""
-        if images.shape[-1] != self.resolution:
-            images = interpolate(images, size=(self.resolution,) * 2, mode="bilinear", antialias=True)
+        if images.shape[1:] != self.input.shape:
+            images = interpolate(images, size=self.input.shape[1:], mode="bilinear", antialias=True)
         if self.rescale is not None:
             images = images * self.rescale[0] + self.rescale[1]
         if features:

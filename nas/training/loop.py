@@ -18,6 +18,7 @@ from nas.training.augment import augment
 from nas.training.config import EpochLog, Precision, Stopped, TrainConfig, TrainResult
 from nas.training.optim import WeightAverage, lr_factor, make_optimizer
 from nas.training.precision import autocast, choose_precision, resolve_device
+from search_spaces import TensorSpec
 
 EpochCallback = Callable[[EpochLog], bool | None]
 """Gets each epoch's log; True stops the training (pruning)."""
@@ -48,8 +49,8 @@ class Lesson(Protocol):
         """How many images validation looks at."""
 
     @property
-    def resolution(self) -> int:
-        """Rows (and columns) of the images."""
+    def input(self) -> TensorSpec:
+        """What the network takes."""
 
     def loss(
         self, model: nn.Module, indices: torch.Tensor, generator: torch.Generator, progress: float, precision: Precision
@@ -143,7 +144,7 @@ class _Classification:
         self.val_split = val_split
         self.images = torch.from_numpy(train_split.images)
         self.labels = torch.from_numpy(train_split.labels)
-        self.resolution = train_split.resolution
+        self.input = train_split.input
         self.train_images, self.val_images = len(train_split), len(val_split)
         self.classes = 1
 
@@ -178,7 +179,7 @@ class _Run:
         self.steps_per_epoch = max(1, min(round(n / config.batch_size), n // 2))
         self.model = model.to(device).to(memory_format=torch.channels_last)
         self.precision: Precision = (
-            choose_precision(model, lesson.resolution, min(n, config.batch_size), device=str(device))
+            choose_precision(model, lesson.input, min(n, config.batch_size), device=str(device))
             if config.precision == "auto"
             else config.precision
         )

@@ -124,7 +124,7 @@ def test_ends_a_real_short_training() -> None:
     noise = [ImageSplit(rng.integers(0, 255, (n, 32, 32, 3)).astype(np.uint8), np.arange(n) % 2) for n in (16, 16, 16)]
     data = complete("noise", RawImages(("a", "b"), *noise), seed=0)
     space = load_search_space("mobile").restrict("resolution", [32])
-    description = NetworkDescription(space.architecture([0] * len(space.decisions)), 2, 32)
+    description = NetworkDescription.of_architecture(space, space.architecture([0] * len(space.decisions)), (2,))
     callback = StopBadOnes(CurveExtrapolator(6, classes=2).fit(), target=0.999)
     short = ShortTraining(TrainConfig(epochs=6, batch_size=16, precision="fp32"))
     _, result = trained(description, data, short, callback)

@@ -105,8 +105,8 @@ def test_random_networks_keep_the_limit_and_are_always_the_same() -> None:
     for arch in archs:
         assert isinstance(arch, Architecture)
         rows = space.choices([arch])
-        assert model.fastest(space, rows, data.num_classes)[1].mean[0] < 12.0
-        assert nominal_image_s(space.costs(rows, data.num_classes), threads=1)[0] <= 0.03
+        assert model.fastest(space, rows, data.output_size)[1].mean[0] < 12.0
+        assert nominal_image_s(space.costs(rows, data.output_size), threads=1)[0] <= 0.03
     with pytest.raises(UnknownNameError, match="'epic'"):
         random_contestants(1, 12.0, "epic", None, data)
 

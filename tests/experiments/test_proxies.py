@@ -35,7 +35,7 @@ def batch() -> Batch:
 def network() -> nn.Module:
     torch.manual_seed(0)
     space = Nb201Space()
-    return space.build(space.architecture([3, 2, 1, 4, 1, 2]), 10)
+    return space.build(space.architecture([3, 2, 1, 4, 1, 2]), (10,))
 
 
 @pytest.mark.parametrize("name", sorted(ALL_PROXIES))
@@ -111,7 +111,7 @@ def test_zico_needs_two_halves(network: nn.Module, batch: Batch) -> None:
 
 def test_a_disconnected_cell_has_the_lowest_flow(network: nn.Module, batch: Batch) -> None:
     space = Nb201Space()
-    dead = space.build(space.architecture([0] * 6), 10)
+    dead = space.build(space.architecture([0] * 6), (10,))
     assert synflow(dead, *batch) < synflow(network, *batch)
 
 

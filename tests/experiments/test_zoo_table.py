@@ -13,6 +13,7 @@ from experiments import zoo_deploy
 from experiments.zoo_table import curves_chart, main
 from experiments.zoo_trainings import Trainings, accuracies_of, contestants, shortened
 from experiments.zoo_verdicts import Row, last_gain, results_table, verdicts
+from nas.data.images import image_input
 from nas.errors import UnknownNameError, UserError
 from nas.measure.measurement import Measurement, MeasureRequest
 from nas.measure.site import this_host
@@ -99,7 +100,7 @@ def test_trainings_are_done_once_and_settings_are_kept(photos: Path, tmp_path: P
         ("resnet10_w50", 1, 2, None),
     ]
     network, description = Trainings(tmp_path).load(finished[1])
-    assert (description.num_classes, description.resolution) == (3, 32)
+    assert (description.signature.output.size, description.signature.input) == ((3,), image_input(32))
     assert sum(p.numel() for p in network.parameters()) == finished[1]["params"]
     assert "resnet10_w50" in curves_chart(finished)
     with pytest.raises(UserError, match="trainings with another recipe"):

@@ -18,6 +18,4 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="session")
 def images(tmp_path_factory: pytest.TempPathFactory) -> Images:
     data: ImageData = load_dataset(str(write_data(tmp_path_factory.mktemp("data") / "data.npz", per_class=30)))
-    return Images(
-        train=data.train, val=data.val, test=data.test, preprocess=data.preprocess, num_classes=3, flip_ok=True
-    )
+    return Images(train=data.train, val=data.val, test=data.test, preprocess=data.preprocess, size=(3,), flip_ok=True)

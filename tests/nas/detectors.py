@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 
 from nas.bundles.bundle import Claims, DataSource, complete_bundle, deliver_files
-from nas.data.images import Preprocess
+from nas.data.images import Preprocess, image_input
 from nas.deploy.deploy import deploy, deployed_accuracy
 from nas.deployment import Deployment
 from nas.networks.description import NetworkDescription
@@ -29,13 +29,13 @@ def rectangle_data(train: int = 24, val: int = 8) -> DetectionData:
 def smallest() -> NetworkDescription:
     """The first options of all decisions of the space."""
     space = load_search_space("detect")
-    return NetworkDescription(space.architecture([0] * len(space.decisions)), 2, RESOLUTION)
+    return NetworkDescription.of_architecture(space, space.architecture([0] * len(space.decisions)), (2,))
 
 
 def descriptions() -> dict[str, NetworkDescription]:
     """One network of each head kind."""
-    zoo = {str(model.head_kind): NetworkDescription(name, 2, RESOLUTION) for name, model in BASELINES.items()}
-    return {"anchor-free": smallest(), **zoo}
+    zoo = [NetworkDescription.of_baseline(name, (2,), image_input(RESOLUTION)) for name in BASELINES]
+    return {network.signature.output.kind: network for network in (smallest(), *zoo)}
 
 
 def untrained(description: NetworkDescription) -> torch.nn.Module:

@@ -28,7 +28,7 @@ def fake_measurements(archs: Sequence[Architecture], deployments: Sequence[Deplo
     rows = []
     for arch in archs:
         space = load_search_space(arch.space)
-        costs = space.costs(space.choices([arch]), 10)
+        costs = space.costs(space.choices([arch]), (10,))
         row = []
         for deployment in deployments:
             ms = float(true_latency_ms(costs, 2.0 if deployment.precision == "int8" else 1.0)[0])
@@ -52,7 +52,7 @@ def fake_profile(
         latency = []
         for arch in archs:
             space = load_search_space(arch.space)
-            latency.append(batch * float(true_latency_ms(space.costs(space.choices([arch]), 10), speed)[0]))
+            latency.append(batch * float(true_latency_ms(space.costs(space.choices([arch]), (10,)), speed)[0]))
         timings = tuple(NetworkTiming(ms, 1.0, 1.0, memory_bytes=1e6) for ms in latency)
         tables.append(DeploymentTable(replace(deployment, batch=batch), timings, None, 1.0))
     here = fingerprint()
@@ -62,7 +62,7 @@ def fake_profile(
         created="2026-01-01T00:00:00+00:00",
         fingerprint=here if host else replace(here, cpu_model="another processor", isa=("avx2",)),
         networks=tuple(archs),
-        num_classes=10,
+        output_size=(10,),
         tables=tuple(tables),
         sessions=1,
     )

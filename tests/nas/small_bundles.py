@@ -34,7 +34,7 @@ def digits(val: int = 40) -> ImageData:
 def small_network() -> tuple[torch.nn.Module, NetworkDescription]:
     """Untrained, of the smallest architecture, with activations of normal size."""
     space = load_search_space("mobile").restrict("resolution", [32])
-    description = NetworkDescription(space.architecture([0] * len(space.decisions)), 10, 32)
+    description = NetworkDescription.of_architecture(space, space.architecture([0] * len(space.decisions)), (10,))
     torch.manual_seed(0)
     network = description.build()
     set_norm_statistics(network, torch.randn(32, 3, 32, 32))

@@ -19,7 +19,7 @@ def small_description(classes: int = 3, **choices: int) -> NetworkDescription:
     """The smallest network of `mobile` at its lowest resolution, changed by `choices`."""
     space = load_search_space("mobile")
     arch = space.architecture((0,) * len(space.decisions))
-    return NetworkDescription(space.replace(arch, **choices) if choices else arch, classes, space.resolution(arch))
+    return NetworkDescription.of_architecture(space, space.replace(arch, **choices) if choices else arch, (classes,))
 
 
 def write_data(path: Path, *, classes: int = 3, per_class: int = 12) -> Path:

@@ -14,7 +14,7 @@ from tests.search_spaces.own_space import SPACE
 
 def networks(n: int, seed: int = 0, space: str = "mixed") -> NetworkBlocks:
     loaded = load_search_space(space)
-    return NetworkBlocks.of(loaded.slots(loaded.sample(n, np.random.default_rng(seed)), 10))
+    return NetworkBlocks.of(loaded.slots(loaded.sample(n, np.random.default_rng(seed)), (10,)))
 
 
 def block_truth(found: NetworkBlocks, seed: int = 2) -> np.ndarray:
@@ -77,9 +77,9 @@ def test_block_times_can_be_computed_once_for_a_space() -> None:
     predictor = BlockLatencyPredictor().fit(x, device(x), profiled(x))
     space = load_search_space("mobile")
     choices = space.sample(50, np.random.default_rng(3))
-    found = SpaceBlocks(space, 10).networks(choices)
+    found = SpaceBlocks(space, (10,)).networks(choices)
     once = predictor.predict(found, predictor.block_ms(found.blocks)).mean
-    assert once == pytest.approx(predictor.predict(NetworkBlocks.of(space.slots(choices, 10))).mean)
+    assert once == pytest.approx(predictor.predict(NetworkBlocks.of(space.slots(choices, (10,)))).mean)
 
 
 @pytest.mark.parametrize("bad", [0.0, -1.0, np.nan, np.inf])
@@ -114,8 +114,8 @@ def test_a_family_that_was_never_measured_is_refused_by_name() -> None:
     x = networks(30)
     predictor = BlockLatencyPredictor().fit(x, device(x))
     own = SPACE.sample(40, np.random.default_rng(0))
-    unknown = NetworkBlocks.of(SPACE.slots(own, 10))
-    for call in (lambda: predictor.predict(unknown), lambda: predictor.block_ms(SpaceBlocks(SPACE, 10).blocks)):
+    unknown = NetworkBlocks.of(SPACE.slots(own, (10,)))
+    for call in (lambda: predictor.predict(unknown), lambda: predictor.block_ms(SpaceBlocks(SPACE, (10,)).blocks)):
         with pytest.raises(UserError, match="blocks of kind separable were never measured"):
             call()
     known = TransferredLatencyPredictor([predictor]).fit(x, device(x))

@@ -16,7 +16,7 @@ from tests.search_spaces.own_space import SEPARABLE, SPACE, TABLE
 def test_candidates_are_found_in_the_table(name: str) -> None:
     space = load_search_space(name)
     choices = space.sample(300, np.random.default_rng(0))
-    found, slots = SpaceBlocks(space, num_classes=17).networks(choices), space.slots(choices, 17)
+    found, slots = SpaceBlocks(space, size=(17,)).networks(choices), space.slots(choices, (17,))
     assert np.array_equal(found.counts, slots.count)
     assert np.array_equal(found.blocks.kind[found.positions], slots.kind)
     assert np.array_equal(found.blocks.columns[found.positions], block_columns(slots))
@@ -30,14 +30,14 @@ def test_a_restricted_space_shares_the_blocks() -> None:
     space = load_search_space("mobile")
     small = space.restrict("resolution", [32])
     choices = small.sample(50, np.random.default_rng(1))
-    of_small, of_all = SpaceBlocks(small, 10).networks(choices), SpaceBlocks(space, 10).networks(choices)
+    of_small, of_all = SpaceBlocks(small, (10,)).networks(choices), SpaceBlocks(space, (10,)).networks(choices)
     assert np.array_equal(of_small.positions, of_all.positions)
 
 
 def test_blocks_that_do_not_occur_count_for_nothing() -> None:
     space = load_search_space("dense")
     choices = space.sample(100, np.random.default_rng(2))
-    networks = NetworkBlocks.of(space.slots(choices, 10))
+    networks = NetworkBlocks.of(space.slots(choices, (10,)))
     assert (networks.counts == 0).any()
     absent = np.where(networks.counts.ravel() == 0, 1e9, 1.0)
     assert networks.largest(absent).max() == 1.0
@@ -48,7 +48,7 @@ def test_blocks_that_do_not_occur_count_for_nothing() -> None:
 def test_columns_agree_with_the_analytic_costs(name: str) -> None:
     space = load_search_space(name)
     choices = space.sample(200, np.random.default_rng(0))
-    networks, costs = NetworkBlocks.of(space.slots(choices, 10)), space.costs(choices, 10)
+    networks, costs = NetworkBlocks.of(space.slots(choices, (10,))), space.costs(choices, (10,))
     found = networks.sums(networks.blocks.columns)
     assert found.shape == (200, len(COLUMNS))
     assert np.isfinite(found).all()
@@ -65,13 +65,13 @@ def test_columns_agree_with_the_analytic_costs(name: str) -> None:
 
 def test_a_space_may_bring_families_of_its_own() -> None:
     choices = SPACE.sample(60, np.random.default_rng(0))
-    slots = SPACE.slots(choices, 10)
-    found = SpaceBlocks(SPACE, 10).networks(choices)
+    slots = SPACE.slots(choices, (10,))
+    found = SpaceBlocks(SPACE, (10,)).networks(choices)
     assert "separable" in slots.occurring == found.occurring
     assert np.array_equal(found.blocks.columns[found.positions], block_columns(slots))
     assert np.array_equal(found.sums(found.blocks.columns).sum(axis=1) > 0, np.ones(60, dtype=bool))
     other = load_search_space("mixed")
-    both = concatenate_slots([other.slots(other.sample(5, np.random.default_rng(1)), 10), slots])
+    both = concatenate_slots([other.slots(other.sample(5, np.random.default_rng(1)), (10,)), slots])
     assert both.occurring == slots.occurring | {"stem", "head", *other.table.families}
     assert np.array_equal(block_columns(both)[5:, : slots.kind.shape[1]], block_columns(slots))
 
@@ -81,7 +81,7 @@ def test_two_families_of_one_name_are_refused() -> None:
     other = StagedSpace(TABLE, families=(impostor,))
     row = np.zeros((1, len(SPACE.decisions)), dtype=np.int64)
     with pytest.raises(ValueError, match="two different families of blocks are called 'separable'"):
-        concatenate_slots([SPACE.slots(row, 10), other.slots(row, 10)])
+        concatenate_slots([SPACE.slots(row, (10,)), other.slots(row, (10,))])
     with pytest.raises(ValueError, match="another family of blocks called 'basic'"):
         StagedSpace(TABLE, families=(SEPARABLE, replace(impostor, name="basic")))
     with pytest.raises(ValueError, match=r"unknown families \['separable'\]"):

@@ -13,7 +13,7 @@ from search_spaces import load_search_space
 
 def networks(n: int, seed: int) -> NetworkBlocks:
     space = load_search_space("mixed")
-    return NetworkBlocks.of(space.slots(space.sample(n, np.random.default_rng(seed)), 10))
+    return NetworkBlocks.of(space.slots(space.sample(n, np.random.default_rng(seed)), (10,)))
 
 
 SCALE = networks(200, 9).sums(networks(200, 9).blocks.columns).mean(axis=0).clip(1e-12)

@@ -15,8 +15,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.flop_counter import FlopCounterMode
 
+from nas.data.images import image_input
 from nas.deploy.onnx import export_onnx
-from search_spaces import SEARCH_SPACES, Architecture, StagedSpace, UnknownNameError, UserError, load_search_space
+from search_spaces import (
+    SEARCH_SPACES,
+    Architecture,
+    StagedSpace,
+    TensorSpec,
+    UnknownNameError,
+    UserError,
+    load_search_space,
+)
 from search_spaces.modules import ConvBn, folded, set_norm_statistics
 
 RESOLUTIONS = (32, 64, 128, 224)
@@ -137,20 +146,20 @@ def test_restriction_limits_samples_and_keeps_keys(space: StagedSpace) -> None:
 
 def test_blocks_of_the_backbone_chain(space: StagedSpace) -> None:
     for arch in sample(space, 30):
-        blocks = space.blocks(arch, num_classes=7)
+        blocks = space.blocks(arch, size=(7,))
         backbone = blocks[: 1 + sum(space.stage_depths(arch))]
         for before, after in pairwise(backbone):
             assert before.out_channels == after.in_channels
             assert after.height == -(-before.height // before.stride)
         assert blocks[0].height == space.resolution(arch)
-        assert blocks[-1].out_channels == space.output_shape(arch, 7)[-1]
+        assert blocks[-1].out_channels == space.signature(arch, (7,)).output.shape[-1]
         reduction = space.resolution(arch) // -(-backbone[-1].height // backbone[-1].stride)
         assert reduction == (32 if space.resolution(arch) >= 128 else 16 if space.resolution(arch) >= 64 else 8)
 
 
 def test_slots_say_where_the_network_has_their_blocks(space: StagedSpace) -> None:
     choices = space.sample(100, np.random.default_rng(0))
-    slots = space.slots(choices, 7)
+    slots = space.slots(choices, (7,))
     assert np.array_equal(slots.count, space.slot_counts(choices))
     assert slots.count.shape == (100, len(space.slot_decisions))
     for row, choice in list(enumerate(choices))[:10]:
@@ -158,9 +167,9 @@ def test_slots_say_where_the_network_has_their_blocks(space: StagedSpace) -> Non
         places = space.slot_places(arch)
         assert [len(names) for names in places] == slots.count[row].tolist()
         with torch.device("meta"):
-            network = space.build(arch, 7)
+            network = space.build(arch, (7,))
             names = [name for of_slot in places for name in of_slot]
-            for name, spec in zip(names, space.blocks(arch, 7), strict=True):
+            for name, spec in zip(names, space.blocks(arch, (7,)), strict=True):
                 alone = space.families[spec.kind].build(spec)
                 assert str(network.get_submodule(name)) == str(alone), f"{name} is no {spec}"
         parts = tuple(f"{name}." for name in names)
@@ -172,9 +181,12 @@ def test_builds_and_every_parameter_gets_a_gradient(name: str, resolution: int) 
     torch.manual_seed(0)
     space = load_search_space(name)
     for arch in sample(space.restrict("resolution", [resolution]), 2, seed=resolution):
-        network = space.build(arch, num_classes=5)
-        output = network(torch.randn(2, 3, resolution, resolution))
-        assert output.shape == (2, *space.output_shape(arch, 5))
+        network = space.build(arch, size=(5,))
+        signature = space.signature(arch, (5,))
+        assert signature.input == TensorSpec((3, resolution, resolution))
+        assert signature.output.size == (5,)
+        output = network(signature.input.draw_torch(2))
+        assert output.shape == (2, *signature.output.shape)
         assert output.dtype == torch.float32
         output.square().sum().backward()
         assert [n for n, p in network.named_parameters() if p.grad is None] == []
@@ -183,10 +195,10 @@ def test_builds_and_every_parameter_gets_a_gradient(name: str, resolution: int) 
 def test_analytic_costs_equal_traced_ones(space: StagedSpace) -> None:
     quick = [r for r in space.table.resolutions if r <= RESOLUTIONS[-1]]
     archs = sample(space.restrict("resolution", quick), 12, seed=5)
-    costs = space.costs(space.choices(archs), num_classes=10)
+    costs = space.costs(space.choices(archs), size=(10,))
     for i, arch in enumerate(archs):
         resolution = space.resolution(arch)
-        network = folded(space.build(arch, num_classes=10))
+        network = folded(space.build(arch, size=(10,)))
         with FlopCounterMode(display=False) as counter:
             network(torch.randn(1, 3, resolution, resolution))
         assert counter.get_total_flops() == 2 * costs["macs"][i]
@@ -197,7 +209,7 @@ def test_folding_keeps_the_outputs(space: StagedSpace) -> None:
     torch.manual_seed(0)
     for arch in sample(space.restrict("resolution", smallest(space, 1)), 8, seed=2):
         resolution = space.resolution(arch)
-        network = space.build(arch, num_classes=10)
+        network = space.build(arch, size=(10,))
         images = torch.randn(8, 3, resolution, resolution)
         set_norm_statistics(network, images)
         network.eval()
@@ -212,11 +224,11 @@ def test_exports_to_onnx_with_equal_outputs(name: str, resolution: int, tmp_path
     torch.manual_seed(0)
     space = load_search_space(name)
     arch = sample(space.restrict("resolution", [resolution]), 1, seed=resolution + 1)[0]
-    network = space.build(arch, num_classes=10)
+    network = space.build(arch, size=(10,))
     images = torch.randn(4, 3, resolution, resolution)
     set_norm_statistics(network, images)
     network = folded(network)
-    path = export_onnx(network, resolution, tmp_path / "network.onnx")
+    path = export_onnx(network, image_input(resolution), tmp_path / "network.onnx")
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     got = session.run(None, {session.get_inputs()[0].name: images[:1].numpy()})[0]
     with torch.no_grad():

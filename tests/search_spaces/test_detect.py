@@ -18,7 +18,7 @@ def network_of(path: str = "pan", classes: int = 3) -> DetectionNetwork:
     space = load_search_space("detect")
     arch = space.replace(space.anchors[0], resolution=128, neck__path=path, neck__width=32)
     torch.manual_seed(0)
-    network = space.build(arch, classes)
+    network = space.build(arch, (classes,))
     assert isinstance(network, DetectionNetwork)
     return network
 

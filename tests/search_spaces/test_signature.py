@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from search_spaces import OutputSpec, Signature, TensorSpec, UserError
 
@@ -19,6 +20,17 @@ def test_draws_have_the_shape_and_type_of_the_input(spec: TensorSpec) -> None:
     assert drawn.shape == spec.batched(5) == (5, *spec.shape)
     assert drawn.dtype == np.dtype(spec.dtype) == spec.zeros(1).dtype
     np.testing.assert_array_equal(drawn, spec.draw(np.random.default_rng(0), 5))
+
+
+@pytest.mark.parametrize("spec", [IMAGE, TOKENS, BYTES], ids=lambda spec: spec.dtype)
+def test_torch_draws_the_same_kind_of_input(spec: TensorSpec) -> None:
+    torch.manual_seed(1)
+    drawn = spec.draw_torch(50).numpy()
+    assert drawn.shape == spec.batched(50)
+    assert drawn.dtype == np.dtype(spec.dtype)
+    if spec.values is not None:
+        assert 0 <= drawn.min() <= drawn.max() < spec.values
+    assert drawn.std() == pytest.approx(spec.draw(np.random.default_rng(0), 50).std(), rel=0.1)
 
 
 def test_noise_is_drawn_as_one_array_of_normal_numbers() -> None:

@@ -52,7 +52,7 @@ def identity(supernet: Supernet, config: SupernetConfig) -> dict[str, Any]:
     """What a checkpoint must agree in with the training that goes on from it."""
     space = supernet.space
     allowed = {d.name: [d.options[i] for i in a] for d, a in zip(space.decisions, space.allowed, strict=True)}
-    return {"space": space.name, "allowed": allowed, "classes": supernet.num_classes, "config": config.to_json()}
+    return {"space": space.name, "allowed": allowed, "size": list(supernet.size), "config": config.to_json()}
 
 
 def _read(path: Path, expected: dict[str, Any]) -> tuple[SupernetLog, dict[str, Tensor]]:

@@ -21,27 +21,28 @@ from torch.func import functional_call
 from nas.errors import UserError
 from nas.evaluation.supernet.sharing import BlockTensor, Shape, block_tensors, cut
 from search_spaces import Architecture, BlockSpec, Choices, StagedSpace
+from search_spaces.signature import Size
 from search_spaces.staged import strides
 
 _MAX_TEMPLATES = 4096
 
 
 class Supernet(nn.Module):
-    """All networks of `space` (of its allowed options) for `num_classes` classes.
+    """All networks of `space` (of its allowed options) whose answers have `size`.
 
     Batch norms' running statistics are shared like weights and fit no single path: `subnet` and
     `nas.tasks.classification.evaluate.recalibrate_batch_norm` come before an accuracy is worth anything.
     """
 
-    def __init__(self, space: StagedSpace, num_classes: int, *, seed: int = 0) -> None:
+    def __init__(self, space: StagedSpace, size: Size, *, seed: int = 0) -> None:
         """`seed` of the initial weights; torch's global random state is left as it was."""
         super().__init__()
         self.space = space
-        self.num_classes = num_classes
+        self.size = size
         self._templates: dict[BlockSpec, nn.Module] = {}
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            for key, (tensor, shape) in sorted(_places(space, num_classes).items()):
+            for key, (tensor, shape) in sorted(_places(space, size).items()):
                 value = _initial(tensor, shape)
                 if tensor.trained:
                     self.register_parameter(key, nn.Parameter(value))
@@ -49,24 +50,24 @@ class Supernet(nn.Module):
                     self.register_buffer(key, value)
 
     def forward(self, images: Tensor, arch: Architecture) -> Tensor:
-        """Output (n, ...) of the path of `arch` for images (n, 3, h, w) at its resolution.
+        """Output (n, ...) of the path of `arch` for images (n, 3, h, w) of its size.
 
         In training mode batch norms use the batch's statistics and update the shared ones.
         """
         if not self.space.chained:
             with torch.device("meta"):
-                network = self.space.build(arch, self.num_classes)
+                network = self.space.build(arch, self.size)
             raw: Tensor = functional_call(network.train(self.training), self.tensors(arch), (images,), strict=True)
             return raw
         x = images
-        for _, place, spec in _blocks(self.space, arch, self.num_classes):
+        for _, place, spec in _blocks(self.space, arch, self.size):
             x = functional_call(self._template(spec), self._block(place, spec), (x,), strict=True)
         return x
 
     def tensors(self, arch: Architecture) -> dict[str, Tensor]:
         """The weights and buffers of `arch` as views of the shared ones, by their names in `space.build(arch)`."""
         found: dict[str, Tensor] = {}
-        for prefix, place, spec in _blocks(self.space, arch, self.num_classes):
+        for prefix, place, spec in _blocks(self.space, arch, self.size):
             found |= {f"{prefix}.{path}": tensor for path, tensor in self._block(place, spec).items()}
         return found
 
@@ -74,14 +75,14 @@ class Supernet(nn.Module):
         """Names (as in `state_dict`) of the shared tensors that the path of `arch` takes its own from."""
         return {
             f"{place}/{tensor.role}"
-            for _, place, spec in _blocks(self.space, arch, self.num_classes)
+            for _, place, spec in _blocks(self.space, arch, self.size)
             for tensor in block_tensors(self.space.families[spec.kind], _anywhere(spec))
         }
 
     def subnet(self, arch: Architecture) -> nn.Module:
-        """A stand-alone copy of the path: the class, structure and state names of `space.build(arch, num_classes)`."""
+        """A stand-alone copy of the path: the class, structure and state names of `space.build(arch, size)`."""
         with torch.device("meta"):
-            network = self.space.build(arch, self.num_classes)
+            network = self.space.build(arch, self.size)
         copies = {name: tensor.detach().clone() for name, tensor in self.tensors(arch).items()}
         network.load_state_dict(copies, strict=True, assign=True)
         for parameter in network.parameters():
@@ -116,10 +117,10 @@ class Supernet(nn.Module):
         return tensor
 
 
-def _blocks(space: StagedSpace, arch: Architecture, num_classes: int) -> Iterator[tuple[str, str, BlockSpec]]:
+def _blocks(space: StagedSpace, arch: Architecture, size: Size) -> Iterator[tuple[str, str, BlockSpec]]:
     """Each block with its name in the network and the place whose weights it takes."""
     names = [name for of_slot in space.slot_places(arch) for name in of_slot]
-    for name, spec in zip(names, space.blocks(arch, num_classes), strict=True):
+    for name, spec in zip(names, space.blocks(arch, size), strict=True):
         yield name, _place(name, spec), spec
 
 
@@ -139,12 +140,12 @@ def _anywhere(spec: BlockSpec) -> BlockSpec:
     return replace(spec, height=1, width=1, activation="relu")
 
 
-def _places(space: StagedSpace, num_classes: int) -> dict[str, tuple[BlockTensor, Shape]]:
+def _places(space: StagedSpace, size: Size) -> dict[str, tuple[BlockTensor, Shape]]:
     """Every shared tensor: its key, one block's tensor of that role, and the shape that holds all of them."""
     found: dict[str, tuple[BlockTensor, Shape]] = {}
     deepest = space.architecture([allowed[-1] for allowed in space.allowed])  # it has every block that any other has
     for slot, names in enumerate(space.slot_places(deepest)):
-        for spec in _slot_specs(space, slot, num_classes) if names else ():
+        for spec in _slot_specs(space, slot, size) if names else ():
             for name in names:
                 for tensor in block_tensors(space.families[spec.kind], spec):
                     key = f"{_place(name, spec)}/{tensor.role}"
@@ -153,7 +154,7 @@ def _places(space: StagedSpace, num_classes: int) -> dict[str, tuple[BlockTensor
     return found
 
 
-def _slot_specs(space: StagedSpace, slot: int, num_classes: int) -> set[BlockSpec]:
+def _slot_specs(space: StagedSpace, slot: int, size: Size) -> set[BlockSpec]:
     """All blocks that can be at one place, from the allowed options of the decisions that matter there."""
     columns = space.slot_decisions[slot]
     options = {column: _telling(space, column) for column in columns}
@@ -161,7 +162,7 @@ def _slot_specs(space: StagedSpace, slot: int, num_classes: int) -> set[BlockSpe
     combinations = np.array(list(product(*options.values())), dtype=np.int64)
     rows = np.repeat(rows, len(combinations), axis=0)
     rows[:, list(options)] = combinations
-    return {_anywhere(spec) for spec in _specs_at(space, np.unique(space.canonical(rows), axis=0), slot, num_classes)}
+    return {_anywhere(spec) for spec in _specs_at(space, np.unique(space.canonical(rows), axis=0), slot, size)}
 
 
 def _telling(space: StagedSpace, column: int) -> tuple[int, ...]:
@@ -180,8 +181,8 @@ def _telling(space: StagedSpace, column: int) -> tuple[int, ...]:
     return allowed
 
 
-def _specs_at(space: StagedSpace, choices: Choices, slot: int, num_classes: int) -> Iterator[BlockSpec]:
-    slots = space.slots(choices, num_classes)
+def _specs_at(space: StagedSpace, choices: Choices, slot: int, size: Size) -> Iterator[BlockSpec]:
+    slots = space.slots(choices, size)
     c = slots.columns
     for row in range(len(choices)):
         yield BlockSpec(

@@ -55,7 +55,7 @@ class PathScorer:
         Raises `RuntimeError` where its adaptation diverges.
         """
         network = self.supernet.subnet(arch).to(resolve_device(self.device))
-        split = self.data.at("train", self.supernet.space.resolution(arch))
+        split = self.data.for_input("train", self.supernet.space.input(arch))
         if self.adaptation is not None:
             self._adapt(network, split, self.adaptation)
         recalibrate_batch_norm(
@@ -70,7 +70,7 @@ class PathScorer:
 
     def score(self, arch: Architecture) -> PathScore:
         start, core_start = time.perf_counter(), time.process_time()
-        split = self.data.at("val", self.supernet.space.resolution(arch))
+        split = self.data.for_input("val", self.supernet.space.input(arch))
         accuracy, loss = self._validated(self.calibrated(arch), split)
         return PathScore(accuracy, loss, time.perf_counter() - start, time.process_time() - core_start)
 

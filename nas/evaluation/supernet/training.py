@@ -25,6 +25,7 @@ from nas.training.config import Precision
 from nas.training.optim import lr_factor
 from nas.training.precision import autocast, choose_precision, resolve_device
 from search_spaces import Architecture
+from search_spaces.signature import class_count
 
 TIME_LIMIT = "time limit"
 _DIVERGED_FACTOR = 100
@@ -46,7 +47,7 @@ def train_supernet(
     """Train in place on `data.train`; each step a largest, a smallest and random paths on the same images.
 
     The largest path learns the labels, the others the largest one's outputs (Yu & Huang 2019,
-    https://arxiv.org/abs/1903.05134); `config.sandwich` turns both off. Images are augmented at the largest resolution
+    https://arxiv.org/abs/1903.05134); `config.sandwich` turns both off. Images are augmented at the largest size
     and shrunk for the other paths, and for all of them while `config.small_share` lasts. `anchor` is what
     `config.anchored_share` speaks of.
 
@@ -60,7 +61,7 @@ def train_supernet(
     """
     if len(data.train) < 2:
         raise UserError(f"cannot train on {len(data.train)} images", "give at least 2 training images")
-    require_labels(data.train.labels, supernet.num_classes)
+    require_labels(data.train.labels, class_count(supernet.size))
     with torch.random.fork_rng(devices=[]):
         run = _Run(supernet, data, config, admissible, anchor, resolve_device(device))
         if checkpoint is not None and checkpoint.exists():
@@ -85,7 +86,7 @@ class _Run:
         self.sandwich = Sandwich(
             space, config.random_paths, admissible, ends=config.sandwich, anchor=anchor, fair=config.fair
         )
-        split = data.at("train", max(space.table.resolutions[i] for i in space.allowed[space.column("resolution")]))
+        split = data.for_input("train", space.inputs[-1])
         self.images, self.labels = torch.from_numpy(split.images), torch.from_numpy(split.labels)
         self.batch = min(config.batch_size, len(split))
         self.optimizer = make_optimizer(supernet, config)
@@ -145,8 +146,8 @@ class _Run:
 
     def choose_precision(self) -> Precision:
         arch = self.sandwich.draw(np.random.default_rng(self.config.seed))[0]
-        resolution = self.supernet.space.resolution(arch)
-        return choose_precision(self.supernet.subnet(arch), resolution, self.batch, device=str(self.device))
+        spec = self.supernet.space.input(arch)
+        return choose_precision(self.supernet.subnet(arch), spec, self.batch, device=str(self.device))
 
     def train_step(self) -> str | None:
         """One step of the optimiser; why it was not taken, if so."""
@@ -159,8 +160,8 @@ class _Run:
         losses: list[Tensor] = []
         assert self.precision is not None
         for arch in paths:
-            resolution = self.supernet.space.resolution(arch)
-            sized = _shrunk(images, resolution // 2 if halved else resolution)
+            side = self.supernet.space.input(arch).shape[-1]
+            sized = _shrunk(images, side // 2 if halved else side)
             with autocast(self.device, self.precision):
                 logits = self.supernet(sized, arch).float()
             loss = self.loss(logits, targets, teacher)
@@ -172,7 +173,7 @@ class _Run:
         limit = self.config.clip_norm * math.sqrt(len(paths))
         norm = float(nn.utils.clip_grad_norm_(self.supernet.parameters(), limit))
         largest, smallest = float(losses[0]), float(losses[-1])
-        highest = _DIVERGED_FACTOR * max(1.0, math.log(self.supernet.num_classes))
+        highest = _DIVERGED_FACTOR * max(1.0, math.log(class_count(self.supernet.size)))
         if not math.isfinite(norm) or not largest < highest:
             return f"diverged at step {self.step + 1}: loss {largest:g}, gradient norm {norm:g}"
         progress = (self.step + 0.5) / self.config.steps
@@ -206,7 +207,7 @@ class _Run:
         return loss
 
     def next_batch(self) -> tuple[Tensor, Tensor]:
-        """Normalised images (n, 3, h, h) at the largest resolution and their labels (n,), both on the device."""
+        """Normalised images (n, 3, h, h) at the largest size and their labels (n,), both on the device."""
         per_epoch = len(self.labels) // self.batch
         epoch, at = divmod(self.step, per_epoch)
         order = np.random.default_rng([self.config.seed, epoch, 1]).permutation(len(self.labels))
@@ -218,7 +219,7 @@ class _Run:
         return self.preprocess.tensor(images), self.labels[indices].to(self.device)
 
 
-def _shrunk(images: Tensor, resolution: int) -> Tensor:
-    if images.shape[-1] == resolution:
+def _shrunk(images: Tensor, side: int) -> Tensor:
+    if images.shape[-1] == side:
         return images
-    return interpolate(images, size=(resolution, resolution), mode="bilinear", antialias=True, align_corners=False)
+    return interpolate(images, size=(side, side), mode="bilinear", antialias=True, align_corners=False)

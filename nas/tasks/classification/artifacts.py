@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nas.data.images import Preprocess
+from nas.data.images import Preprocess, image_side
 from nas.data.portable import affine, normalised, read_rgb, to_rgb
 from nas.data.preprocessing import PREPROCESS, preprocess_document, read_preprocess
 from nas.data.processor import image_of, read_document
 from nas.tasks.artifacts import Figures, Prepared, Sheet
 from nas.tasks.classification.portable import postprocess, preprocess
 from nas.tasks.script import script_of
+from search_spaces import TensorSpec
 
 if TYPE_CHECKING:
     from nas.data import ImageData
@@ -59,7 +60,7 @@ class ClassificationArtifacts:
 
     def documents(self, preprocess: Preprocess, description: "NetworkDescription") -> dict[str, Any]:
         resize = "shorter side, bilinear with antialiasing, centre crop"
-        return {PREPROCESS: preprocess_document(preprocess, description.resolution, resize=resize)}
+        return {PREPROCESS: preprocess_document(preprocess, image_side(description.signature.input), resize=resize)}
 
     def read_preprocess(self, folder: Path) -> Preprocess | None:
         return read_preprocess(folder)
@@ -71,8 +72,8 @@ class ClassificationArtifacts:
     def processor(self, folder: Path) -> ClassificationProcessor:
         return ClassificationProcessor(read_document(folder, PREPROCESS), read_document(folder, LABELS))
 
-    def sample(self, data: "ImageData", resolution: int) -> tuple[NDArray[np.uint8], dict[str, Any]]:
-        example = data.at("val", resolution).some(1)
+    def sample(self, data: "ImageData", input: TensorSpec) -> tuple[NDArray[np.uint8], dict[str, Any]]:
+        example = data.for_input("val", input).some(1)
         return example.images[0], {"label": data.classes[int(example.labels[0])]}
 
     def write_output(self, folder: Path, output: NDArray[np.float32]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Accuracy of a network, in torch or in any runtime, and batch-norm statistics measured afresh."""
 
 from collections.abc import Callable
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -10,7 +11,6 @@ from torch import nn
 from nas.data.images import ImageSplit, Preprocess
 from nas.errors import UserError
 from nas.tasks.classification import top1_correct
-from nas.tasks.task import TaskSplit
 from nas.training.config import Precision
 from nas.training.precision import autocast, resolve_device
 
@@ -72,9 +72,20 @@ def accuracy_in_runtime(
     return correct / len(split)
 
 
+class Pictures(Protocol):
+    """Images in memory, of whatever task."""
+
+    @property
+    def images(self) -> NDArray[np.uint8]:
+        """(n, h, h, 3) uint8."""
+        ...
+
+    def __len__(self) -> int: ...
+
+
 def recalibrate_batch_norm(
     model: nn.Module,
-    split: TaskSplit,
+    split: Pictures,
     preprocess: Preprocess,
     *,
     images: int = 1024,

@@ -14,8 +14,11 @@ from nas.tasks.classification.artifacts import ClassificationArtifacts
 from nas.tasks.classification.baselines import BASELINES
 from nas.tasks.classification.data.labels import require_labels
 from nas.tasks.classification.recipe import check_recipe
+from nas.tasks.images import at_fitting_resolutions, image_facts, side_label
 from nas.tasks.task import Run, TrainingShape
 from nas.training.config import Precision, TrainConfig, TrainResult
+from search_spaces import Signature, StagedSpace, TensorSpec
+from search_spaces.architecture import Option
 
 if TYPE_CHECKING:
     from torch import nn
@@ -60,11 +63,20 @@ class Classification:
     def proxy_labels(self, split: ImageSplit) -> NDArray[np.int64]:
         return split.labels
 
-    def arrays(self, split: ImageSplit) -> dict[str, NDArray[Any]]:
-        return {"labels": split.labels}
+    def searchable(self, space: StagedSpace, data: ImageData, allowed: Mapping[str, Sequence[Option]]) -> StagedSpace:
+        return at_fitting_resolutions(space, data.native_resolution, allowed)
 
-    def split_of(self, images: NDArray[np.uint8], arrays: Mapping[str, NDArray[Any]]) -> ImageSplit:
-        return ImageSplit(images, arrays["labels"])
+    def input_label(self, input: TensorSpec) -> str:
+        return side_label(input)
+
+    def arrays(self, split: ImageSplit) -> dict[str, NDArray[Any]]:
+        return {"images": split.images, "labels": split.labels}
+
+    def split_of(self, arrays: Mapping[str, NDArray[Any]]) -> ImageSplit:
+        return ImageSplit(arrays["images"], arrays["labels"])
+
+    def facts(self, data: ImageData) -> dict[str, Any]:
+        return image_facts(data)
 
     def data_of(self, **fields: Any) -> ImageData:
         return ImageData(**fields)
@@ -103,7 +115,7 @@ class Classification:
         return evaluate_accuracy(network, split, preprocess, precision=precision)
 
     def accuracy_in_runtime(
-        self, run: Run, split: ImageSplit, preprocess: Preprocess, *, batch: int = 1, head_kind: str | None = None
+        self, run: Run, split: ImageSplit, preprocess: Preprocess, signature: Signature, *, batch: int = 1
     ) -> float:
         from nas.tasks.classification.evaluate import accuracy_in_runtime
 
@@ -114,21 +126,14 @@ class Classification:
         run: Run,
         split: ImageSplit,
         preprocess: Preprocess,
+        signature: Signature,
         *,
         classes: Sequence[str],
         batch: int = 1,
-        head_kind: str | None = None,
     ) -> dict[str, float]:
-        return {self.metric: self.accuracy_in_runtime(run, split, preprocess, batch=batch)}
+        return {self.metric: self.accuracy_in_runtime(run, split, preprocess, signature, batch=batch)}
 
-    def agreement(
-        self,
-        got: NDArray[np.float32],
-        expected: NDArray[np.float32],
-        *,
-        resolution: int,
-        head_kind: str | None = None,
-    ) -> float:
+    def agreement(self, got: NDArray[np.float32], expected: NDArray[np.float32], signature: Signature) -> float:
         return top1_agreement(got, expected)
 
     def standard_error(self, accuracy: float, split: ImageSplit) -> float | None:

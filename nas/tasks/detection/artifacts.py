@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nas.data.images import Preprocess
+from nas.data.images import Preprocess, image_side
 from nas.data.preprocessing import PREPROCESS, preprocess_document, read_preprocess
 from nas.data.processor import image_of, read_document
 from nas.tasks.artifacts import Figures, Prepared, Sheet
 from nas.tasks.detection.data.values import PADDING
 from nas.tasks.detection.portable import described, find, preprocess, raw_boxes
 from nas.tasks.detection.script import detection_script
+from search_spaces import TensorSpec
 
 if TYPE_CHECKING:
     from nas.networks.description import NetworkDescription
@@ -55,24 +56,24 @@ class DetectionArtifacts:
 
     def documents(self, preprocess: Preprocess, description: "NetworkDescription") -> dict[str, Any]:
         resize = "longer side, bilinear with antialiasing; the picture at the top left, the rest of the square grey"
-        resolution = description.resolution
+        side = image_side(description.signature.input)
         return {
-            PREPROCESS: preprocess_document(preprocess, resolution, resize=resize, padding=PADDING),
-            POSTPROCESS: postprocess_document(_head_kind(description), resolution),
+            PREPROCESS: preprocess_document(preprocess, side, resize=resize, padding=PADDING),
+            POSTPROCESS: postprocess_document(description.signature.output.kind, side),
         }
 
     def read_preprocess(self, folder: Path) -> Preprocess | None:
         return read_preprocess(folder)
 
     def script(self, description: "NetworkDescription") -> str:
-        return detection_script(_head_kind(description))
+        return detection_script(description.signature.output.kind)
 
     def processor(self, folder: Path) -> DetectionProcessor:
         how, rules, labels = (read_document(folder, name) for name in (PREPROCESS, POSTPROCESS, LABELS))
         return DetectionProcessor(how, rules, labels)
 
-    def sample(self, data: "DetectionData", resolution: int) -> tuple[NDArray[np.uint8], dict[str, Any]]:
-        split = data.at("val", resolution)
+    def sample(self, data: "DetectionData", input: TensorSpec) -> tuple[NDArray[np.uint8], dict[str, Any]]:
+        split = data.for_input("val", input)
         with_objects = [i for i, boxes in enumerate(split.boxes) if len(boxes)]
         example = (split.take(with_objects) if with_objects else split).some(1)
         (boxes,) = example.boxes
@@ -94,7 +95,8 @@ class DetectionArtifacts:
     def figures(self, run: "Run", data: "DetectionData", description: "NetworkDescription", batch: int) -> Figures:
         from nas.tasks.detection.evaluate import metrics_in_runtime
 
-        split, head_kind = data.at("val", description.resolution), _head_kind(description)
+        signature = description.signature
+        split, head_kind = data.for_input("val", signature.input), signature.output.kind
         found = metrics_in_runtime(run, split, data.preprocess, head_kind=head_kind, batch=batch)
         by_class = dict(zip(data.classes, (None if math.isnan(ap) else ap for ap in found.per_class_ap50), strict=True))
         return Figures(
@@ -107,9 +109,10 @@ class DetectionArtifacts:
         from nas.tasks.detection.evaluate import found_in_runtime
         from nas.tasks.detection.pictures import sheet
 
-        split = data.at("val", description.resolution).some(SHEET_IMAGES)
+        signature = description.signature
+        split = data.for_input("val", signature.input).some(SHEET_IMAGES)
         found, _ = found_in_runtime(
-            run, split, data.preprocess, head_kind=_head_kind(description), batch=batch, least_score=SHOWN_SCORE
+            run, split, data.preprocess, head_kind=signature.output.kind, batch=batch, least_score=SHOWN_SCORE
         )
         png = io.BytesIO()
         sheet(split, found, data.classes).save(png, "PNG", optimize=True)
@@ -161,8 +164,3 @@ def _postprocess_ms(run: "Run", split: "DetectionSplit", preprocess: Preprocess,
         shown(*HEADS[head_kind].decode(raw, split.resolution))
         times_ms.append(1e3 * (time.perf_counter() - start))
     return float(np.median(times_ms))
-
-
-def _head_kind(description: "NetworkDescription") -> str:
-    assert description.head_kind is not None
-    return description.head_kind

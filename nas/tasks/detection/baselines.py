@@ -6,20 +6,27 @@ Importing this module is cheap: torch and torchvision are imported when a networ
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from nas.data.images import image_side
 from nas.tasks.baseline import BaselineNetwork
+from search_spaces.signature import OutputSpec, Signature, Size, TensorSpec, class_count
 
 if TYPE_CHECKING:
     from torch import nn
 
 
 def _torchvision(name: str, description: str, head_kind: str) -> BaselineNetwork:
-    def make(num_classes: int, resolution: int) -> "nn.Module":
+    def make(signature: Signature) -> "nn.Module":
         from nas.tasks.detection import torchvision_networks
 
-        network: nn.Module = getattr(torchvision_networks, name)(num_classes)
+        network: nn.Module = getattr(torchvision_networks, name)(class_count(signature.output.size))
         return network
 
-    return BaselineNetwork(make, description, head_kind)
+    def output(size: Size, input: TensorSpec) -> OutputSpec:
+        from nas.tasks.detection.torchvision_heads import raw_shape
+
+        return OutputSpec(head_kind, size, raw_shape(head_kind, class_count(size), image_side(input)))
+
+    return BaselineNetwork(make, description, output)
 
 
 BASELINES: Mapping[str, BaselineNetwork] = {

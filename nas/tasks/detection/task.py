@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nas.data.images import Preprocess
+from nas.data.images import Preprocess, image_side
 from nas.tasks.baseline import BaselineNetwork
 from nas.tasks.detection.artifacts import DetectionArtifacts
 from nas.tasks.detection.baselines import BASELINES
 from nas.tasks.detection.data import Boxes, DetectionData, DetectionSplit
 from nas.tasks.detection.recipe import check_recipe, recipe
+from nas.tasks.images import at_fitting_resolutions, image_facts, side_label
 from nas.tasks.task import Run, TrainingShape
 from nas.training.config import Precision, TrainConfig, TrainResult
+from search_spaces import Signature, StagedSpace, TensorSpec
+from search_spaces.architecture import Option
 
 if TYPE_CHECKING:
     from torch import nn
@@ -62,21 +65,33 @@ class Detection:
     def proxy_labels(self, split: DetectionSplit) -> NDArray[np.int64]:
         return np.zeros(len(split), np.int64)
 
+    def searchable(
+        self, space: StagedSpace, data: DetectionData, allowed: Mapping[str, Sequence[Option]]
+    ) -> StagedSpace:
+        return at_fitting_resolutions(space, data.native_resolution, allowed)
+
+    def input_label(self, input: TensorSpec) -> str:
+        return side_label(input)
+
     def arrays(self, split: DetectionSplit) -> dict[str, NDArray[Any]]:
         """Boxes of all images in one array each, with `ends` (n,): the number of boxes up to and with each image."""
         return {
-            "xyxy": np.concatenate([np.empty((0, 4), np.float32), *(b.xyxy for b in split.boxes)]),
+            "images": split.images,
             "classes": np.concatenate([np.empty(0, np.int64), *(b.classes for b in split.boxes)]),
             "crowd": np.concatenate([np.empty(0, np.bool_), *(b.crowd for b in split.boxes)]),
             "ends": np.cumsum([len(b) for b in split.boxes], dtype=np.int64),
             "extents": split.extents,
+            "xyxy": np.concatenate([np.empty((0, 4), np.float32), *(b.xyxy for b in split.boxes)]),
         }
 
-    def split_of(self, images: NDArray[np.uint8], arrays: Mapping[str, NDArray[Any]]) -> DetectionSplit:
-        cuts = arrays["ends"][:-1]
+    def split_of(self, arrays: Mapping[str, NDArray[Any]]) -> DetectionSplit:
+        images, cuts = arrays["images"], arrays["ends"][:-1]
         parts = (np.split(arrays[name], cuts) for name in ("xyxy", "classes", "crowd"))
         boxes = tuple(Boxes(*of_image) for of_image in zip(*parts, strict=True)) if len(images) else ()
         return DetectionSplit(images, boxes, arrays["extents"])
+
+    def facts(self, data: DetectionData) -> dict[str, Any]:
+        return image_facts(data)
 
     def data_of(self, **fields: Any) -> DetectionData:
         return DetectionData(**fields)
@@ -115,28 +130,26 @@ class Detection:
         return metrics_of(network, split, preprocess, precision=precision).map50
 
     def accuracy_in_runtime(
-        self, run: Run, split: DetectionSplit, preprocess: Preprocess, *, batch: int = 1, head_kind: str | None = None
+        self, run: Run, split: DetectionSplit, preprocess: Preprocess, signature: Signature, *, batch: int = 1
     ) -> float:
-        """Raises `ValueError` without a `head_kind`."""
         from nas.tasks.detection.evaluate import metrics_in_runtime
 
-        kind = _known(head_kind)
-        return metrics_in_runtime(run, split, preprocess, head_kind=kind, batch=batch).map50
+        return metrics_in_runtime(run, split, preprocess, head_kind=signature.output.kind, batch=batch).map50
 
     def figures_in_runtime(
         self,
         run: Run,
         split: DetectionSplit,
         preprocess: Preprocess,
+        signature: Signature,
         *,
         classes: Sequence[str],
         batch: int = 1,
-        head_kind: str | None = None,
     ) -> dict[str, float]:
-        """mAP@50, mAP@50:95, and AP@50 of each class that has objects; raises `ValueError` without a `head_kind`."""
+        """mAP@50, mAP@50:95, and AP@50 of each class that has objects."""
         from nas.tasks.detection.evaluate import metrics_in_runtime
 
-        found = metrics_in_runtime(run, split, preprocess, head_kind=_known(head_kind), batch=batch)
+        found = metrics_in_runtime(run, split, preprocess, head_kind=signature.output.kind, batch=batch)
         per_class = zip(classes, found.per_class_ap50, strict=True)
         return {
             self.metric: found.map50,
@@ -144,25 +157,13 @@ class Detection:
             **{f"AP@50 {name}": ap for name, ap in per_class if not math.isnan(ap)},
         }
 
-    def agreement(
-        self,
-        got: NDArray[np.float32],
-        expected: NDArray[np.float32],
-        *,
-        resolution: int,
-        head_kind: str | None = None,
-    ) -> float:
-        """See `nas.tasks.detection.agreement`. Raises `ValueError` without a `head_kind`."""
+    def agreement(self, got: NDArray[np.float32], expected: NDArray[np.float32], signature: Signature) -> float:
+        """See `nas.tasks.detection.agreement`."""
         from nas.tasks.detection.agreement import agreement
 
-        return agreement(got, expected, head_kind=_known(head_kind), resolution=resolution)
+        side = image_side(signature.input)
+        return agreement(got, expected, head_kind=signature.output.kind, resolution=side)
 
     def standard_error(self, accuracy: float, split: DetectionSplit) -> float | None:
         """None: mean average precision is no count of right answers."""
         return None
-
-
-def _known(head_kind: str | None) -> str:
-    if head_kind is None:
-        raise ValueError("raw outputs of a detector cannot be read without its head_kind")
-    return head_kind

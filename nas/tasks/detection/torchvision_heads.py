@@ -131,6 +131,15 @@ TORCHVISION_HEADS: Mapping[str, SsdHead | RetinaNetHead | FcosHead] = {
     "retinanet": RetinaNetHead(),
     "fcos": FcosHead(),
 }
+_FURTHER = {"ssd": 1, "retinanet": 0, "fcos": 1}
+"""Numbers of a prediction beside its box and its classes: the background, the centre-ness."""
+
+
+def raw_shape(kind: str, classes: int, resolution: int) -> tuple[int, int]:
+    """Shape (A, 4 + ...) of the raw output for one image of `resolution` rows and columns."""
+    levels = TORCHVISION_HEADS[kind].levels(resolution)
+    predictions = sum(level.cells**2 * len(level.sizes_px) for level in levels)
+    return predictions, 4 + classes + _FURTHER[kind]
 
 
 def _halved(cells: int, levels: int) -> list[int]:

@@ -60,6 +60,7 @@ class DetectionLesson:
         self.augmenter = BoxAugmenter(train_split, flip=config.flip)
         self.config, self.preprocess, self.device = config, preprocess, device
         self.val_split = val_split
+        self.input = train_split.input
         self.resolution = train_split.resolution
         self.train_images, self.val_images = len(train_split), len(val_split)
         self.first_loss: float | None = None

@@ -29,6 +29,7 @@ from nas.training.recipe import EarlyStoppingSettings, Recipe, ScheduleSettings
 from nas.training.setup import Setup
 from nas.training.trainer import BEST, Trainer
 from nas.training.world import World
+from search_spaces import TensorSpec
 from search_spaces.modules import folded
 
 PLAIN_FILE = "plain.onnx"
@@ -75,8 +76,8 @@ def train_quantized(
     Raises:
         UserError: the training diverges, or the disk is full.
     """
-    resolution = description.resolution
-    images = images_of(data, resolution, recipe)
+    spec = description.signature.input
+    images = images_of(data, spec, recipe)
     student = rounded(folded(network.cpu()))
     calibrate(student, images, recipe.qat.calibration_images, recipe.seed)
     stage = recipe.model_copy(
@@ -95,16 +96,16 @@ def train_quantized(
     trainer = Trainer(student, images, stage, plain_setup, folder=folder, world=World(0, 1, torch.device("cpu")))
     trainer.run()
     student.load_state_dict(load_tensors(folder / BEST)[0])
-    exported = export_rounded(student, resolution, folder / FILE)
-    validation = data.at("val", resolution).some(PARITY_IMAGES)
+    exported = export_rounded(student, spec, folder / FILE)
+    validation = data.for_input("val", spec).some(PARITY_IMAGES)
     made = QuantisedInTraining(
         file=exported,
         epochs=len(trainer.curve),
         val_accuracy_torch=trainer.accuracy(freeze_ranges(student)),
-        parity=check_parity(student, exported, data.preprocess.array(validation.images)),
+        parity=check_parity(student, exported, data.inputs(validation)),
     )
     write_quantised(made, weights)
-    plain = export_onnx(network, resolution, folder / PLAIN_FILE)
+    plain = export_onnx(network, spec, folder / PLAIN_FILE)
     return {
         **made.story(),
         "best_epoch": trainer.best_epoch,
@@ -112,20 +113,20 @@ def train_quantized(
     }
 
 
-def export_rounded(network: nn.Module, resolution: int, path: Path) -> Path:
-    """Write ONNX with the ranges inside: float32 input `(1, 3, resolution, resolution)`."""
+def export_rounded(network: nn.Module, input: TensorSpec, path: Path) -> Path:
+    """Write ONNX with the ranges inside, for one example of `input`."""
     with staged_file(path) as staged:
-        _export(network, resolution, staged)
+        _export(network, input, staged)
         _store_weights_in_bytes(staged)
     return path
 
 
-def _export(network: nn.Module, resolution: int, path: Path) -> None:
+def _export(network: nn.Module, input: TensorSpec, path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of the exporter, as in nas.deploy.onnx
         torch.onnx.export(
             fixed(network),
-            (torch.zeros(1, 3, resolution, resolution),),
+            (torch.from_numpy(input.zeros(1)),),
             str(path),
             input_names=[INPUT_NAME],
             output_names=[OUTPUT_NAME],
@@ -175,7 +176,7 @@ def _compared(exported: Path, plain: Path, data: ImageData, images: Images, fold
             continue
         rows.append(("after training", MeasureRequest(runtime.prepare(plain, "int8", folder, calibration), deployment)))
         rows.append(("quantisation-aware", MeasureRequest(exported, deployment)))
-    val = data.at("val", images.val.resolution)
+    val = data.for_input("val", images.val.input)
     measured = measure([request for _, request in rows])
     found = []
     for (kind, request), measurement in zip(rows, measured, strict=True):

@@ -24,7 +24,7 @@ def space() -> Nb201Space:
 
 def built(space: Nb201Space, ops: list[int], num_classes: int = 10) -> nn.Module:
     torch.manual_seed(0)
-    return space.build(space.architecture(ops), num_classes)
+    return space.build(space.architecture(ops), (num_classes,))
 
 
 def test_its_sizes(space: Nb201Space) -> None:
@@ -82,7 +82,7 @@ def test_any_cell_is_its_own_canonical_form_and_survives_json(ops: list[int]) ->
     arch = space.architecture(ops)
     assert arch.choices == tuple(ops)
     assert space.from_json(json.loads(json.dumps(space.to_json(arch)))) == arch
-    assert space.resolution(arch) == 32
+    assert space.signature(arch, (10,)).input.shape == (3, 32, 32)
 
 
 @settings(max_examples=8, deadline=None)

@@ -7,6 +7,7 @@ from typing import Any
 from nas.bench.cells import Cell, plan_cells
 from nas.bench.document import SCHEMA, cell_document, model_document, operators_document
 from nas.bench.models import BenchModel
+from nas.data.images import image_input
 from nas.deployment import Deployment
 from nas.measure.job import SessionTiming
 from nas.measure.measurement import Measurement, MeasureRequest, summarise
@@ -50,7 +51,7 @@ def made_up(cell: Cell, factor: float = 1.0, disturbance: str | None = None) -> 
 def document(names: Sequence[str] = ("runs/photos#1", "torchvision:resnet50")) -> dict[str, Any]:
     """Of the first network one cell is disturbed; batch 8 of the second's openvino-int8 could not be measured."""
     models = [
-        BenchModel(name=name, resolution=(128, 128), torchvision="resnet50" if "torchvision" in name else None)
+        BenchModel(name=name, input=image_input(128), torchvision="resnet50" if "torchvision" in name else None)
         for name in names
     ]
     cells = plan_cells(len(models), DEPLOYMENTS, (1, 8, 32), 2)

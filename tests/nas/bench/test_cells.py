@@ -21,13 +21,14 @@ from nas.bench.document import (
 from nas.bench.figure import check_plot_path, write_plot
 from nas.bench.models import BenchModel, rebatched_name
 from nas.bench.tables import print_bench
+from nas.data.images import image_input
 from nas.deployment import Deployment
 from nas.errors import UserError
 from nas.runtimes.nodes import NodeTime
 from tests.nas.bench.documents import DEPLOYMENTS, REASON, document, made_up
 
 INT8 = Deployment("onnxruntime", "int8", threads=2, batch=8)
-MODEL = BenchModel(name="model.onnx", resolution=(64, 64), onnx=Path("model.onnx"))
+MODEL = BenchModel(name="model.onnx", input=image_input(64), onnx=Path("model.onnx"))
 
 
 def test_every_network_is_planned_in_every_way_beside_the_others() -> None:

@@ -13,6 +13,7 @@ from nas.bench.cells import Cell
 from nas.bench.models import BenchModel, read_model, read_models
 from nas.bench.onnx_graph import FixedBatchError, with_batch
 from nas.bench.preparing import prepare_cells
+from nas.data.images import image_input
 from nas.deployment import Deployment
 from nas.errors import UnknownNameError, UserError
 from nas.networks.description import NETWORK, NetworkDescription, save_network
@@ -20,7 +21,8 @@ from nas.progress import SilentProgress
 from nas.runtimes import load_runtime
 from tests.nas.tiny import calibration_images, write_tiny_network
 
-IMAGE = (3, 24, 24)
+INPUT = image_input(24)
+IMAGE = INPUT.shape
 
 
 @pytest.fixture
@@ -48,7 +50,7 @@ def write_fixed_batch(path: Path) -> Path:
 def write_bundle(folder: Path, **receipt: object) -> Path:
     """As a search delivers a winner, with a network of the zoo at 32 px."""
     folder.mkdir(parents=True)
-    description = NetworkDescription("resnet10_w50", 4, 32)
+    description = NetworkDescription.of_baseline("resnet10_w50", (4,), image_input(32))
     save_network(description.build(), description, folder / NETWORK)
     (folder / "receipt.json").write_text(json.dumps(receipt))
     return folder
@@ -56,7 +58,7 @@ def write_bundle(folder: Path, **receipt: object) -> Path:
 
 @pytest.mark.parametrize("batch", [1, 4])
 def test_the_batch_of_a_file_is_changed(batch: int, network: Path, tmp_path: Path) -> None:
-    changed = with_batch(network, batch, IMAGE, tmp_path / "changed.onnx")
+    changed = with_batch(network, batch, INPUT, tmp_path / "changed.onnx")
     session = load_runtime("onnxruntime").load(changed, Deployment("onnxruntime", "fp32", 1, batch))
     images = calibration_images(batch)
     original = load_runtime("onnxruntime").load(network, Deployment("onnxruntime", "fp32", 1))
@@ -66,9 +68,9 @@ def test_the_batch_of_a_file_is_changed(batch: int, network: Path, tmp_path: Pat
 def test_a_graph_that_holds_its_batch_is_refused(tmp_path: Path) -> None:
     fixed = write_fixed_batch(tmp_path / "fixed.onnx")
     with pytest.raises(FixedBatchError, match=r"fixed.onnx cannot be changed to batch 4: its output then has shape"):
-        with_batch(fixed, 4, IMAGE, tmp_path / "changed.onnx")
+        with_batch(fixed, 4, INPUT, tmp_path / "changed.onnx")
     cells = [Cell(0, Deployment("onnxruntime", "fp32", 1, batch)) for batch in (1, 4)]
-    model = BenchModel(name="fixed", resolution=IMAGE[1:], onnx=fixed)
+    model = BenchModel(name="fixed", input=INPUT, onnx=fixed)
     one, four = prepare_cells([model], cells, tmp_path / "files")
     assert isinstance(one, Path)
     assert isinstance(four, str)
@@ -80,7 +82,7 @@ def test_an_open_size_needs_a_resolution(tmp_path: Path) -> None:
         read_model(str(path), None)
     assert error.value.hint == "say it: --resolution 224"
     model = read_model(str(path), 40)
-    assert model.resolution == (40, 40)
+    assert model.input == image_input(40)
     (file,) = prepare_cells([model], [Cell(0, Deployment("onnxruntime", "fp32", 1, 2))], tmp_path / "files")
     assert isinstance(file, Path)
     session = load_runtime("onnxruntime").load(file, Deployment("onnxruntime", "fp32", 1, 2))
@@ -92,7 +94,7 @@ def test_a_bundle_is_exported_for_any_batch_and_keeps_its_own_int8(tmp_path: Pat
     folder = write_bundle(tmp_path / "bundle", runtime="onnxruntime", precision="int8", model="winners/1/int8.onnx")
     (folder / "int8.onnx").write_bytes(own.read_bytes())
     model = read_model(str(folder), None)
-    assert (model.resolution, model.weights) == ((32, 32), "as given")
+    assert (model.input, model.weights) == (image_input(32), "as given")
     assert model.delivered == {("onnxruntime", "int8"): folder / "int8.onnx"}
     (file,) = prepare_cells([model], [Cell(0, Deployment("onnxruntime", "fp32", 1, 2))], tmp_path / "files")
     assert isinstance(file, Path)
@@ -103,7 +105,7 @@ def test_a_bundle_is_exported_for_any_batch_and_keeps_its_own_int8(tmp_path: Pat
 def test_winners_of_a_run_by_number(tmp_path: Path) -> None:
     write_bundle(tmp_path / "run" / "winners" / "1")
     (tmp_path / "run" / "result.json").write_text("{}")
-    assert read_model(f"{tmp_path}/run#1", None).resolution == (32, 32)
+    assert read_model(f"{tmp_path}/run#1", None).input == image_input(32)
     assert read_model(f"{tmp_path}/run", None).network == read_model(f"{tmp_path}/run#1", None).network
 
 
@@ -132,7 +134,7 @@ def test_the_nearest_torchvision_name_is_told() -> None:
     with pytest.raises(UserError) as error:
         read_model("torchvision:resnet51", None)
     assert "torchvision:resnet50" in (error.value.hint or "")
-    assert read_model("torchvision:resnet18", None).resolution == (224, 224)
+    assert read_model("torchvision:resnet18", None).input == image_input(224)
 
 
 def test_wrong_options_are_one_sentence(network: Path) -> None:

@@ -15,6 +15,7 @@ from nas.bundles.receipt import read_receipt
 from nas.bundles.run_script import run_script
 from nas.data import ImageData
 from nas.data.decode import decode
+from nas.data.images import image_input
 from nas.data.preprocessing import PREPROCESS
 from nas.deployment import Deployment
 from nas.errors import UserError
@@ -28,8 +29,11 @@ from nas.tasks.detection.baselines import BASELINES
 from tests.nas.small_bundles import FP32, digits, write_bundle
 
 NETWORKS = {
-    "classification": NetworkDescription("resnet10_w50", 10, 32),
-    **{str(model.head_kind): NetworkDescription(name, 10, 64) for name, model in BASELINES.items()},
+    "classification": NetworkDescription.of_baseline("resnet10_w50", (10,), image_input(32)),
+    **{
+        network.signature.output.kind: network
+        for network in (NetworkDescription.of_baseline(name, (10,), image_input(64)) for name in BASELINES)
+    },
 }
 SCRIPTS = {name: task_named(network.task).artifacts.script(network) for name, network in NETWORKS.items()}
 

@@ -58,7 +58,7 @@ def test_the_receipt_says_how_good_and_how_fast(bundle: Path, data: DetectionDat
     assert receipt["latency_ms"] is None, "post-processing is no latency of the network"
     assert {PREPROCESS, POSTPROCESS, OUTPUT, "sample.json", "sample.png", "run.py"} <= receipt["sha256"].keys()
     read = read_receipt(bundle)
-    assert (read.task, read.head_kind) == ("detection", "anchor-free")
+    assert (read.task, read.signature.output.kind) == ("detection", "anchor-free")
 
 
 @pytest.mark.parametrize("kind", KINDS)

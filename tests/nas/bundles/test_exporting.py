@@ -219,13 +219,13 @@ def quantised_in_training(pair: Path, data: ImageData) -> Path:
     network, description = small_network()
     images = Images(
         train=data.at("train", 32), val=data.at("val", 32), test=data.at("test", 32), preprocess=data.preprocess,
-        num_classes=10, flip_ok=False,
+        size=(10,), flip_ok=False,
     )  # fmt: skip
     student = rounded(folded(network))
     calibrate(student, images, 32, 0)
     file = pair.parent / FOLDER / FILE
     file.parent.mkdir()
-    export_rounded(student, description.resolution, file)
+    export_rounded(student, description.signature.input, file)
     parity = check_parity(student, file, data.preprocess.array(images.val.images))
     made = QuantisedInTraining(file=file, epochs=3, val_accuracy_torch=0.5, parity=parity)
     write_quantised(made, weights_path(pair))

@@ -45,10 +45,10 @@ def test_a_winner_brings_its_run(run: Path) -> None:
         assert source.preprocess is not None
         assert source.preprocess.std == (1.0, 2.0, 3.0)
         assert source.labels == ("a", "b")
-        description = source.described(10)
+        description = source.described((10,))
         source.load(description)(torch.zeros(1, 3, 32, 32))
         with pytest.raises(UserError, match=r"has 10 outputs, the data has 3 classes"):
-            source.described(3)
+            source.described((3,))
 
 
 def test_a_folder_may_be_called_like_a_winner(tmp_path: Path) -> None:
@@ -105,9 +105,9 @@ def test_a_pair_alone_and_an_architecture_with_weights(tmp_path: Path) -> None:
         resolve(str(arch))
     assert "--checkpoint" in str(refused.value.hint)
     source = resolve(str(arch), weights_path(pair))
-    assert source.described(10) == description
+    assert source.described((10,)) == description
     with torch.no_grad():
-        out = source.load(source.described(10))(torch.ones(1, 3, 32, 32))
+        out = source.load(source.described((10,)))(torch.ones(1, 3, 32, 32))
         assert torch.equal(out, small_network()[0](torch.ones(1, 3, 32, 32)))
 
 
@@ -135,7 +135,7 @@ def test_weights_that_are_not_what_they_were(tmp_path: Path) -> None:
     pair = save_pair(tmp_path)
     weights = weights_path(pair)
     source = resolve(str(pair))
-    description = source.described(10)
+    description = source.described((10,))
     whole = weights.read_bytes()
 
     def refusal(content: bytes) -> str:

@@ -45,7 +45,7 @@ def test_a_detector_is_measured_like_any_other_network(
     assert run(["bench", str(bundle), *options, *deployments, "--json", "--quiet"]) == 0
     document = json.loads(capsys.readouterr().out)
     (model,) = document["models"]
-    assert (model["weights"], model["height_px"], model["width_px"]) == ("as given", RESOLUTION, RESOLUTION)
+    assert (model["weights"], model["input"]["shape"]) == ("as given", [3, RESOLUTION, RESOLUTION])
     assert {c["not_measured"] for c in document["cells"]} == {None}
     found = {(c["runtime"], c["precision"], c["batch"]) for c in document["cells"]}
     assert found == {(r, p, b) for r in ("onnxruntime", "openvino") for p in ("fp32", "int8") for b in (1, 2)}

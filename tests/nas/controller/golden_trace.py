@@ -192,7 +192,8 @@ def trace(name: str, folder: Path) -> dict[str, Any]:
     document = json.loads((out / "result.json").read_text())
     studies = ("search", "random") if document["baselines"] else ("search",)
     made = {
-        "question": {key: document[key] for key in ("task", "metric", "space", "space_size", "resolutions", "seed")},
+        "question": {key: document[key] for key in ("task", "metric", "space", "space_size", "seed")}
+        | {"resolutions": document["restricted_to"]["resolution"]},
         "limits": document["limits_text"],
         "images": {split: document["data"][split] for split in ("train", "val", "test")},
         "feasibility": document["feasibility"],
@@ -206,7 +207,8 @@ def trace(name: str, folder: Path) -> dict[str, Any]:
         "candidates": candidates(out),
         "winners": [winner(best) for best in document["best"]],
         "baselines": [
-            {key: found[key] for key in ("name", "kind", "runtime", "precision", "resolution", "macs", "params")}
+            {key: found[key] for key in ("name", "kind", "runtime", "precision", "macs", "params")}
+            | {"resolution": pixels(found)}
             for found in document["baselines"]
         ],
     }
@@ -243,11 +245,16 @@ def candidates(out: Path) -> dict[str, Any]:
 def winner(best: dict[str, Any]) -> dict[str, Any]:
     """A winner's identity, and what was decided of its deployments."""
     kept = (
-        *("rank", "key", "architecture", "runtime", "precision", "threads", "batch", "resolution", "weights", "macs"),
+        *("rank", "key", "architecture", "runtime", "precision", "threads", "batch", "weights", "macs"),
         *("params", "predicted_latency_ms", "predicted_std_ms", "within_limit"),
     )
     deployments = [{key: d[key] for key in ("name", "accepted", "chosen")} for d in best["deployments"]]
-    return {key: best[key] for key in kept} | {"deployments": deployments}
+    return {key: best[key] for key in kept} | {"resolution": pixels(best), "deployments": deployments}
+
+
+def pixels(result: dict[str, Any]) -> int:
+    """Rows of the images that a network takes."""
+    return int(result["input"].removesuffix(" px"))
 
 
 def rounded(value: Any) -> Any:

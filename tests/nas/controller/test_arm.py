@@ -97,7 +97,7 @@ class Runner:
     """Runs an arm in a folder; called again on the same folder it goes on."""
 
     def __init__(self, space: StagedSpace, model: LatencyModel, data: ImageData) -> None:
-        self.scorer = CandidateScorer(space, model, Limits.of(latency_ms=50.0), data.num_classes)
+        self.scorer = CandidateScorer(space, model, Limits.of(latency_ms=50.0), data.output_size)
         self.space = space
         self.data = data
 

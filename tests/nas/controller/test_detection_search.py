@@ -15,6 +15,7 @@ from nas.cli.main import run
 from nas.controller.baselines import ZooRound, training_note
 from nas.controller.budget import Budget
 from nas.controller.records import trained_network
+from nas.data.images import image_input
 from nas.measure import protocol
 from nas.measure.site import this_host
 from nas.progress import SilentProgress
@@ -75,7 +76,7 @@ def test_well_known_detectors_are_opponents(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(ZooRound, "_training_s", lambda self, name: 0.0 if name.startswith("ssd") else math.inf)
     task = TASKS["detection"]
     zoo = ZooRound(
-        data=rectangle_data(), resolution=RESOLUTION, deployments=(ORT,), quick=ORT, max_drop=0.01,
+        data=rectangle_data(), input=image_input(RESOLUTION), deployments=(ORT,), quick=ORT, max_drop=0.01,
         recipe=task.recipe(epochs=1, batch_size=8, precision="fp32"), folder=tmp_path, site=this_host(),
     )  # fmt: skip
     with SilentProgress().stage("zoo") as bar:

@@ -68,7 +68,7 @@ def space() -> StagedSpace:
 
 @pytest.fixture(scope="module")
 def scorer(space: StagedSpace) -> CandidateScorer:
-    return CandidateScorer(space, LatencyModel(fake_profile()), Limits.of(latency_ms=50.0), DATA.num_classes)
+    return CandidateScorer(space, LatencyModel(fake_profile()), Limits.of(latency_ms=50.0), DATA.output_size)
 
 
 class Sizes:
@@ -87,7 +87,7 @@ class Sizes:
         (arch,) = archs
         if self.asked == self.without:
             return [Estimate(arch=arch, value=None, seconds=0.1, failure="no score exists for this network")]
-        params = float(self.space.costs(self.space.choices([arch]), 10)["params"][0])
+        params = float(self.space.costs(self.space.choices([arch]), (10,))["params"][0])
         return [Estimate(arch=arch, value=np.log(params), seconds=0.1)]
 
 

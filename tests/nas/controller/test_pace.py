@@ -28,7 +28,7 @@ SLOW = Pace("fp32", 4.0)
 
 
 def test_a_pace_is_measured_once_and_then_read(tmp_path: Path) -> None:
-    first = host_pace(SPACE, 10, 4, tmp_path)
+    first = host_pace(SPACE, (10,), 4, tmp_path)
     assert first.precision in ("fp32", "bf16")
     assert first.factor == rounded_pace(first.factor)
     (file,) = tmp_path.iterdir()
@@ -36,14 +36,14 @@ def test_a_pace_is_measured_once_and_then_read(tmp_path: Path) -> None:
     assert not others
     other = "bf16" if first.precision == "fp32" else "fp32"
     file.write_text(json.dumps({key: {**entry, "precision": other, "factor": 8.0}}))
-    assert host_pace(SPACE, 10, 4, tmp_path) == Pace(other, 8.0), "what is known is not measured again"
-    assert host_pace(SPACE, 10, 4, tmp_path, fresh_s=3600.0) == Pace(other, 8.0), "it is fresh"
+    assert host_pace(SPACE, (10,), 4, tmp_path) == Pace(other, 8.0), "what is known is not measured again"
+    assert host_pace(SPACE, (10,), 4, tmp_path, fresh_s=3600.0) == Pace(other, 8.0), "it is fresh"
     file.write_text(json.dumps({key: {"precision": other, "factor": 64.0}}))
-    assert host_pace(SPACE, 10, 4, tmp_path) == Pace(other, 64.0), "any age will do"
-    assert host_pace(SPACE, 10, 4, tmp_path, fresh_s=3600.0).factor < 64.0, "nobody knows how old it was"
+    assert host_pace(SPACE, (10,), 4, tmp_path) == Pace(other, 64.0), "any age will do"
+    assert host_pace(SPACE, (10,), 4, tmp_path, fresh_s=3600.0).factor < 64.0, "nobody knows how old it was"
     for damage in ({"precision": "fp8", "factor": 1.0}, {"precision": "fp32", "factor": -1.0}):
         file.write_text(json.dumps({key: damage}))
-        again = host_pace(SPACE, 10, 4, tmp_path)
+        again = host_pace(SPACE, (10,), 4, tmp_path)
         assert again.precision in ("fp32", "bf16")
         assert again.factor > 0
 
@@ -52,7 +52,7 @@ def test_a_pace_is_measured_once_and_then_read(tmp_path: Path) -> None:
 def key(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Under which a pace in batches of 4 is kept."""
     folder = tmp_path_factory.mktemp("cache")
-    host_pace(SPACE, 10, 4, folder)
+    host_pace(SPACE, (10,), 4, folder)
     (found,) = json.loads((folder / "training-pace.json").read_text())
     return str(found)
 
@@ -129,7 +129,7 @@ def test_a_run_keeps_the_pace_it_was_planned_with(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", ["", "[]", "{", '{"a": 1}', '{"a": {"precision": "bf16"}}'])
 def test_a_damaged_file_is_written_anew(tmp_path: Path, content: str) -> None:
     (tmp_path / "training-pace.json").write_text(content)
-    host_pace(SPACE, 10, 4, tmp_path)
+    host_pace(SPACE, (10,), 4, tmp_path)
     assert len(json.loads((tmp_path / "training-pace.json").read_text())) == 1
 
 

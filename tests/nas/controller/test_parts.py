@@ -60,12 +60,12 @@ def model() -> LatencyModel:
 
 @pytest.fixture
 def scorer(space: StagedSpace, model: LatencyModel) -> CandidateScorer:
-    return CandidateScorer(space, model, Limits.of(latency_ms=LIMIT_MS), 10)
+    return CandidateScorer(space, model, Limits.of(latency_ms=LIMIT_MS), (10,))
 
 
 def objective(space: StagedSpace, choices: np.ndarray) -> np.ndarray:
     """A known accuracy: more capacity at high resolution is better."""
-    costs = space.costs(choices, 10)
+    costs = space.costs(choices, (10,))
     return 0.05 * np.log(costs["params"]) + 0.02 * np.log(space.resolutions(choices))  # type: ignore[no-any-return]
 
 
@@ -89,7 +89,7 @@ def test_proposals_keep_the_limit_and_do_not_repeat(space: StagedSpace, scorer: 
     assert len({a.key for a in archs if a}) == 12
     for arch in archs:
         assert arch is not None
-        truth = true_latency_ms(space.costs(space.choices([arch]), 10), 2.0)[0]
+        truth = true_latency_ms(space.costs(space.choices([arch]), (10,)), 2.0)[0]
         assert truth <= 1.1 * LIMIT_MS
     assert scorer.scored > 10_000
 
@@ -114,8 +114,8 @@ def test_the_state_is_the_storage(space: StagedSpace, scorer: CandidateScorer, t
 
 def test_random_candidates_are_found_under_a_tight_limit(space: StagedSpace, model: LatencyModel) -> None:
     sampled = space.sample(4000, np.random.default_rng(0))
-    tight = float(np.quantile(model.fastest(space, sampled, 10)[1].mean, 0.002))
-    feasible = CandidateScorer(space, model, Limits.of(latency_ms=tight), 10).feasible
+    tight = float(np.quantile(model.fastest(space, sampled, (10,))[1].mean, 0.002))
+    feasible = CandidateScorer(space, model, Limits.of(latency_ms=tight), (10,)).feasible
     found = random_feasible(space, feasible, 16, np.random.default_rng(1))
     assert len(found) == 16
     assert feasible(found).all()
@@ -123,10 +123,10 @@ def test_random_candidates_are_found_under_a_tight_limit(space: StagedSpace, mod
 
 def test_the_tightest_limit_that_can_be_kept_can_be_searched_under(space: StagedSpace, model: LatencyModel) -> None:
     def scorer(**limits: float) -> CandidateScorer:
-        return CandidateScorer(space, model, Limits.of(**limits), 10)  # type: ignore[arg-type]
+        return CandidateScorer(space, model, Limits.of(**limits), (10,))  # type: ignore[arg-type]
 
     rng = np.random.default_rng
-    ranges = latency_ranges(space, model, Limits.of(latency_ms=1.0), 10, rng(0))
+    ranges = latency_ranges(space, model, Limits.of(latency_ms=1.0), (10,), rng(0))
     tight = scorer(latency_ms=1.02 * min(r.min_ms for r in ranges))
     with pytest.raises(InfeasibleError, match="random networks"):
         random_feasible(space, tight.feasible, 1, rng(1))
@@ -159,7 +159,7 @@ def test_samplers_take_turns_on_the_ladder(space: StagedSpace, model: LatencyMod
     sampler = ladder(scorer, 0, lambda feasible: RandomFeasibleSampler(space, feasible, seed=1))
     study = run_study(space, sampler, 8)
     archs = [architecture_of(t, space) for t in study.trials]
-    predictions = model.fastest(space, space.choices([a for a in archs if a]), 10)[1]
+    predictions = model.fastest(space, space.choices([a for a in archs if a]), (10,))[1]
     upper = predictions.mean + Z_90 * predictions.std
     assert (upper <= np.minimum(LIMIT_MS, rungs * 2)).all()
     assert upper[[0, 4]].max() > max(rungs[3], rungs[1])
@@ -168,8 +168,8 @@ def test_samplers_take_turns_on_the_ladder(space: StagedSpace, model: LatencyMod
 def test_feasibility(space: StagedSpace, model: LatencyModel) -> None:
     def check(limit_ms: float) -> tuple[DeploymentRange, ...]:
         limits = Limits.of(latency_ms=limit_ms)
-        ranges = latency_ranges(space, model, limits, 10, np.random.default_rng(0))
-        require_feasible(ranges, CandidateScorer(space, model, limits, 10), "fake", np.random.default_rng(0))
+        ranges = latency_ranges(space, model, limits, (10,), np.random.default_rng(0))
+        require_feasible(ranges, CandidateScorer(space, model, limits, (10,)), "fake", np.random.default_rng(0))
         return ranges
 
     ranges = check(LIMIT_MS)
@@ -192,8 +192,8 @@ def test_feasibility(space: StagedSpace, model: LatencyModel) -> None:
 def test_limits_in_combination(space: StagedSpace, model: LatencyModel) -> None:
     def check(**limits: float) -> None:
         given = Limits.of(**limits)  # type: ignore[arg-type]
-        ranges = latency_ranges(space, model, given, 10, np.random.default_rng(0))
-        require_feasible(ranges, CandidateScorer(space, model, given, 10), "fake", np.random.default_rng(0))
+        ranges = latency_ranges(space, model, given, (10,), np.random.default_rng(0))
+        require_feasible(ranges, CandidateScorer(space, model, given, (10,)), "fake", np.random.default_rng(0))
 
     check(latency_ms=LIMIT_MS, max_params=5e5)
     with pytest.raises(
@@ -287,7 +287,7 @@ def test_time_left_over_trains_more_finalists() -> None:
 
 
 def test_nominal_training_time_grows_with_the_network(space: StagedSpace) -> None:
-    costs = space.costs(space.choices(list(space.anchors)), 10)
+    costs = space.costs(space.choices(list(space.anchors)), (10,))
     one, two = (nominal_image_s(costs, threads) for threads in (1, 2))
     assert one == pytest.approx(2 * two)
     larger = {name: 2 * value for name, value in costs.items()}

@@ -14,7 +14,7 @@ from nas.deployment import Deployment
 from nas.limits import MB, Limits
 from nas.measure.measurement import Measurement, MeasureRequest
 from nas.measure.site import this_host
-from nas.targets.preparing import NUM_CLASSES, deploy_untrained
+from nas.targets.preparing import OUTPUT_SIZE, deploy_untrained
 from search_spaces import Architecture, StagedSpace, load_search_space
 
 DEPLOYMENTS = [Deployment("onnxruntime", "fp32", 1), Deployment("onnxruntime", "int8", 1)]
@@ -36,7 +36,7 @@ def test_files_are_only_made_not_measured(space: StagedSpace, tmp_path: Path) ->
     site = replace(this_host(), measure=never)
     model = probe(space, networks(space, 3), DEPLOYMENTS, Limits.of(latency_ms=5.0, max_size_mb=3.0), 0, site)
     (other,) = networks(space, 1, seed=1)
-    costs = space.costs(space.choices([other]), NUM_CLASSES)
+    costs = space.costs(space.choices([other]), OUTPUT_SIZE)
     for request in deploy_untrained(other, DEPLOYMENTS, tmp_path, 0):
         size_mb = files_bytes(request.path) / MB
         assert model.size_mb(request.deployment, costs)[0] == pytest.approx(size_mb, rel=0.1)

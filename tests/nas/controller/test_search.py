@@ -19,10 +19,10 @@ from nas.bundles.receipt import read_receipt
 from nas.bundles.verify import check_sums, verify_bundle
 from nas.cli.main import run
 from nas.controller.config import SearchConfig
-from nas.controller.opening import default_resolutions
 from nas.controller.search import run_search
 from nas.limits import Limits
 from nas.runtimes.onnx_file import read_input
+from nas.tasks import TASKS
 from nas.tasks.classification.data.registry import load_dataset
 from search_spaces import load_search_space
 from tests.nas.killing import completed, stop_when
@@ -82,7 +82,7 @@ def check_document(document: dict[str, Any], out: Path) -> None:
     """What issue and README promise of every result."""
     for name in ("target", "limit_ms", "feasible", "space", "space_size", "candidates_scored", "candidates_evaluated"):
         assert document[name] is not None
-    searched = load_search_space("mixed").restrict("resolution", document["resolutions"])
+    searched = load_search_space("mixed").restricted(document["restricted_to"])
     assert document["space_size"] == searched.size
     best = document["best"][0]
     assert best["within_limit"]
@@ -230,4 +230,4 @@ def test_bad_input_is_one_sentence_and_a_hint(
 
 def test_resolutions_follow_the_data() -> None:
     space = load_search_space("mixed")
-    assert default_resolutions(space, load_dataset("digits")) == [32]
+    assert TASKS["classification"].searchable(space, load_dataset("digits"), {}).restrictions == {"resolution": (32,)}

@@ -60,7 +60,7 @@ def slower_device(
     rows = []
     for i, arch in enumerate(archs):
         space = load_search_space(arch.space)
-        costs = space.costs(space.choices([arch]), 10)
+        costs = space.costs(space.choices([arch]), (10,))
         times = [1.5 * float(true_latency_ms(costs, 2.0 if d.precision == "int8" else 1.0)[0]) for d in deployments]
         rows.append([measured(d, math.nan if i % 3 == 2 else ms) for d, ms in zip(deployments, times, strict=True)])
     return rows
@@ -73,8 +73,8 @@ def test_probes_and_a_prior_make_a_model_of_this_host(monkeypatch: pytest.Monkey
     space = load_search_space("mixed")
     choices = space.sample(100, np.random.default_rng(2))
     for deployment, speed in ((FP32, 1.0), (INT8, 2.0)):
-        truth = 1.5 * true_latency_ms(space.costs(choices, 10), speed)
-        assert np.median(np.abs(model.predict(space, choices, 10)[deployment].mean / truth - 1)) < 0.1
+        truth = 1.5 * true_latency_ms(space.costs(choices, (10,)), speed)
+        assert np.median(np.abs(model.predict(space, choices, (10,))[deployment].mean / truth - 1)) < 0.1
 
 
 def test_probes_that_mostly_fail_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,7 +165,7 @@ def test_a_continued_search_predicts_as_before_from_few_networks(
     assert again is not None
     space = load_search_space("mixed")
     choices = space.sample(9, np.random.default_rng(0))
-    before, after = (found.model.predict(space, choices, 10)[ORT] for found in (target, again[0]))
+    before, after = (found.model.predict(space, choices, (10,))[ORT] for found in (target, again[0]))
     assert np.array_equal(before.mean, after.mean)
 
 
@@ -257,7 +257,7 @@ def test_a_profile_that_differs_is_corrected_by_real_probes(tmp_path: Path, monk
     space = load_search_space("mixed")
 
     def error(model: LatencyModel) -> float:
-        return float(np.abs(np.log(model.predict(space, space.choices(archs), 10)[ORT].mean / truth)).mean())
+        return float(np.abs(np.log(model.predict(space, space.choices(archs), (10,))[ORT].mean / truth)).mean())
 
     assert error(target.model) < error(LatencyModel(slow, [ORT])), "the probes helped"
 

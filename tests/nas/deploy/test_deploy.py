@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from nas.data import ImageData
+from nas.data.images import image_input
 from nas.deploy import deploy as module
 from nas.deploy.deploy import TriedDeployment, deploy, deployed_accuracy, files_bytes
 from nas.deploy.onnx import Parity
@@ -91,7 +92,7 @@ def test_nothing_is_accepted_where_the_exported_file_is_another_network() -> Non
 def test_all_deployments_of_a_network_have_one_batch(digits: ImageData, tmp_path: Path) -> None:
     assert common_batch([FP32, INT8]) == common_batch([]) == 1
     assert common_batch([replace(FP32, batch=8), replace(INT8, batch=8)]) == 8
-    description = NetworkDescription("resnet10_w50", 10, 32)
+    description = NetworkDescription.of_baseline("resnet10_w50", (10,), image_input(32))
     with pytest.raises(ValueError, match=r"\[1, 8\]"):
         deploy(description.build(), description, digits, [FP32, replace(INT8, batch=8)], folder=tmp_path, max_drop=1.0)
 
@@ -106,7 +107,7 @@ def digits() -> ImageData:
 def test_a_real_network_is_deployed(digits: ImageData, tmp_path: Path) -> None:
     torch.manual_seed(0)
     space = load_search_space("mobile").restrict("resolution", [32])
-    description = NetworkDescription(space.architecture([0] * len(space.decisions)), 10, 32)
+    description = NetworkDescription.of_architecture(space, space.architecture([0] * len(space.decisions)), (10,))
     network = description.build()
     deployments = [Deployment("onnxruntime", "fp32", 1), Deployment("onnxruntime", "int8", 1)]
     options = {"folder": tmp_path, "max_drop": 1.0, "sessions": 1}
@@ -126,7 +127,7 @@ def test_a_real_network_is_deployed(digits: ImageData, tmp_path: Path) -> None:
 
 def test_without_the_device_the_predicted_bound_decides(digits: ImageData, tmp_path: Path) -> None:
     space = load_search_space("mobile").restrict("resolution", [32])
-    description = NetworkDescription(space.architecture([0] * len(space.decisions)), 10, 32)
+    description = NetworkDescription.of_architecture(space, space.architecture([0] * len(space.decisions)), (10,))
     deployments = [Deployment("onnxruntime", "fp32", 1)]
     for bound, kept in ((2.0, True), (4.0, False)):
         result = deploy(

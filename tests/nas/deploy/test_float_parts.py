@@ -7,6 +7,7 @@ import numpy as np
 import onnx
 import pytest
 
+from nas.data.images import image_input
 from nas.deploy.deploy import TriedDeployment, judge, with_float_parts
 from nas.deploy.float_parts import FLOAT_PARTS, float_part
 from nas.deploy.onnx import export_onnx
@@ -23,7 +24,7 @@ FP32, INT8, OTHER = (Deployment("onnxruntime", "fp32", 1), Deployment("onnxrunti
 @pytest.fixture(scope="module")
 def detector(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("detector")
-    return export_onnx(untrained(smallest()), RESOLUTION, folder / "model.onnx")
+    return export_onnx(untrained(smallest()), image_input(RESOLUTION), folder / "model.onnx")
 
 
 def test_the_last_layers_are_those_nearest_to_the_output(detector: Path) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from nas.data.images import image_input
 from nas.deploy.onnx import export_onnx
 from nas.deployment import Deployment
 from nas.measure.measurement import MeasureRequest
@@ -16,11 +17,11 @@ from search_spaces.modules import set_norm_statistics
 
 def test_saved_network_runs_as_its_onnx_file_does(tmp_path: Path) -> None:
     torch.manual_seed(0)
-    description = NetworkDescription("resnet10_w50", 3, 32)
+    description = NetworkDescription.of_baseline("resnet10_w50", (3,), image_input(32))
     network = description.build()
     set_norm_statistics(network, torch.randn(16, 3, 32, 32))
     save_network(network, description, tmp_path / "model.network.json")
-    onnx = export_onnx(network, 32, tmp_path / "model.onnx")
+    onnx = export_onnx(network, image_input(32), tmp_path / "model.onnx")
     images = np.random.default_rng(0).normal(size=(3, 3, 32, 32)).astype(np.float32)
     outputs = []
     for deployment in (Deployment("torch", "fp32", 1), Deployment("onnxruntime", "fp32", 1)):

@@ -44,7 +44,7 @@ def assert_equal_outputs(supernet: Supernet, arch: Architecture) -> None:
 @pytest.mark.parametrize("name", SEARCH_SPACES)
 def test_a_subnet_computes_what_the_path_computes(name: str) -> None:
     space = small_space(name, (32, 64, 128))
-    supernet = with_statistics(Supernet(space, 5))
+    supernet = with_statistics(Supernet(space, (5,)))
     for row in space.sample(12, np.random.default_rng(3)):
         assert_equal_outputs(supernet, space.architecture(row))
 
@@ -53,7 +53,7 @@ def test_a_subnet_computes_what_the_path_computes(name: str) -> None:
 @pytest.mark.parametrize("name", SEARCH_SPACES)
 def test_so_at_every_resolution_of_the_whole_space(name: str) -> None:
     space = load_search_space(name)
-    supernet = with_statistics(Supernet(space, 10))
+    supernet = with_statistics(Supernet(space, (10,)))
     rng = np.random.default_rng(4)
     for resolution in space.table.resolutions:
         for row in space.restrict("resolution", [resolution]).sample(2, rng):
@@ -67,7 +67,7 @@ def test_every_network_of_the_space_is_a_path(name: str, seed: int) -> None:
     supernet = meta_supernet(name)
     arch = supernet.space.architecture(supernet.space.sample(1, np.random.default_rng(seed))[0])
     with torch.device("meta"):
-        alone = supernet.space.build(arch, 7)
+        alone = supernet.space.build(arch, (7,))
     shapes = {key: tensor.shape for key, tensor in alone.state_dict().items()}
     assert {key: tensor.shape for key, tensor in supernet.tensors(arch).items()} == shapes
 
@@ -79,13 +79,13 @@ def meta_supernet(name: str) -> Supernet:
     """The whole space's supernet without memory for its weights."""
     if name not in _META:
         with torch.device("meta"):
-            _META[name] = Supernet(load_search_space(name), 7)
+            _META[name] = Supernet(load_search_space(name), (7,))
     return _META[name]
 
 
 def test_predictions_start_as_a_network_of_their_own_does() -> None:
     space = small_space("detect", (128,))
-    supernet = Supernet(space, 5)
+    supernet = Supernet(space, (5,))
     arch = space.architecture(space.sample(1, np.random.default_rng(0))[0])
     raw = supernet(images_for(supernet, arch), arch)
     assert raw[..., 4:].sigmoid().mean().item() == pytest.approx(0.01, rel=0.2)
@@ -94,7 +94,7 @@ def test_predictions_start_as_a_network_of_their_own_does() -> None:
 
 def test_a_subnet_is_the_spaces_own_network() -> None:
     space = small_space()
-    supernet = Supernet(space, 5).train()
+    supernet = Supernet(space, (5,)).train()
     arch = space.architecture(space.sample(1, np.random.default_rng(0))[0])
     network = supernet.subnet(arch)
     assert isinstance(network, StagedNetwork)
@@ -119,7 +119,7 @@ def test_smaller_layers_are_cut_out_of_the_largest() -> None:
 
 def test_families_and_grouped_convolutions_share_nothing() -> None:
     space = small_space("dense")
-    supernet = Supernet(space, 5).train()
+    supernet = Supernet(space, (5,)).train()
     base = {f"stage{n}__{short}": value for n in (1, 2, 3, 4) for short, value in (("family", "basic"), ("depth", 1))}
     first = space.architecture([a[0] for a in space.allowed])
     basic = space.replace(first, **base)
@@ -138,7 +138,7 @@ def test_families_and_grouped_convolutions_share_nothing() -> None:
 
 def test_networks_outside_of_its_options_are_named() -> None:
     space = small_space("mobile")
-    supernet = Supernet(space, 5)
+    supernet = Supernet(space, (5,))
     first = space.architecture([a[0] for a in space.allowed])
     for outside in (space.replace(first, stage1__width=40), space.replace(first, stage3__depth=6)):
         with pytest.raises(UserError, match="the supernet of 'mobile' holds no stage"):
@@ -157,7 +157,7 @@ def test_squeeze_excite_moves_no_other_layer() -> None:
 def test_same_seed_same_weights_and_torchs_random_state_is_left_alone() -> None:
     space = small_space()
     state = torch.random.get_rng_state()
-    first, again, other = (Supernet(space, 5, seed=seed).state_dict() for seed in (1, 1, 2))
+    first, again, other = (Supernet(space, (5,), seed=seed).state_dict() for seed in (1, 1, 2))
     assert torch.equal(state, torch.random.get_rng_state())
     assert all(torch.equal(first[name], again[name]) for name in first)
     assert not all(torch.equal(first[name], other[name]) for name in first)

@@ -33,7 +33,7 @@ def weights(supernet: Supernet) -> dict[str, torch.Tensor]:
 
 @pytest.fixture(scope="module")
 def trained() -> tuple[Supernet, SupernetLog]:
-    supernet = Supernet(narrow_space(), 3)
+    supernet = Supernet(narrow_space(), (3,))
     return supernet, train_supernet(supernet, DATA, CONFIG, device="cpu")
 
 
@@ -113,15 +113,21 @@ def test_an_interrupted_training_goes_on_to_the_same_curve(
 
     with pytest.raises(KeyboardInterrupt):
         train_supernet(
-            Supernet(narrow_space(), 3), DATA, CONFIG, checkpoint=file, checkpoint_s=0.0, device="cpu", callback=killed
+            Supernet(narrow_space(), (3,)),
+            DATA,
+            CONFIG,
+            checkpoint=file,
+            checkpoint_s=0.0,
+            device="cpu",
+            callback=killed,
         )
-    resumed = Supernet(narrow_space(), 3, seed=9)
+    resumed = Supernet(narrow_space(), (3,), seed=9)
     again = train_supernet(resumed, DATA, CONFIG, checkpoint=file, device="cpu")
     assert again.steps == CONFIG.steps
     assert again.curve == log.curve
     ours, theirs = weights(whole), weights(resumed)
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
-    done = train_supernet(Supernet(narrow_space(), 3), DATA, CONFIG, checkpoint=file, device="cpu")
+    done = train_supernet(Supernet(narrow_space(), (3,)), DATA, CONFIG, checkpoint=file, device="cpu")
     assert (done.curve, done.seconds) == (again.curve, again.seconds)  # nothing is trained twice
 
 
@@ -129,11 +135,11 @@ def test_random_paths_with_adamw_learn_and_resume(tmp_path: Path) -> None:
     config = replace(CONFIG, sandwich=False, optimizer="adamw", lr=0.003, anchored_share=0.8)
     file, space = tmp_path / "supernet.safetensors", narrow_space()
     anchor = space.architecture(space.sample(1, np.random.default_rng(1))[0])
-    whole = Supernet(space, 3)
+    whole = Supernet(space, (3,))
     log = train_supernet(whole, DATA, config, anchor=anchor, device="cpu")
     assert log.curve[1].largest < log.curve[0].largest
     assert log.curve[0].largest == log.curve[0].smallest  # there is one path per step
-    resumed = Supernet(space, 3)
+    resumed = Supernet(space, (3,))
     train_supernet(
         resumed, DATA, config, anchor=anchor, checkpoint=file, device="cpu", callback=lambda entry: entry.step < 50
     )
@@ -153,11 +159,11 @@ def test_the_first_steps_see_small_images_and_a_training_with_turns_resumes(tmp_
             sizes.append(images.shape[-1])
             return super().forward(images, arch)
 
-    whole = Watched(space, 3)
+    whole = Watched(space, (3,))
     log = train_supernet(whole, DATA, config, device="cpu")
     assert sizes == [16] * config.steps + [32] * config.steps  # two paths per step
     assert log.curve[1].largest < log.curve[0].largest
-    resumed = Supernet(space, 3)
+    resumed = Supernet(space, (3,))
     train_supernet(resumed, DATA, config, checkpoint=file, device="cpu", callback=lambda entry: entry.step < 50)
     again = train_supernet(resumed, DATA, config, checkpoint=file, device="cpu")
     assert again.curve == log.curve
@@ -172,35 +178,35 @@ def test_paths_are_free_after_the_anchored_share() -> None:
 def test_a_foreign_or_broken_checkpoint_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "supernet.safetensors"
     space = narrow_space()
-    train_supernet(Supernet(space, 3), DATA, replace(CONFIG, steps=1), checkpoint=file, device="cpu")
+    train_supernet(Supernet(space, (3,)), DATA, replace(CONFIG, steps=1), checkpoint=file, device="cpu")
     for supernet, config in (
-        (Supernet(space, 3), replace(CONFIG, steps=1, lr=0.2)),
-        (Supernet(space.restrict("stage1.width", (32,)), 3), replace(CONFIG, steps=1)),
+        (Supernet(space, (3,)), replace(CONFIG, steps=1, lr=0.2)),
+        (Supernet(space.restrict("stage1.width", (32,)), (3,)), replace(CONFIG, steps=1)),
     ):
         with pytest.raises(UserError, match="is of another training"):
             train_supernet(supernet, DATA, config, checkpoint=file, device="cpu")
     file.write_bytes(file.read_bytes()[:1000])
     with pytest.raises(UserError, match="cannot be read as a checkpoint"):
-        train_supernet(Supernet(space, 3), DATA, replace(CONFIG, steps=1), checkpoint=file, device="cpu")
+        train_supernet(Supernet(space, (3,)), DATA, replace(CONFIG, steps=1), checkpoint=file, device="cpu")
 
 
 def test_divergence_is_recorded_and_final(tmp_path: Path) -> None:
     file = tmp_path / "supernet.safetensors"
-    supernet = Supernet(narrow_space(), 3)
+    supernet = Supernet(narrow_space(), (3,))
     with torch.no_grad():
         next(p for name, p in supernet.named_parameters() if name.startswith("head")).fill_(float("nan"))
     log = train_supernet(supernet, DATA, CONFIG, checkpoint=file, device="cpu")
     assert log.diverged
     assert log.stopped is not None
     assert log.stopped.startswith("diverged at step 1: loss nan")
-    again = train_supernet(Supernet(narrow_space(), 3), DATA, CONFIG, checkpoint=file, device="cpu")
+    again = train_supernet(Supernet(narrow_space(), (3,)), DATA, CONFIG, checkpoint=file, device="cpu")
     assert again.stopped == log.stopped
 
 
 def test_a_time_limit_ends_it_for_good(tmp_path: Path) -> None:
     config, file = replace(CONFIG, steps=10**6, seconds=1.0), tmp_path / "supernet.safetensors"
-    log = train_supernet(Supernet(narrow_space(), 3), DATA, config, checkpoint=file, device="cpu")
-    again = train_supernet(Supernet(narrow_space(), 3), DATA, config, checkpoint=file, device="cpu")
+    log = train_supernet(Supernet(narrow_space(), (3,)), DATA, config, checkpoint=file, device="cpu")
+    again = train_supernet(Supernet(narrow_space(), (3,)), DATA, config, checkpoint=file, device="cpu")
     assert again == log, "a search that goes on judges by the supernet that it judged by before"
     assert log.stopped == "time limit"
     assert 0 < log.steps < 10**6
@@ -209,20 +215,20 @@ def test_a_time_limit_ends_it_for_good(tmp_path: Path) -> None:
 
 def test_labels_out_of_range_are_named() -> None:
     with pytest.raises(UserError, match="label 2 is out of range: there are 2 classes"):
-        train_supernet(Supernet(narrow_space(), 2), DATA, CONFIG, device="cpu")
+        train_supernet(Supernet(narrow_space(), (2,)), DATA, CONFIG, device="cpu")
     one = replace(DATA, train=ImageSplit(DATA.train.images[:1], DATA.train.labels[:1]))
     with pytest.raises(UserError, match="cannot train on 1 images"):
-        train_supernet(Supernet(narrow_space(), 3), one, CONFIG, device="cpu")
+        train_supernet(Supernet(narrow_space(), (3,)), one, CONFIG, device="cpu")
 
 
 def test_images_of_one_class_are_no_error() -> None:
     one_class = replace(DATA, train=ImageSplit(DATA.train.images, np.zeros_like(DATA.train.labels)))
-    log = train_supernet(Supernet(narrow_space(), 3), one_class, replace(CONFIG, steps=2), device="cpu")
+    log = train_supernet(Supernet(narrow_space(), (3,)), one_class, replace(CONFIG, steps=2), device="cpu")
     assert (log.steps, log.stopped) == (2, None)
 
 
 def test_several_resolutions_train_together() -> None:
-    supernet = Supernet(small_space("mobile", (32, 48)), 3)
+    supernet = Supernet(small_space("mobile", (32, 48)), (3,))
     log = train_supernet(supernet, DATA, replace(CONFIG, steps=2, distillation=0.5, precision="bf16"), device="cpu")
     assert (log.steps, log.precision) == (2, "bf16")
 
@@ -247,12 +253,12 @@ def test_wrong_settings_are_named(name: str, value: float) -> None:
 @pytest.mark.gpu
 def test_the_same_on_a_gpu(tmp_path: Path) -> None:
     file = tmp_path / "supernet.safetensors"
-    supernet = Supernet(narrow_space(), 3)
+    supernet = Supernet(narrow_space(), (3,))
     log = train_supernet(supernet, DATA, replace(CONFIG, precision="bf16"), checkpoint=file, device="cuda")
     assert log.stopped is None
     assert next(supernet.parameters()).device.type == "cuda"
     arch = supernet.space.architecture(supernet.space.sample(1, np.random.default_rng(0))[0])
     scorer = PathScorer(supernet=supernet, data=DATA, device="cuda", precision="bf16")
     assert scorer.score(arch).accuracy > 0.5
-    again = train_supernet(Supernet(narrow_space(), 3), DATA, replace(CONFIG, precision="bf16"), checkpoint=file)
+    again = train_supernet(Supernet(narrow_space(), (3,)), DATA, replace(CONFIG, precision="bf16"), checkpoint=file)
     assert again.curve == log.curve

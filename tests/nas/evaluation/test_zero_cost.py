@@ -37,7 +37,7 @@ def batch() -> Batch:
 def network() -> nn.Module:
     torch.manual_seed(0)
     space = load_search_space("mixed").restrict("resolution", [32])
-    return space.build(space.architecture([0] * len(space.decisions)), 10)
+    return space.build(space.architecture([0] * len(space.decisions)), (10,))
 
 
 @pytest.mark.parametrize("name", sorted(PROXIES))

@@ -37,7 +37,7 @@ def task(trial: int = 0, *, seed: int = 0, lr: float = 0.05, epochs: int = 1) ->
     space = load_search_space("mobile").restrict("resolution", [RESOLUTION])
     arch = space.architecture(space.sample(1, np.random.default_rng(seed))[0])
     recipe = TrainConfig(epochs=epochs, batch_size=8, precision="fp32", seed=seed, lr=lr)
-    description = NetworkDescription(arch, 3, RESOLUTION)
+    description = NetworkDescription.of_architecture(space, arch, (3,))
     return Evaluation(study="s", trial=trial, description=description, data="noise", short=ShortTraining(recipe))
 
 

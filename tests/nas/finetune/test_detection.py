@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from nas.data.images import image_input
 from nas.errors import UserError
 from nas.finetune.images import Images, images_of
 from nas.finetune.lessons import lesson_of
@@ -40,7 +41,7 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run_folder(pictures: Path, tmp_path: Path) -> Path:
     space = load_search_space("detect")
     arch = space.architecture([0] * len(space.decisions))
-    folder = write_run(tmp_path / "run", NetworkDescription(arch, 2, 64), pictures)
+    folder = write_run(tmp_path / "run", NetworkDescription.of_architecture(space, arch, (2,)), pictures)
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "task": "detection"}))
     return folder
@@ -48,7 +49,7 @@ def run_folder(pictures: Path, tmp_path: Path) -> Path:
 
 def trainer(pictures: Path, folder: Path, *settings: str, seed: int = 0) -> Trainer:
     recipe = recipe_named("detection-overfit", ["epochs=4", *settings])
-    images: Images = images_of(load_detection(pictures), 64, recipe)
+    images: Images = images_of(load_detection(pictures), image_input(64), recipe)
     return Trainer(TinyDetector(seed=seed), images, recipe, SETUP, folder=folder, world=ALONE)
 
 
@@ -91,7 +92,7 @@ def test_an_interrupted_training_ends_with_the_same_weights(pictures: Path, tmp_
 @pytest.mark.parametrize("name", ["detection", "detection-distill"])
 def test_mosaics_end_before_the_training_does(name: str, pictures: Path) -> None:
     recipes = {crop: recipe_named(name, more) for crop, more in (("own", []), ("light", ["augmentation.crop=light"]))}
-    images = images_of(load_detection(pictures), 64, recipes["own"])
+    images = images_of(load_detection(pictures), image_input(64), recipes["own"])
 
     def batch(crop: str, progress: float) -> torch.Tensor:
         lesson = lesson_of(images, recipes[crop], TinyDetector(), None, torch.device("cpu"))

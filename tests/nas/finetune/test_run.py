@@ -14,6 +14,7 @@ import torch
 from nas.bundles.source import resolve
 from nas.cli.main import run
 from nas.data import Preprocess
+from nas.data.images import image_input
 from nas.errors import UnknownNameError, UserError
 from nas.files.folders import locked
 from nas.files.tensors import load_tensors
@@ -109,7 +110,7 @@ def test_other_classes_start_with_a_new_head(run_folder: Path, tmp_path: Path) -
     data = write_data(tmp_path / "two.npz", classes=2)
     (network,) = finetune(run_folder, overrides=QUICK, data=str(data))["networks"]
     assert (network["start"], network["accuracy"]["before"]) == ("trained without head", None)
-    assert json.loads(Path(network["checkpoint"]).read_text())["num_classes"] == 2
+    assert json.loads(Path(network["checkpoint"]).read_text())["signature"]["output"]["size"] == [2]
 
 
 def test_the_data_of_a_fine_tuning_are_those_of_its_export(run_folder: Path, tmp_path: Path) -> None:
@@ -131,11 +132,11 @@ def test_a_teacher_sees_images_as_it_was_trained_on_them(tmp_path: Path) -> None
     set_norm_statistics(network, torch.randn(16, 3, 32, 32))
     save_network(network.eval(), small_description(), folder / "model.network.json")
     pixels = torch.from_numpy(data.val.images)
-    resolution = small_description().resolution
-    assert data.val.resolution == resolution
+    spec = small_description().signature.input
+    assert data.val.input == spec
 
     def taught() -> torch.Tensor:
-        teacher = load_teacher(str(folder), data, resolution, torch.device("cpu"))
+        teacher = load_teacher(str(folder), data, spec, torch.device("cpu"))
         return teacher(data.preprocess.tensor(pixels), features=False)[0]
 
     with torch.no_grad():
@@ -147,7 +148,11 @@ def test_a_teacher_sees_images_as_it_was_trained_on_them(tmp_path: Path) -> None
 @pytest.mark.parametrize("teacher", ["{run}#1", "{run}/winners/1/model.network.json", "torchvision:resnet10_w50:{zoo}"])
 def test_distillation(teacher: str, run_folder: Path, tmp_path: Path) -> None:
     pair = tmp_path / "zoo.network.json"
-    save_network(NetworkDescription("resnet10_w50", 3, 32).build(), NetworkDescription("resnet10_w50", 3, 32), pair)
+    save_network(
+        NetworkDescription.of_baseline("resnet10_w50", (3,), image_input(32)).build(),
+        NetworkDescription.of_baseline("resnet10_w50", (3,), image_input(32)),
+        pair,
+    )
     name = teacher.format(run=run_folder, zoo=tmp_path / "zoo.safetensors")
     settings = (*QUICK, "epochs=1", f"distillation.teacher={name}", "distillation.features_weight=0.5")
     (network,) = finetune(run_folder, recipe="classification-distill", overrides=settings)["networks"]
@@ -171,21 +176,21 @@ def test_teachers_that_cannot_teach(run_folder: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="needs a teacher"):
         finetune(run_folder, recipe="classification-distill", overrides=QUICK)
     with pytest.raises(UserError, match="names no weights"):
-        load_teacher("torchvision:resnet18", data, 32, cpu)
+        load_teacher("torchvision:resnet18", data, image_input(32), cpu)
     with pytest.raises(UnknownNameError, match="resnet19"):
-        load_teacher("torchvision:resnet19:x.safetensors", data, 32, cpu)
+        load_teacher("torchvision:resnet19:x.safetensors", data, image_input(32), cpu)
     other = write_run(tmp_path / "other", small_description(5), tmp_path / "data.npz")
     with pytest.raises(UserError, match="knows 5 classes"):
-        load_teacher(f"{other}#1", data, 32, cpu)
+        load_teacher(f"{other}#1", data, image_input(32), cpu)
     names = run_folder / "winners" / "1" / "labels.json"
     names.write_text(json.dumps(data.classes))
-    load_teacher(f"{run_folder}#1", data, 32, cpu)
+    load_teacher(f"{run_folder}#1", data, image_input(32), cpu)
     names.write_text(json.dumps(data.classes[::-1]))
     with pytest.raises(UserError, match=r"knows other classes than .* has, or in another order"):
-        load_teacher(f"{run_folder}#1", data, 32, cpu)
+        load_teacher(f"{run_folder}#1", data, image_input(32), cpu)
     torch.save({}, tmp_path / "weights.pt")
     with pytest.raises(UserError, match="is a pickle"):
-        load_teacher(f"torchvision:resnet18:{tmp_path / 'weights.pt'}", data, 32, cpu)
+        load_teacher(f"torchvision:resnet18:{tmp_path / 'weights.pt'}", data, image_input(32), cpu)
 
 
 def test_weights_that_are_not_the_networks(run_folder: Path, tmp_path: Path) -> None:

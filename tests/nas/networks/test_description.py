@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 import torch
 
+from nas.data.images import image_input
 from nas.deploy.onnx import Parity, check_parity, export_onnx
 from nas.errors import UnknownNameError, UserError
 from nas.files.tensors import save_tensors
-from nas.networks.description import NetworkDescription, load_network, save_network, weights_path
+from nas.networks.description import NetworkDescription, load_network, read_description, save_network, weights_path
 from nas.runtimes.onnx_file import read_input
 from search_spaces import load_search_space
 from search_spaces.modules import set_norm_statistics
@@ -21,7 +22,7 @@ def saved(tmp_path: Path) -> tuple[torch.nn.Module, NetworkDescription, Path]:
     torch.manual_seed(0)
     space = load_search_space("mixed").restrict("resolution", [32])
     arch = space.architecture(space.sample(1, np.random.default_rng(1))[0])
-    description = NetworkDescription(arch, 4, 32)
+    description = NetworkDescription.of_architecture(space, arch, (4,))
     network = description.build()
     set_norm_statistics(network, torch.randn(8, 3, 32, 32))
     path = tmp_path / "model.network.json"
@@ -41,12 +42,12 @@ def test_round_trip_keeps_the_outputs(saved: tuple[torch.nn.Module, NetworkDescr
 
 
 def test_zoo_networks_are_described_by_name(tmp_path: Path) -> None:
-    description = NetworkDescription("resnet10_w50", 3, 32)
+    description = NetworkDescription.of_baseline("resnet10_w50", (3,), image_input(32))
     save_network(description.build(), description, tmp_path / "zoo.network.json")
     with torch.no_grad():
         assert load_network(tmp_path / "zoo.network.json")(torch.randn(2, 3, 32, 32)).shape == (2, 3)
     with pytest.raises(UnknownNameError, match="resnet11"):
-        NetworkDescription("resnet11", 3, 32).build()
+        NetworkDescription.of_baseline("resnet11", (3,), image_input(32)).build()
 
 
 def test_truncated_and_foreign_files_are_named(saved: tuple[torch.nn.Module, NetworkDescription, Path]) -> None:
@@ -61,8 +62,7 @@ def test_truncated_and_foreign_files_are_named(saved: tuple[torch.nn.Module, Net
         with pytest.raises(UserError, match="is a pickle"):
             load_network(path)
     weights.write_bytes(whole)
-    document = json.loads(path.read_text())
-    path.write_text(json.dumps({**document, "num_classes": 5}))
+    path.write_text(json.dumps(read_description(path).resized((5,)).to_json()))
     with pytest.raises(UserError, match="another network: 2 tensors differ, the first is"):
         load_network(path)
     path.write_text("{")
@@ -87,7 +87,7 @@ def test_one_changed_byte_of_a_fine_tuned_network_is_found_without_any_record_be
 
 @pytest.mark.parametrize(
     "document",
-    [{}, [], {"zoo": "resnet18", "num_classes": 0, "resolution": 32}, {"zoo": "a", "architecture": {}}],
+    [{}, [], {"zoo": "resnet18", "signature": {}}, {"zoo": "a", "architecture": {}}],
 )
 def test_other_documents_are_refused(document: object) -> None:
     with pytest.raises(UserError):
@@ -99,7 +99,7 @@ def test_exported_network_computes_the_same(
     saved: tuple[torch.nn.Module, NetworkDescription, Path], tmp_path: Path, batch: int
 ) -> None:
     network, _, _ = saved
-    path = export_onnx(network, 32, tmp_path / "model.onnx", batch)
+    path = export_onnx(network, image_input(32), tmp_path / "model.onnx", batch)
     assert read_input(path).shape == (batch, 3, 32, 32)
     parity = check_parity(network, path, np.random.default_rng(0).normal(size=(8, 3, 32, 32)).astype(np.float32))
     assert parity.agreement == 1.0
@@ -107,5 +107,5 @@ def test_exported_network_computes_the_same(
     assert Parity.from_json(parity.to_json()) == parity
     earlier = {"argmax_agreement" if k == "agreement" else k: v for k, v in parity.to_json().items()}
     assert Parity.from_json(earlier) == parity
-    other = load_search_space("mixed").build(load_search_space("mixed").anchors[0], 4)
+    other = load_search_space("mixed").build(load_search_space("mixed").anchors[0], (4,))
     assert check_parity(other, path, np.ones((2, 3, 32, 32), np.float32)).max_abs_difference > 1e-3

@@ -6,6 +6,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from nas.data.images import image_input
 from nas.errors import UserError
 from nas.files.writing import sha256_of
 from nas.networks.weights import load_weights, weights_of
@@ -13,7 +14,7 @@ from nas.tasks.classification.baselines import BASELINES
 
 
 def build(classes: int = 5, resolution: int = 64, name: str = "resnet10_w50") -> torch.nn.Module:
-    return BASELINES[name].build(classes, resolution)
+    return BASELINES[name].build(BASELINES[name].signature((classes,), image_input(resolution)))
 
 
 @pytest.fixture

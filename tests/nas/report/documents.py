@@ -35,7 +35,7 @@ def latency(p50: float) -> dict[str, float]:
 def winner(rank: int = 1, **changes: Any) -> dict[str, Any]:
     return {
         "rank": rank, "key": f"mixed:0-1-2-{rank}", "architecture": {"space": "mixed", "decisions": {"resolution": 96}},
-        "runtime": "openvino", "precision": "int8", "threads": 2, "resolution": 96, "predicted_latency_ms": 1.2,
+        "runtime": "openvino", "precision": "int8", "threads": 2, "input": "96 px", "predicted_latency_ms": 1.2,
         "predicted_std_ms": 0.05, "measured_latency_ms": latency(1.11 + 0.4 * (rank - 1)),
         "session_p50_ms": [1.1, 1.12, 1.11], "verdict": "quiet", "measured": True, "within_limit": True,
         "margin_pct": 72.3, "memory_bytes": 12_345_678, "accuracy": accuracy(0.80 - 0.01 * rank),
@@ -55,7 +55,7 @@ def winner(rank: int = 1, **changes: Any) -> dict[str, Any]:
 
 def baseline(name: str, kind: str = "zoo", p50: float = 2.0, deployed: float | None = 0.7) -> dict[str, Any]:
     return {
-        "name": name, "kind": kind, "runtime": "openvino", "precision": "int8", "resolution": 96,
+        "name": name, "kind": kind, "runtime": "openvino", "precision": "int8", "input": "96 px",
         "measured_latency_ms": latency(p50), "within_limit": p50 <= 4, "macs": 300_000_000, "params": 11_000_000,
         "accuracy": None if deployed is None else
         {"trained": deployed, "deployed": deployed - 0.002, "test": deployed - 0.01},
@@ -68,7 +68,7 @@ def document(**changes: Any) -> dict[str, Any]:
         "schema": 1, "nas_version": "0.0.test", "created": "2020-01-01T00:00:00Z", "run_dir": "runs/test", "seed": 0,
         "command": "nas search --target test-device --latency-ms 4 --data 'test photos'", "task": "classification",
         "target": "test-device", "device": "Invented processor (2 threads)", "limit_ms": 4.0, "feasible": True,
-        "space": "mixed", "space_size": 46_580_000_000_000, "resolutions": [96, 128],
+        "space": "mixed", "space_size": 46_580_000_000_000, "restricted_to": {"resolution": [96, 128]},
         "recipe": {"short_s": 17.0, "final_epochs": 9, "precision": "bf16"},
         "data": {"name": "test photos", "classes": 10, "train": 2720, "val": 480, "test": 800}, "budget_s": 1200.0,
         "seconds": {"prepare": 3.1, "calibrate": 20.0, "propose": 14.0, "short_training": 500.0,
@@ -108,6 +108,6 @@ def candidates(n: int = 400, seed: int = 0) -> pd.DataFrame:
         "predicted_latency_ms": latency_ms, "predicted_std_ms": 0.05 * latency_ms,
         "deployment": "openvino-int8", "accuracy_estimate": np.where(np.arange(n) % 50 == 7, np.nan, estimate),
         "accuracy_std": 0.03, "accuracy_short": np.where(evaluated, estimate - 0.1, np.nan), "accuracy_trained": np.nan,
-        "macs": rng.integers(10**6, 10**9, n), "params": rng.integers(10**5, 10**7, n), "resolution": 96,
+        "macs": rng.integers(10**6, 10**9, n), "params": rng.integers(10**5, 10**7, n), "input": "96 px",
         "pareto": pareto, "state": np.where(evaluated, "evaluated", "scored"), "reason": "",
     })  # fmt: skip

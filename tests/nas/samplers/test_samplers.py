@@ -31,11 +31,11 @@ def space() -> StagedSpace:
 
 
 def feasible(space: StagedSpace) -> Callable[[Choices], NDArray[np.bool_]]:
-    return lambda choices: space.costs(choices, 10)["macs"] <= LIMIT_MACS
+    return lambda choices: space.costs(choices, (10,))["macs"] <= LIMIT_MACS
 
 
 def measured_ms(space: StagedSpace, choices: Choices) -> NDArray[np.float64]:
-    return space.costs(choices, 10)["macs"] / 1e8
+    return space.costs(choices, (10,))["macs"] / 1e8
 
 
 class LinearLatency:
@@ -45,16 +45,16 @@ class LinearLatency:
         self.space = space
 
     def fit(self, choices: Choices, latency_ms: NDArray[np.float64]) -> "LinearLatency":
-        self.factor = float(np.mean(latency_ms / self.space.costs(choices, 10)["macs"]))
+        self.factor = float(np.mean(latency_ms / self.space.costs(choices, (10,))["macs"]))
         return self
 
     def predict(self, choices: Choices) -> Prediction:
-        mean = self.factor * self.space.costs(choices, 10)["macs"]
+        mean = self.factor * self.space.costs(choices, (10,))["macs"]
         return Prediction(mean, 0.02 * mean)
 
 
 def accuracy(space: StagedSpace, choices: Choices) -> float:
-    costs = space.costs(choices, 10)
+    costs = space.costs(choices, (10,))
     return float(0.05 * np.log(costs["params"])[0] + 0.02 * np.log(space.resolutions(choices))[0])
 
 

@@ -37,7 +37,9 @@ NETWORKS = 12
 def kit(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An unpacked kit of small networks."""
     folder = tmp_path_factory.mktemp("kit")
-    export_random_networks(folder / "kit.zip", progress=SilentProgress(), networks=NETWORKS, resolutions=[32])
+    export_random_networks(
+        folder / "kit.zip", progress=SilentProgress(), networks=NETWORKS, allowed={"resolution": [32]}
+    )
     assert (folder / "kit.zip").stat().st_size < 20 * 2**20
     with zipfile.ZipFile(folder / "kit.zip") as archive:
         archive.extractall(folder)
@@ -71,7 +73,7 @@ def test_a_device_without_torch_is_profiled(kit: Path, bare_python: Path, tmp_pa
         memory = table.column("memory_bytes")
         assert np.isnan(memory).all() or np.nanmax(memory) > 2**16, "measured, or the kernel forbids it"
     space = load_search_space("mobile").restrict("resolution", [32])
-    predicted = LatencyModel(profile).predict(space, space.sample(5, np.random.default_rng(0)), 10)
+    predicted = LatencyModel(profile).predict(space, space.sample(5, np.random.default_rng(0)), (10,))
     assert all((p.mean > 0).all() for p in predicted.values())
 
 
@@ -126,7 +128,7 @@ def test_other_files_are_refused(content: str, tmp_path: Path) -> None:
         (lambda r: r["sessions"][0]["1/fp32"].update(p50_ms=0.0), "a latency of 0.0 ms"),
         (lambda r: r["sessions"][1]["2/fp32"].update(p50_ms=math.nan), "a latency of nan ms"),
         (lambda r: r["sessions"][0]["0/fp32"].update(reference_p50_ms=-1), "a latency of -1 ms"),
-        (lambda r: r["kit"].pop("num_classes"), "num_classes"),
+        (lambda r: r["kit"].pop("output_size"), "output_size"),
         (lambda r: r["sessions"].clear(), "no session"),
         (lambda r: r["sessions"][0].pop("3/fp32"), "3/fp32"),
         (lambda r: r.update(schema=2), "of schema 2, not 1"),
@@ -238,7 +240,7 @@ def test_what_the_script_cannot_do_is_refused_at_once(
 
 def result_of_a_kit(references: list[tuple[float, float]]) -> dict[str, Any]:
     """What the script writes after two sessions; each network's reference latency in them is given."""
-    archs = networks_to_measure(("mixed",), len(references), 0, [32])
+    archs = networks_to_measure(("mixed",), len(references), 0, {"resolution": [32]})
     networks = [
         {"architecture": load_search_space(a.space).to_json(a), "files": {"fp32": f"{i}.fp32.onnx"}}
         for i, a in enumerate(archs)
@@ -256,7 +258,7 @@ def result_of_a_kit(references: list[tuple[float, float]]) -> dict[str, Any]:
         for session in range(2)
     ]
     return {
-        "schema": 1, "kit": {"num_classes": 10, "networks": networks}, "host": {**host(), "quota_cores": 1.5},
+        "schema": 1, "kit": {"output_size": [10], "networks": networks}, "host": {**host(), "quota_cores": 1.5},
         "threads": 1, "batch": 1, "sessions": sessions, "seconds": 1.0,
     }  # fmt: skip
 
@@ -314,7 +316,7 @@ def test_a_kit_is_there_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.
 
 def test_repeated_weights_keep_the_signal() -> None:
     space = load_search_space("mixed")
-    network = space.build(space.anchors[0], 10)
+    network = space.build(space.anchors[0], (10,))
     torch.manual_seed(0)
     repeat_weights(network)
     weight = next(p for p in network.parameters() if p.ndim == 4)

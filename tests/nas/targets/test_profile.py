@@ -128,12 +128,12 @@ def test_an_altered_file_is_refused(profile: DeviceProfile, tmp_path: Path) -> N
 def test_the_known_device_is_predicted(model: LatencyModel) -> None:
     space = load_search_space("mixed")
     choices = space.sample(200, np.random.default_rng(9))
-    predicted = model.predict(space, choices, 10)
-    truth = true_latency_ms(space.costs(choices, 10), 1.0)
+    predicted = model.predict(space, choices, (10,))
+    truth = true_latency_ms(space.costs(choices, (10,)), 1.0)
     errors = np.abs(predicted[FP32].mean / truth - 1)
     assert np.median(errors) < 0.05
     assert (errors < 0.2).mean() > 0.9
-    position, fastest = model.fastest(space, choices, 10)
+    position, fastest = model.fastest(space, choices, (10,))
     assert (position == 1).mean() > 0.9, "int8 is the fast deployment of this device"
     assert (fastest.mean <= predicted[FP32].mean).all()
 
@@ -141,15 +141,15 @@ def test_the_known_device_is_predicted(model: LatencyModel) -> None:
 def test_prediction_does_not_depend_on_its_batch(model: LatencyModel) -> None:
     space = load_search_space("dense")
     choices = space.sample(20, np.random.default_rng(3))
-    together = model.predict(space, choices, 10)[INT8].mean
-    alone = [model.predict(space, row[None], 10)[INT8].mean[0] for row in choices]
+    together = model.predict(space, choices, (10,))[INT8].mean
+    alone = [model.predict(space, row[None], (10,))[INT8].mean[0] for row in choices]
     assert together == pytest.approx(np.array(alone), rel=1e-9)
 
 
 def test_a_profile_serves_backbones_and_detectors() -> None:
     """Networks with different slots in one profile, some of them with times of their blocks."""
     profile = fake_profile(networks=60, spaces=("mixed", "detect"))
-    slots = slots_of(profile.networks, profile.num_classes)
+    slots = slots_of(profile.networks, profile.output_size)
     per_block = {name: value / slots.kind.shape[1] for name, value in slots.totals().items()}
     ms = np.where(slots.count > 0, 1e-6 + true_latency_ms(per_block, 1.0), math.nan)
     lengths = [len(load_search_space(a.space).slot_places(a)) for a in profile.networks]
@@ -162,22 +162,22 @@ def test_a_profile_serves_backbones_and_detectors() -> None:
     for name in ("mixed", "detect"):
         space = load_search_space(name)
         choices = space.sample(100, np.random.default_rng(9))
-        truth = true_latency_ms(space.costs(choices, 10), 1.0)
-        assert np.median(np.abs(model.predict(space, choices, 10)[FP32].mean / truth - 1)) < 0.1
+        truth = true_latency_ms(space.costs(choices, (10,)), 1.0)
+        assert np.median(np.abs(model.predict(space, choices, (10,))[FP32].mean / truth - 1)) < 0.1
 
 
 def test_blocks_that_were_never_measured_are_refused(model: LatencyModel) -> None:
     space = load_search_space("detect")
     with pytest.raises(UserError, match="never measured blocks of kind down, lateral, merge, predict") as error:
-        model.predict(space, space.sample(3, np.random.default_rng(0)), 10)
+        model.predict(space, space.sample(3, np.random.default_rng(0)), (10,))
     assert error.value.hint is not None
     assert "--space detect" in error.value.hint
     for_detectors = LatencyModel(fake_profile(networks=20, spaces=["detect"]), prior=[fake_profile("known")])
-    assert (for_detectors.predict(space, space.sample(3, np.random.default_rng(0)), 10)[FP32].mean > 0).all(), (
+    assert (for_detectors.predict(space, space.sample(3, np.random.default_rng(0)), (10,))[FP32].mean > 0).all(), (
         "a prior that knows no detectors is left out"
     )
     with pytest.raises(UserError, match="kind head"):
-        for_detectors.predict(load_search_space("mixed"), np.zeros((1, 34), dtype=np.int64), 10)
+        for_detectors.predict(load_search_space("mixed"), np.zeros((1, 34), dtype=np.int64), (10,))
 
 
 def test_drift_of_the_device_is_taken_out(profile: DeviceProfile) -> None:
@@ -232,15 +232,15 @@ def test_few_networks_are_helped_by_known_devices(profile: DeviceProfile) -> Non
     model = LatencyModel(few, prior=[known])
     space = load_search_space("mixed")
     choices = space.sample(100, np.random.default_rng(4))
-    truth = 2 * true_latency_ms(space.costs(choices, 10), 1.0)
-    assert np.median(np.abs(model.predict(space, choices, 10)[FP32].mean / truth - 1)) < 0.1
+    truth = 2 * true_latency_ms(space.costs(choices, (10,)), 1.0)
+    assert np.median(np.abs(model.predict(space, choices, (10,))[FP32].mean / truth - 1)) < 0.1
 
 
 def test_corrections_scale_and_widen(profile: DeviceProfile, model: LatencyModel) -> None:
     space = load_search_space("mixed")
     choices = space.sample(5, np.random.default_rng(0))
-    corrected = LatencyModel(profile, [FP32], {FP32: Correction(2.0, 0.5)}).predict(space, choices, 10)[FP32]
-    plain = model.predict(space, choices, 10)[FP32]
+    corrected = LatencyModel(profile, [FP32], {FP32: Correction(2.0, 0.5)}).predict(space, choices, (10,))[FP32]
+    plain = model.predict(space, choices, (10,))[FP32]
     assert corrected.mean == pytest.approx(2 * plain.mean)
     assert (corrected.std > 2 * plain.std).all()
 

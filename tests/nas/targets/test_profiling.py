@@ -33,11 +33,12 @@ from tests.nas.fake_device import FP32, INT8, fake_measurements, fake_profile
 
 
 def test_planned_networks_are_distinct_and_reproducible() -> None:
-    planned = networks_to_measure(("mixed", "mobile", "dense"), 12, 0, [32])
+    small = {"resolution": [32]}
+    planned = networks_to_measure(("mixed", "mobile", "dense"), 12, 0, small)
     assert len({a.key for a in planned}) == 12
     assert [a.space for a in planned[:3]] == ["mixed", "mobile", "dense"]
-    assert planned == networks_to_measure(("mixed", "mobile", "dense"), 12, 0, [32])
-    assert planned[:6] == networks_to_measure(("mixed", "mobile", "dense"), 6, 0, [32]), "a longer plan only adds"
+    assert planned == networks_to_measure(("mixed", "mobile", "dense"), 12, 0, small)
+    assert planned[:6] == networks_to_measure(("mixed", "mobile", "dense"), 6, 0, small), "a longer plan only adds"
 
 
 def on_the_fake_device(
@@ -62,7 +63,7 @@ def on_the_fake_device(
 def quick(path: Path, networks: int, budget_s: float = math.inf, progress: Progress | None = None) -> DeviceProfile:
     said = progress or SilentProgress()
     return make_profile(
-        "p", [FP32, INT8], path=path, progress=said, budget_s=budget_s, networks=networks, resolutions=[32]
+        "p", [FP32, INT8], path=path, progress=said, budget_s=budget_s, networks=networks, allowed={"resolution": [32]}
     )
 
 
@@ -129,7 +130,7 @@ def test_a_spent_budget_leaves_a_profile_to_use(tmp_path: Path, monkeypatch: pyt
     profile = quick(tmp_path / "p.json", 40, budget_s=0)
     assert len(profile.networks) == MIN_NETWORKS
     space = load_search_space("mixed").restrict("resolution", [32])
-    assert (LatencyModel(profile).predict(space, space.sample(5, np.random.default_rng(0)), 10)[FP32].mean > 0).all()
+    assert (LatencyModel(profile).predict(space, space.sample(5, np.random.default_rng(0)), (10,))[FP32].mean > 0).all()
 
 
 def test_a_deployment_that_fails_does_not_cost_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,7 +222,7 @@ def test_one_profile_holds_classifiers_and_detectors(
     model = LatencyModel(profile)
     for name in ("mixed", "detect"):
         space = load_search_space(name)
-        predicted = model.predict(space, space.sample(5, np.random.default_rng(0)), 10)
+        predicted = model.predict(space, space.sample(5, np.random.default_rng(0)), (10,))
         assert all((p.mean > 0).all() for p in predicted.values())
 
 
@@ -254,13 +255,13 @@ def test_five_networks_are_a_profile_where_other_devices_are_known(
     assert len(measured) == 5
     profile, space = DeviceProfile.load(out), load_search_space("mixed")
     choices = space.sample(5, np.random.default_rng(0))
-    (predicted,) = LatencyModel(profile, prior=[fake_profile("known", 64)]).predict(space, choices, 10).values()
+    (predicted,) = LatencyModel(profile, prior=[fake_profile("known", 64)]).predict(space, choices, (10,)).values()
     assert (predicted.mean > 0).all()
 
 
 def test_networks_are_prepared_for_every_runtime(tmp_path: Path) -> None:
     """Also for PyTorch, which is among the deployments of every host with a GPU."""
-    (arch,) = networks_to_measure(("mixed",), 1, 0, [32])
+    (arch,) = networks_to_measure(("mixed",), 1, 0, {"resolution": [32]})
     deployments = [FP32, replace(FP32, runtime="torch")]
     images = np.random.default_rng(0).standard_normal((1, 3, 32, 32), dtype=np.float32)
     onnx, torch = (
@@ -271,7 +272,7 @@ def test_networks_are_prepared_for_every_runtime(tmp_path: Path) -> None:
 
 
 def test_an_end_of_a_preparing_process_is_a_sentence(tmp_path: Path) -> None:
-    archs = networks_to_measure(("mixed",), 1, 0, [32])
+    archs = networks_to_measure(("mixed",), 1, 0, {"resolution": [32]})
     context = multiprocessing.get_context("spawn")
     with (
         ProcessPoolExecutor(1, mp_context=context, initializer=os.abort) as pool,

@@ -55,7 +55,7 @@ def typical(data: TaskData) -> Architecture:
     """The cheapest of a few networks of the task's own space."""
     space = load_search_space(task_of(data).default_space).restrict("resolution", [SIZE])
     rows = space.sample(32, np.random.default_rng(0))
-    return space.architecture(rows[space.costs(rows, data.num_classes)["macs"].argmin()])
+    return space.architecture(rows[space.costs(rows, data.output_size)["macs"].argmin()])
 
 
 def same(a: Any, b: Any) -> bool:
@@ -135,7 +135,7 @@ def test_a_network_is_trained_and_judged_the_same_everywhere(name: str) -> None:
     task, arch = task_of(data), typical(data)
     space = load_search_space(arch.space)
     torch.manual_seed(0)
-    network = space.build(arch, data.num_classes)
+    network = space.build(arch, data.output_size)
     recipe = task.recipe(epochs=1, batch_size=4, precision="fp32")
     result = task.train(network, data.train, data.val, recipe, preprocess=PREPROCESS)
     assert len(result.curve) == 1
@@ -147,13 +147,38 @@ def test_a_network_is_trained_and_judged_the_same_everywhere(name: str) -> None:
         with torch.inference_mode():
             return network(torch.from_numpy(images)).numpy()
 
-    head = space.head_kind
-    assert task.accuracy_in_runtime(run, data.val, PREPROCESS, batch=3, head_kind=head) == pytest.approx(
-        in_torch, abs=1e-3
-    )
-    raw = run(PREPROCESS.array(data.val.images))
+    signature = space.signature(arch, data.output_size)
+    again = task.accuracy_in_runtime(run, data.val, PREPROCESS, signature, batch=3)
+    assert again == pytest.approx(in_torch, abs=1e-3)
+    raw = run(data.inputs(data.val))
     nearly = raw + np.float32(1e-6)
-    assert task.agreement(raw, nearly, resolution=SIZE, head_kind=head) == 1.0
+    assert task.agreement(raw, nearly, signature) == 1.0
+
+
+@every_task
+def test_data_are_given_as_a_network_takes_them(name: str) -> None:
+    data = DATA[name]()
+    task, arch = task_of(data), typical(data)
+    spec = load_search_space(arch.space).signature(arch, data.output_size).input
+    split = data.for_input("train", spec)
+    assert split.input == spec
+    inputs = data.inputs(split.some(3))
+    assert inputs.shape == spec.batched(3)
+    assert inputs.dtype == np.dtype(spec.dtype)
+    assert task.input_label(spec) == f"{SIZE} px"
+
+
+@every_task
+def test_what_is_searched_follows_the_data_and_the_user(name: str) -> None:
+    data = DATA[name]()
+    task, space = task_of(data), load_search_space(TASKS[name].default_space)
+    assert task.searchable(space, data, {}).restrictions["resolution"][-1] == SIZE
+    assert task.searchable(space, data, {"resolution": [224]}).restrictions == {"resolution": (224,)}
+    both = task.searchable(space, data, {"stem.width": [32]}).restrictions
+    assert both["stem.width"] == (32,)
+    assert max(both["resolution"]) == SIZE
+    with pytest.raises(UserError, match="33"):
+        task.searchable(space, data, {"resolution": [33]})
 
 
 @every_task
@@ -177,8 +202,11 @@ def raw_of(scores: list[float], side: float = 40.0) -> np.ndarray:
 
 
 def test_detections_agree_where_only_last_digits_differ() -> None:
+    space = load_search_space("detect")
+    signature = space.signature(space.replace(space.anchors[0], resolution=SIZE), (2,))
+
     def agreement(got: np.ndarray, expected: np.ndarray) -> float:
-        return TASKS["detection"].agreement(got, expected, resolution=SIZE, head_kind="anchor-free")
+        return TASKS["detection"].agreement(got, expected, signature)
 
     assert agreement(raw_of([0.9, 0.5]), raw_of([0.9, 0.5])) == 1.0
     assert agreement(raw_of([0.9, 0.1001]), raw_of([0.9, 0.0999])) == 1.0, "about as sure"
@@ -191,8 +219,6 @@ def test_detections_agree_where_only_last_digits_differ() -> None:
     assert agreement(other, raw_of([0.9])) == 0.0, "another class"
     both = np.concatenate([raw_of([0.9]), raw_of([0.9])])
     assert agreement(both, np.concatenate([raw_of([0.9]), other])) == 0.5
-    with pytest.raises(ValueError, match="head_kind"):
-        TASKS["detection"].agreement(both, both, resolution=SIZE)
 
 
 def test_folders_are_data(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ def train(folder: Path) -> None:
     """Writes `weights.RANK.safetensors` into `folder`."""
     split = blobs(12, 0)
     images = Images(
-        train=split, val=split, test=split, preprocess=Preprocess.fit(split.images), num_classes=3, flip_ok=True
+        train=split, val=split, test=split, preprocess=Preprocess.fit(split.images), size=(3,), flip_ok=True
     )
     setup = Setup(precision="fp32", channels_last=False, batch_size=12)
     with joined_world() as world:

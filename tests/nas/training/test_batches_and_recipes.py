@@ -7,6 +7,7 @@ import pytest
 import torch
 from timm.utils.model_ema import ModelEmaV3
 
+from nas.data.images import image_input
 from nas.errors import UserError
 from nas.finetune.images import Images
 from nas.training import setup as setting_up
@@ -94,7 +95,7 @@ def test_erasing_takes_a_box_from_its_share_of_images() -> None:
 
 def test_what_the_recipe_says_is_not_measured(images: Images) -> None:
     recipe = load_recipe("base", ["precision=fp32", "channels_last=no", "batch_size=7"])
-    setup = choose_setup(recipe, small_network(), 32, len(images.train), torch.device("cpu"))
+    setup = choose_setup(recipe, small_network(), image_input(32), len(images.train), torch.device("cpu"))
     assert (setup.precision, setup.channels_last, setup.batch_size) == ("fp32", False, 7)
 
 
@@ -114,7 +115,7 @@ def test_bf16_and_channels_last_have_to_be_a_tenth_faster(
         return known.get((setup.precision, setup.channels_last), 100) / 1e3
 
     monkeypatch.setattr(setting_up, "step_seconds", seconds)
-    found = choose_setup(load_recipe("base"), small_network(), 32, 100, torch.device("cpu"))
+    found = choose_setup(load_recipe("base"), small_network(), image_input(32), 100, torch.device("cpu"))
     assert (found.precision, found.channels_last) == chosen
 
 
@@ -129,20 +130,20 @@ def test_an_automatic_batch_grows_while_it_pays_and_fits(
 
     monkeypatch.setattr(setting_up, "step_seconds", seconds)
     recipe = load_recipe("base", ["precision=fp32", "channels_last=yes", "batch_size=auto"])
-    assert choose_setup(recipe, small_network(), 32, 100_000, torch.device("cpu")).batch_size == expected
+    assert choose_setup(recipe, small_network(), image_input(32), 100_000, torch.device("cpu")).batch_size == expected
 
 
 def test_automatic_batch_leaves_steps(images: Images) -> None:
     recipe = load_recipe("base", ["precision=fp32", "channels_last=yes", "batch_size=auto"])
-    assert choose_setup(recipe, small_network(), 32, 40 * 20, torch.device("cpu")).batch_size == 32
-    chosen = choose_setup(recipe, small_network(), 32, 10_000, torch.device("cpu")).batch_size
+    assert choose_setup(recipe, small_network(), image_input(32), 40 * 20, torch.device("cpu")).batch_size == 32
+    chosen = choose_setup(recipe, small_network(), image_input(32), 10_000, torch.device("cpu")).batch_size
     assert chosen in (32, 64, 128, 256)
 
 
 def test_a_student_of_itself_has_nothing_to_learn() -> None:
     network = small_network().eval()
     settings = DistillationSettings(logits_weight=1.0)
-    teacher = Teacher(small_network().eval(), 32, "twin")
+    teacher = Teacher(small_network().eval(), image_input(32), "twin")
     images = torch.rand(4, 3, 32, 32)
     likeness = soft_labels(network(images), teacher(images, features=False)[0], settings.temperature)
     loss = distilled(torch.tensor(5.0), likeness, None, None, settings)
@@ -151,7 +152,7 @@ def test_a_student_of_itself_has_nothing_to_learn() -> None:
 
 def test_features_are_compared_through_a_learnt_map() -> None:
     settings = DistillationSettings(features_weight=1.0)
-    teacher = Teacher(small_network(seed=1).eval(), 48, "other")
+    teacher = Teacher(small_network(seed=1).eval(), image_input(48), "other")
     learner = Learner(small_network(), teacher, settings)
     images = torch.rand(4, 3, 32, 32)
     (logits, features), (taught, theirs) = learner(images), teacher(images, features=True)

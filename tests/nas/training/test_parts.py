@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from nas.data import ImageData, ImageSplit
+from nas.data.images import image_input
 from nas.errors import UserError
 from nas.tasks import classification
 from nas.tasks.classification.evaluate import accuracy_in_runtime, evaluate_accuracy, recalibrate_batch_norm
@@ -133,7 +134,7 @@ def test_choosing_a_precision_leaves_the_network_alone() -> None:
     network = small_network()
     before = {k: v.clone() for k, v in network.state_dict().items()}
     state = torch.get_rng_state()
-    assert choose_precision(network, 32, 8, device="cpu") in ("fp32", "bf16")
+    assert choose_precision(network, image_input(32), 8, device="cpu") in ("fp32", "bf16")
     assert all(torch.equal(before[k], v) for k, v in network.state_dict().items())
     assert torch.equal(torch.get_rng_state(), state)
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch.ao.quantization import FakeQuantize
 
+from nas.data.images import image_input
 from nas.deploy.onnx import export_onnx
 from nas.finetune.images import Images
 from nas.networks.description import NetworkDescription
@@ -50,7 +51,7 @@ def test_weights_and_inputs_have_256_values_and_still_learn(images: Images) -> N
 
 def test_the_exported_file_computes_what_was_trained(images: Images, tmp_path: Path) -> None:
     network = freeze_ranges(quantised(images)).eval()
-    path = export_rounded(network, 32, tmp_path / "model.onnx")
+    path = export_rounded(network, image_input(32), tmp_path / "model.onnx")
     kinds = [node.op_type for node in onnx.load(path).graph.node]
     assert kinds.count("DequantizeLinear") == sum(isinstance(m, FakeQuantize) for m in network.modules())
     weights = sum(m.layer.weight.numel() for m in network.modules() if isinstance(m, Rounded))
@@ -104,18 +105,18 @@ def integer_operators(path: Path) -> Counter[str]:
     "description",
     [
         small_description(),
-        NetworkDescription("resnet10_w50", 3, 32),
-        NetworkDescription("mobilenet_v3_small", 3, 32),
-        pytest.param(NetworkDescription("efficientnet_b0", 3, 32), marks=pytest.mark.slow),
-        pytest.param(NetworkDescription("regnet_y_400mf", 3, 32), marks=pytest.mark.slow),
+        NetworkDescription.of_baseline("resnet10_w50", (3,), image_input(32)),
+        NetworkDescription.of_baseline("mobilenet_v3_small", (3,), image_input(32)),
+        pytest.param(NetworkDescription.of_baseline("efficientnet_b0", (3,), image_input(32)), marks=pytest.mark.slow),
+        pytest.param(NetworkDescription.of_baseline("regnet_y_400mf", (3,), image_input(32)), marks=pytest.mark.slow),
     ],
     ids=lambda description: str(getattr(description.source, "space", description.source)),
 )
 def test_onnxruntime_computes_as_much_in_int8_as_after_quantisation_without_training(
     description: NetworkDescription, images: Images, tmp_path: Path
 ) -> None:
-    aware = export_rounded(quantised(images, description), 32, tmp_path / "aware.onnx")
-    plain = export_onnx(built(description), 32, tmp_path / "plain.onnx")
+    aware = export_rounded(quantised(images, description), image_input(32), tmp_path / "aware.onnx")
+    plain = export_onnx(built(description), image_input(32), tmp_path / "plain.onnx")
     pixels = images.preprocess.array(images.train.images[:16])
     mine = integer_operators(aware)
     theirs = integer_operators(load_runtime("onnxruntime").prepare(plain, "int8", tmp_path, pixels))

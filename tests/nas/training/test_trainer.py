@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from nas.data.images import image_input
 from nas.errors import UserError
 from nas.files.tensors import load_tensors, save_tensors
 from nas.finetune.finished import finish
@@ -128,7 +129,7 @@ def test_the_best_weights_are_kept_whatever_counts_as_a_gain(images: Images, tmp
 
 
 def test_all_that_is_random_at_the_start_hangs_on_the_seed(images: Images, tmp_path: Path) -> None:
-    teacher = Teacher(small_network(seed=1).eval(), 32, "other")
+    teacher = Teacher(small_network(seed=1).eval(), image_input(32), "other")
 
     def adapter(seed: int) -> torch.Tensor:
         recipe = load_recipe("base", [f"seed={seed}", "distillation.features_weight=1"])

@@ -11,7 +11,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from nas.data.images import Preprocess, SplitName, resize_images
+from nas.data.images import Preprocess, SplitName, image_input, image_side, resize_images
+from search_spaces.signature import Size, TensorSpec
 
 PADDING = 114
 """Grey level (0..255) beside a letterboxed image (the usual value, Jocher et al., YOLOv5)."""
@@ -67,6 +68,11 @@ class DetectionSplit:
         """Rows (and columns) of each image."""
         return int(self.images.shape[1])
 
+    @property
+    def input(self) -> TensorSpec:
+        """What networks for these images take."""
+        return image_input(self.resolution)
+
     def some(self, count: int, seed: int = 0) -> "DetectionSplit":
         """`count` random images (all, where there are fewer), the same for the same seed."""
         return self.take(np.sort(np.random.default_rng(seed).permutation(len(self))[:count]))
@@ -110,6 +116,19 @@ class DetectionData:
     @property
     def num_classes(self) -> int:
         return len(self.classes)
+
+    @property
+    def output_size(self) -> Size:
+        """What a network's answer has to have for these data: `(classes,)`."""
+        return (self.num_classes,)
+
+    def for_input(self, split: SplitName, input: TensorSpec) -> DetectionSplit:
+        """`split` as a network takes it; kept in memory, so that a second call costs nothing."""
+        return self.at(split, image_side(input))
+
+    def inputs(self, split: DetectionSplit) -> NDArray[np.float32]:
+        """The images of `split` as a network takes them, (n, 3, h, h) float32."""
+        return self.preprocess.array(split.images)
 
     def at(self, split: SplitName, resolution: int) -> DetectionSplit:
         """`split` at `resolution`; kept in memory, so that a second call costs nothing."""

@@ -3,20 +3,26 @@
 import pytest
 import torch
 
+from nas.data.images import image_input
 from nas.tasks.classification.baselines import BASELINES
+
+
+def built(name: str, classes: int, resolution: int) -> torch.nn.Module:
+    model = BASELINES[name]
+    return model.build(model.signature((classes,), image_input(resolution)))
 
 
 @pytest.mark.parametrize("name", BASELINES)
 @pytest.mark.parametrize("resolution", [32, 64])
 def test_builds_and_runs(name: str, resolution: int) -> None:
-    network = BASELINES[name].build(7, resolution).eval()
+    network = built(name, 7, resolution).eval()
     with torch.inference_mode():
         assert network(torch.zeros(2, 3, resolution, resolution)).shape == (2, 7)
     assert BASELINES[name].description
 
 
 def parameters(name: str, classes: int = 1000) -> int:
-    return sum(p.numel() for p in BASELINES[name].build(classes, 224).parameters())
+    return sum(p.numel() for p in built(name, classes, 224).parameters())
 
 
 def test_sizes_are_the_published_ones() -> None:
@@ -32,7 +38,7 @@ def test_sizes_are_the_published_ones() -> None:
 def test_small_inputs_keep_more_resolution(name: str) -> None:
     strides = {}
     for resolution in (32, 64):
-        network = BASELINES[name].build(2, resolution).eval()
+        network = built(name, 2, resolution).eval()
         shapes: list[int] = []
         last = [m for m in network.modules() if isinstance(m, torch.nn.Conv2d)][-1]
         last.register_forward_hook(lambda _, __, output, shapes=shapes: shapes.append(output.shape[-1]))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from nas.data.images import Preprocess
+from nas.data.images import Preprocess, image_input
 from nas.deploy.onnx import export_onnx
 from nas.deployment import Deployment
 from nas.runtimes import load_runtime, ov
@@ -22,7 +22,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, float]:
     """An ONNX file, and the mAP@50 of its network in torch."""
     network = TinyDetector()
     train(network, IMAGES, IMAGES, recipe(epochs=10, precision="fp32", augment="none"), preprocess=PREPROCESS)
-    path = export_onnx(network, 64, tmp_path_factory.mktemp("trained") / "model.onnx")
+    path = export_onnx(network, image_input(64), tmp_path_factory.mktemp("trained") / "model.onnx")
     return path, metrics_of(network, IMAGES, PREPROCESS, device="cpu").map50
 
 

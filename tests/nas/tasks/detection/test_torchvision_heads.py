@@ -13,6 +13,8 @@ from torchvision.models.detection.image_list import ImageList
 from torchvision.ops import batched_nms
 from torchvision.ops.feature_pyramid_network import LastLevelP6P7
 
+from nas.data.images import image_input
+from nas.networks.description import NetworkDescription
 from nas.tasks.detection.anchors import anchor_boxes
 from nas.tasks.detection.baselines import BASELINES
 from nas.tasks.detection.heads import HEADS, BoxTargets
@@ -61,7 +63,10 @@ def pair(request: pytest.FixtureRequest) -> tuple[Any, Any, int]:
     """torchvision's model, ours with the same weights, and a resolution."""
     build, resolution = TORCHVISION[request.param]
     torch.manual_seed(0)
-    model, ours = build(resolution), BASELINES[request.param].build(CLASSES, resolution)
+    model, ours = (
+        build(resolution),
+        NetworkDescription.of_baseline(request.param, (CLASSES,), image_input(resolution)).build(),
+    )
     ours.load_state_dict({k: v for k, v in model.state_dict().items() if k.startswith(("backbone.", "head."))})
     return model, ours, resolution
 
@@ -82,11 +87,13 @@ def test_anchors_are_torchvisions(pair: tuple[Any, Any, int]) -> None:
 @pytest.mark.parametrize("resolution", [64, 224, 416])
 @pytest.mark.parametrize("name", BASELINES)
 def test_there_is_an_anchor_for_each_output_at_any_resolution(name: str, resolution: int) -> None:
-    network = BASELINES[name].build(CLASSES, resolution).eval()
+    described = NetworkDescription.of_baseline(name, (CLASSES,), image_input(resolution))
+    network, output = described.build().eval(), described.signature.output
     with torch.inference_mode():
         raw = network(torch.zeros(1, 3, resolution, resolution)).numpy()
-    boxes, scores = HEADS[BASELINES[name].head_kind or ""].decode(raw, resolution)
-    assert network.head_kind == BASELINES[name].head_kind
+    boxes, scores = HEADS[output.kind].decode(raw, resolution)
+    assert network.head_kind == output.kind
+    assert raw.shape == (1, *output.shape)
     assert boxes.shape == (1, raw.shape[1], 4)
     assert scores.shape == (1, raw.shape[1], CLASSES)
     assert boxes.dtype == scores.dtype == np.float32

@@ -1,0 +1,56 @@
+"""What all tasks on square images share."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from nas.data.images import Preprocess, image_side
+from search_spaces import StagedSpace, TensorSpec
+from search_spaces.architecture import Option
+
+RESOLUTION = "resolution"
+"""The decision of a space of images that is up to the data."""
+
+
+class SquareImages(Protocol):
+    """A data set of images."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def classes(self) -> tuple[str, ...]: ...
+    @property
+    def native_resolution(self) -> int: ...
+    @property
+    def preprocess(self) -> Preprocess: ...
+    @property
+    def flip_ok(self) -> bool: ...
+
+
+def at_fitting_resolutions(space: StagedSpace, native: int, allowed: Mapping[str, Sequence[Option]]) -> StagedSpace:
+    """The part of `space` with the `allowed` options, at resolutions near the `native` one where they do not say which.
+
+    That is none above it and none below half of it: more pixels than there are cost time and show nothing new; far
+    fewer lose what there is to see. Raises `UserError` for options that the space does not have.
+    """
+    if RESOLUTION in allowed:
+        return space.restricted(allowed)
+    options = sorted(int(option) for option in space.decisions[space.column(RESOLUTION)].options)
+    fitting = [option for option in options if 0.5 * native < option <= native]
+    nearest = min(options, key=lambda option: abs(option - native))
+    return space.restricted({**allowed, RESOLUTION: fitting or [nearest]})
+
+
+def side_label(input: TensorSpec) -> str:
+    """Rows and columns of an image for people: `96 px`."""
+    return f"{image_side(input)} px"
+
+
+def image_facts(data: SquareImages) -> dict[str, Any]:
+    """Everything about a data set but its splits and notes, see `nas.tasks.task.Task.facts`."""
+    return {
+        "name": data.name,
+        "classes": data.classes,
+        "native_resolution": data.native_resolution,
+        "preprocess": data.preprocess,
+        "flip_ok": data.flip_ok,
+    }
