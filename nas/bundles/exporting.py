@@ -17,7 +17,7 @@ from nas.files.writing import write_json
 from nas.limits import Limits, Observation
 from nas.measure.host import threads_here
 from nas.networks.description import NetworkDescription
-from nas.networks.find import PAIR_SUFFIX, RECEIPT
+from nas.networks.find import EXPORTS, PAIR_SUFFIX, RECEIPT
 from nas.progress import Progress, SilentProgress
 from nas.runtimes import available_runtimes, deployments_here, load_runtime, require
 from nas.runtimes.base import check_supported, staging_folder
@@ -178,9 +178,9 @@ def default_folder(source: Source) -> Path:
     """Where a bundle goes that nobody named a place for."""
     folder = source.path.parent  # RUN/winners/K, or RUN/finalists/NAME
     if source.found.rank is not None:
-        return folder.parent.parent / "exports" / str(source.found.rank)
+        return folder.parent.parent / EXPORTS / str(source.found.rank)
     if source.found.run is not None and folder.absolute().parent == source.found.run / "winners":
-        return folder.parent.parent / "exports" / folder.name
+        return folder.parent.parent / EXPORTS / folder.name
     return source.path.with_name(source.path.name.removesuffix(PAIR_SUFFIX).removesuffix(".json") + ".bundle")
 
 

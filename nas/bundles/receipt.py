@@ -10,6 +10,7 @@ from typing import Any
 from nas import __version__
 from nas.deployment import Deployment
 from nas.errors import UserError
+from nas.files.writing import sha256_of
 from nas.measure.host import HostFingerprint
 from nas.networks.find import RECEIPT
 from search_spaces import Signature
@@ -77,6 +78,13 @@ def read_receipt(folder: Path) -> Receipt:
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         problem = f"{type(error).__name__}: {error}"
         raise UserError(f"'{path}' is not a whole receipt: {problem}", "export the network again") from error
+
+
+def changed_files(folder: Path, receipt: Receipt) -> list[str]:
+    """What is wrong with the files of a bundle, in words; empty where all are there and as they were delivered."""
+    missing = [name for name in receipt.sha256 if not (folder / name).is_file()]
+    changed = [n for n, listed in receipt.sha256.items() if n not in missing and sha256_of(folder / n) != listed]
+    return [f"{n} is missing" for n in missing] + [f"{n} was changed" for n in changed]
 
 
 def _parse(document: dict[str, Any]) -> Receipt:

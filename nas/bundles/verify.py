@@ -11,23 +11,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nas.bundles.bundle import SAMPLE, SAMPLE_IMAGE, validation_sha256
-from nas.bundles.receipt import Receipt, read_receipt
+from nas.bundles.predictor import Predictor
+from nas.bundles.receipt import Receipt, changed_files, read_receipt
 from nas.data import Preprocess
 from nas.deploy.deploy import PARITY_IMAGES, files_bytes
 from nas.deploy.onnx import check_parity
 from nas.deployment import Deployment
 from nas.errors import UserError
-from nas.files.writing import sha256_of
 from nas.limits import AccuracyLimit, Limits, Observation
 from nas.limits.params import ParamsLimit
 from nas.measure.host import fingerprint
 from nas.measure.measurement import DISTURBED, MeasureRequest
 from nas.measure.protocol import measure
 from nas.networks.description import NETWORK, load_network, weights_path
-from nas.networks.find import RECEIPT
+from nas.networks.find import RECEIPT, find_bundle
 from nas.progress import Progress, SilentProgress
 from nas.runtimes import load_runtime
-from nas.runtimes.base import Images, Logits, Session
+from nas.runtimes.base import Images, Logits
 from nas.targets.registry import material_differences
 from nas.tasks import TaskData, task_named
 from nas.text import milliseconds, percent
@@ -54,29 +54,31 @@ class Check:
         return asdict(self)
 
 
-def verify_bundle(folder: Path, *, data: str | None = None, progress: Progress | None = None) -> list[Check]:
-    """Check checksums, parity, sample output, accuracy and limits of the bundle in `folder`.
+def verify_bundle(bundle: str | Path, *, data: str | None = None, progress: Progress | None = None) -> list[Check]:
+    """Check checksums, parity, sample output, accuracy and limits of a bundle.
 
     Nothing else is tried where a checksum fails: the files are not those that the receipt is about.
 
     Args:
+        bundle: its folder, or `RUN#k` for what was delivered of that network.
         data: where the data is now; None: where it was.
 
     Raises:
-        UserError: `folder` is no bundle that this version can read.
+        UserError: it is no bundle that this version can read.
     """
     progress = progress or SilentProgress()
+    folder = find_bundle(str(bundle))
     receipt = read_receipt(folder)
     first = check_sums(folder, receipt)
     if first.status == "failed":
         reason = "the files are not those of the receipt"
         return [first, *(Check(name, "not repeated", reason) for name in CHECKS)]
-    bundle = _Bundle(folder, receipt, data)
+    opened = _Bundle(folder, receipt, data)
     found = [first]
     for name, check in CHECKS.items():
         progress.note(f"checking {name}")
         try:
-            found.append(Check(name, *check(bundle)))
+            found.append(Check(name, *check(opened)))
         except UserError as error:
             found.append(Check(name, "failed", str(error)))
         except (KeyError, TypeError, ValueError, OSError) as error:  # documents that were not written by this program
@@ -86,9 +88,7 @@ def verify_bundle(folder: Path, *, data: str | None = None, progress: Progress |
 
 def check_sums(folder: Path, receipt: Receipt) -> Check:
     """Every file of the receipt is there and unchanged."""
-    missing = [name for name in receipt.sha256 if not (folder / name).is_file()]
-    changed = [n for n, listed in receipt.sha256.items() if n not in missing and sha256_of(folder / n) != listed]
-    problems = [f"{n} is missing" for n in missing] + [f"{n} was changed" for n in changed]
+    problems = changed_files(folder, receipt)
     if problems:
         return Check("checksums", "failed", "; ".join(problems))
     return Check("checksums", "passed", f"{len(receipt.sha256)} files are unchanged")
@@ -139,8 +139,8 @@ class _Bundle:
             return np.asarray(image.convert("RGB"), dtype=np.uint8)[None]
 
     @cached_property
-    def session(self) -> Session | str:
-        """The deployed model, loaded; or why this host cannot run it."""
+    def predictor(self) -> Predictor | str:
+        """The bundle, ready for use; or why this host cannot run it."""
         deployment = self.receipt.deployment
         runtime = load_runtime(deployment.runtime)
         if runtime.missing() is not None:
@@ -148,7 +148,7 @@ class _Bundle:
         unsupported = runtime.unsupported(deployment.precision)
         if unsupported is not None:
             return f"{deployment.name} cannot be run here: {unsupported}"
-        return runtime.load(self.model, deployment)
+        return Predictor.open(self.folder, check=False)  # checked before
 
     def accuracy_of(self, run: Callable[[Images], Logits], data: TaskData, name: Literal["val", "test"]) -> float:
         """A fraction, by the task's metric."""
@@ -161,9 +161,9 @@ class _Bundle:
     @cached_property
     def accuracy(self) -> float | None:
         """Of the deployed file on the validation split, measured now; None where data or runtime are not at hand."""
-        if isinstance(self.data, str) or isinstance(self.session, str):
+        if isinstance(self.data, str) or isinstance(self.predictor, str):
             return None
-        return self.accuracy_of(self.session.run, self.data, "val")
+        return self.accuracy_of(self.predictor.run, self.data, "val")
 
     @cached_property
     def params(self) -> int | None:
@@ -196,20 +196,20 @@ def _parity(bundle: _Bundle) -> Outcome:
 
 
 def _sample_output(bundle: _Bundle) -> Outcome:
-    if isinstance(bundle.session, str):
-        return "not repeated", bundle.session
+    if isinstance(bundle.predictor, str):
+        return "not repeated", bundle.predictor
     sample = bundle.document(SAMPLE)
     expected = task_named(bundle.receipt.task).artifacts.read_output(bundle.folder, sample)
-    output: Logits = bundle.session.run(bundle.preprocess.array(bundle.sample))[0]
+    output = bundle.predictor.output(bundle.folder / SAMPLE_IMAGE)  # as run.py makes it
     difference, allowed = float(np.abs(output - expected).max()), float(sample["tolerance"])
     detail = f"largest difference {difference:.1e} of {allowed:.1e} allowed"
     return "passed" if difference <= allowed else "failed", detail
 
 
 def _accuracy(bundle: _Bundle) -> Outcome:
-    data, session, receipt = bundle.data, bundle.session, bundle.receipt
-    if isinstance(data, str) or isinstance(session, str):
-        return "not repeated", data if isinstance(data, str) else str(session)
+    data, predictor, receipt = bundle.data, bundle.predictor, bundle.receipt
+    if isinstance(data, str) or isinstance(predictor, str):
+        return "not repeated", data if isinstance(data, str) else str(predictor)
     metric, details, same = task_named(receipt.task).metric, [], True
 
     def compare(claimed: float, again: float, images: int, what: str) -> None:
@@ -220,7 +220,7 @@ def _accuracy(bundle: _Bundle) -> Outcome:
     if receipt.accuracy is not None and bundle.accuracy is not None:
         compare(receipt.accuracy, bundle.accuracy, len(data.val), "validation images")
     if receipt.test_accuracy is not None:
-        again = bundle.accuracy_of(session.run, data, "test")
+        again = bundle.accuracy_of(predictor.run, data, "test")
         compare(receipt.test_accuracy, again, len(data.test), "test images")
     if receipt.onnx_accuracy is not None and receipt.onnx != receipt.model:
         exact = Deployment("onnxruntime", "fp32", receipt.deployment.threads, receipt.deployment.batch)

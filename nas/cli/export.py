@@ -39,7 +39,7 @@ _WITH_VERIFY = ("model", "--data", "--json", "--quiet")
 @click.option(
     "--out", type=click.Path(path_type=Path), help="The bundle's folder.  [default: RUN/exports/K, or NAME.bundle]"
 )
-@click.option("--verify", is_flag=True, help="MODEL is a bundle: repeat every check of its receipt.")
+@click.option("--verify", is_flag=True, help="MODEL is a bundle, or RUN#k: repeat its receipt's checks.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of tables.")
 @click.option("--quiet", is_flag=True, help="No progress on stderr.")
 @click.pass_context
@@ -72,7 +72,7 @@ def export(context: click.Context, /, *, model: str, verify: bool, as_json: bool
         from nas.bundles.verify import verify_bundle
         from nas.report.tables import print_checks
 
-        checks = verify_bundle(Path(model), data=options["data"], progress=progress)
+        checks = verify_bundle(model, data=options["data"], progress=progress)
         failed = [check for check in checks if check.status == "failed"]
         if as_json:
             document = {"bundle": model, "passed": not failed, "checks": [c.to_json() for c in checks]}

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
-from nas.data.portable import to_rgb
+from nas.data.portable import open_image, to_rgb
 from nas.errors import UserError
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff")
@@ -61,7 +61,7 @@ def decode(read: Reader, name: str, size: int) -> NDArray[np.uint8]:
         UserError: `read` fails or does not give an image; the message has `name`.
     """
     try:
-        with Image.open(io.BytesIO(read())) as image:
+        with open_image(io.BytesIO(read())) as image:
             # JPEG can be decoded at 1/2, 1/4 or 1/8; twice the size keeps the antialiasing.
             image.draft("RGB", (2 * size, 2 * size))
             return square(image, size)
@@ -72,7 +72,7 @@ def decode(read: Reader, name: str, size: int) -> NDArray[np.uint8]:
 def shorter_side(read: Reader, name: str) -> int:
     """Shorter side in pixels, from the header only; raises like `decode`."""
     try:
-        with Image.open(io.BytesIO(read())) as image:
+        with open_image(io.BytesIO(read())) as image:
             return min(image.size)
     except DAMAGED as error:
         raise unreadable(name, error) from error

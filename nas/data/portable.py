@@ -22,9 +22,16 @@ def to_rgb(image: Image.Image) -> Image.Image:
     return image.convert("RGB")
 
 
+def open_image(source: Any) -> Image.Image:
+    """The image in a file (a path or a binary file object), by formats that hold pixels alone: Pillow would also start
+    the interpreter of a page description that is called photo.jpg."""
+    return Image.open(source, formats=("JPEG", "PNG", "WEBP", "BMP", "GIF", "PPM", "TIFF"))
+
+
 def read_rgb(source: Any) -> Image.Image:
     """The image in a file (a path or a binary file object) as 8-bit RGB, upright as its EXIF says."""
-    return to_rgb(ImageOps.exif_transpose(Image.open(source)))
+    with open_image(source) as image:
+        return to_rgb(ImageOps.exif_transpose(image))
 
 
 def affine(mean: Sequence[float], std: Sequence[float]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:

@@ -1,11 +1,12 @@
 """What tasks on images share of a bundle's pre-processing."""
 
+import io
 import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageOps
 
 from nas.data.decode import DAMAGED, unreadable
 from nas.data.portable import read_rgb, to_rgb
@@ -13,19 +14,30 @@ from nas.errors import UserError
 
 
 def image_of(example: Any) -> Image.Image:
-    """An 8-bit RGB image from a path, a binary file object, a Pillow image or an array (h, w, 3) uint8.
+    """An 8-bit RGB image from a path, a file's bytes, a binary file object, a Pillow image or an array (h, w, 3) uint8.
+
+    Files and Pillow images are turned upright as their EXIF says.
 
     Raises:
-        UserError: a file that is no image.
+        UserError: a file that is no image, or an array of another shape or type.
     """
     if isinstance(example, np.ndarray):
+        if example.dtype != np.uint8 or example.ndim != 3 or example.shape[2] != 3 or not example.size:
+            raise UserError(
+                f"an array of shape {example.shape} and type {example.dtype} is no image", "give (h, w, 3) uint8, RGB"
+            )
         return Image.fromarray(example)
-    if isinstance(example, Image.Image):
-        return to_rgb(example)
+    if not (isinstance(example, str | Path | bytes | Image.Image) or hasattr(example, "read")):
+        raise UserError(
+            f"a {type(example).__name__} is no image", "give a path, a file's bytes, a Pillow image or an array"
+        )
+    name = str(example) if isinstance(example, str | Path) else f"({type(example).__name__})"
     try:
-        return read_rgb(example)
+        if isinstance(example, Image.Image):
+            return to_rgb(ImageOps.exif_transpose(example))
+        return read_rgb(io.BytesIO(example) if isinstance(example, bytes) else example)
     except DAMAGED as error:
-        raise unreadable(str(example), error) from error
+        raise unreadable(name, error) from error
 
 
 def read_document(folder: Path, name: str) -> Any:

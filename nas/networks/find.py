@@ -24,6 +24,8 @@ from search_spaces import Architecture, load_search_space
 
 RECEIPT, LABELS, ONNX = "receipt.json", "labels.json", "model.onnx"
 """Files of a bundle's folder: what is claimed of it, the names of the classes, and the network in fp32."""
+EXPORTS = "exports"
+"""Folder of a run with what `nas export` delivers of its networks, by their numbers."""
 PAIR_SUFFIX = ".network.json"
 TORCHVISION = "torchvision:"
 RECORDS = (RECEIPT, TRAINED)
@@ -146,6 +148,24 @@ def find_networks(text: str, top: int) -> list[FoundNetwork]:
         return [_of_run(text, path, network) for network in run_networks(path)[:top]]
     forms = "give RUN, RUN#1, a bundle's folder or NAME.network.json"
     return [find_network(text, accept=frozenset[Kind]({"network"}), forms=forms)]
+
+
+def find_bundle(text: str) -> Path:
+    """The folder that `text` names; of `RUN#k` (`RUN` is `RUN#1`) the bundle that was delivered of the network.
+
+    Raises:
+        UserError: nothing was delivered of that network, or there is none.
+    """
+    folder = Path(text).expanduser()
+    numbered = split_number(text)
+    if numbered is None and not is_run(folder):
+        return folder  # reading its receipt tells whether it is a bundle
+    run, rank = numbered or (folder, 1)
+    places = (numbered_network(run, rank).folder, run / EXPORTS / str(rank))
+    found = next((place for place in places if (place / RECEIPT).is_file()), None)
+    if found is None:
+        raise UserError(f"{run}#{rank} was not delivered: it has no bundle", f"make one: nas export {run}#{rank}")
+    return found
 
 
 def is_run(folder: Path) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nas.data.images import Preprocess, image_side
-from nas.data.portable import affine, normalised, read_rgb, to_rgb
+from nas.data.portable import affine, normalised, open_image, read_rgb, to_rgb
 from nas.data.preprocessing import PREPROCESS, preprocess_document, read_preprocess
 from nas.data.processor import image_of, read_document
 from nas.tasks.artifacts import Figures, Prepared, Sheet
@@ -66,7 +66,7 @@ class ClassificationArtifacts:
         return read_preprocess(folder)
 
     def script(self, description: "NetworkDescription") -> str:
-        parts = (to_rgb, read_rgb, affine, normalised, preprocess, postprocess)
+        parts = (to_rgb, open_image, read_rgb, affine, normalised, preprocess, postprocess)
         return script_of(_PURPOSE, {}, parts, _MAIN)
 
     def processor(self, folder: Path) -> ClassificationProcessor:

@@ -1,6 +1,6 @@
 """`run.py` of a detector: letterbox, run, decode, suppress, draw; all but the drawing is this package's own code."""
 
-from nas.data.portable import affine, normalised, read_rgb, to_rgb
+from nas.data.portable import affine, normalised, open_image, read_rgb, to_rgb
 from nas.tasks.detection import decoding, postprocess
 from nas.tasks.detection.anchors import Level, anchors_of
 from nas.tasks.detection.decoding import DECODERS
@@ -44,7 +44,7 @@ def detection_script(head_kind: str) -> str:
     """The template of `run.py`; see `nas.tasks.script.script_of`."""
     decoder = DECODERS[head_kind]
     parts = (
-        *(to_rgb, read_rgb, affine, normalised, preprocess),
+        *(to_rgb, open_image, read_rgb, affine, normalised, preprocess),
         *(Level, anchors_of, decoding.boxes_from_raw, decoding.moved_anchors, decoding.sigmoid, decoder, raw_boxes),
         *(area, pairwise_iou, postprocess.Found, postprocess.suppress, postprocess.of_image, postprocess.detections),
         *(find, described),

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from nas.data.decode import DAMAGED, Reader, unreadable
-from nas.data.portable import to_rgb
+from nas.data.portable import open_image, to_rgb
 from nas.errors import UserError
 from nas.tasks.detection.data.annotations import Annotated
 from nas.tasks.detection.data.values import PADDING, Boxes
@@ -63,7 +63,7 @@ def fitted(width: int, height: int, size: int) -> tuple[int, int]:
 def longer_side(read: Reader, name: str) -> int:
     """In pixels, from the header only; raises like `decode_letterboxed`."""
     try:
-        with Image.open(io.BytesIO(read())) as image:
+        with open_image(io.BytesIO(read())) as image:
             return max(image.size)
     except DAMAGED as error:
         raise unreadable(name, error) from error
@@ -76,7 +76,7 @@ def decode_letterboxed(read: Reader, name: str, size: int) -> Letterboxed:
         UserError: `read` fails or does not give an image; the message has `name`.
     """
     try:
-        with Image.open(io.BytesIO(read())) as image:
+        with open_image(io.BytesIO(read())) as image:
             width, height = image.size
             columns, rows = fitted(width, height, size)
             # JPEG can be decoded at 1/2, 1/4 or 1/8; twice the size keeps the antialiasing.
