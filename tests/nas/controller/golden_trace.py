@@ -1,13 +1,15 @@
 """Small seeded searches and their traces: proposals, recipes and decisions, nothing that a machine or a clock steers.
 
 The search is real (space, predicted latencies, feasibility, zero-cost scores, plan, sampler, short trainings, last
-round, deployments), except at four seams, all of them in `seams`:
+round, deployments), except at five seams, all of them in `seams`:
 
 - the pace of training is told, not measured, and in proportion to the usable cores, so that nominal times are the same
   everywhere;
 - candidates are trained in this process, where the other seams can be reached;
-- a training is recorded as it was asked for, but done on a few images only, and the accuracy it returns is a fixed
-  function of the network, so that decisions follow neither from rounding nor from the processor;
+- a training is recorded as it was asked for, but done on a few images only (most short ones not at all), and the
+  accuracy it returns is a fixed function of the network, so that decisions follow neither from rounding nor from the
+  processor;
+- zero-cost scores of most networks are drawn by their keys: computing them would take most of the time;
 - a deployed file runs on the validation split, and then gets a fixed accuracy too.
 
 Who moves or renames a function that `seams` replaces corrects it there, and who renames a setting of a recipe in
@@ -24,13 +26,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import optuna
 import pandas as pd
 import pytest
+from numpy.typing import NDArray
 
 import nas.controller.engine as search_engine
 import nas.controller.recipes as recipes
 import nas.controller.records as last_round
+import nas.controller.search as searching
 import nas.deploy.deploy as deploying
 import nas.executors.training as short_trainings
 from nas.cli.main import run
@@ -39,7 +44,9 @@ from nas.evaluation.short_training import ShortTraining
 from nas.executors.base import Evaluation, Finished
 from nas.executors.journal import Journal
 from nas.measure.host import usable_threads
-from nas.training.config import TrainConfig
+from nas.tasks import task_of
+from nas.training.config import TrainConfig, TrainResult
+from search_spaces import Architecture
 from tests.nas.fake_device import fake_profile, save_fake_profile
 from tests.nas.tasks.coco import write_coco
 
@@ -53,6 +60,11 @@ TOLERANCES = {"train_loss": 0.03, "proxies": 0.02}
 TOLERANCE = 1e-4
 
 
+UNTRAINED = TrainResult(
+    accuracy=0.0, curve=(), seconds=1.0, stopped=None, images_per_second=1.0, precision="fp32", details={}
+)  # fmt: skip
+
+
 @dataclass(slots=True)
 class Recorder:
     """The trainings in order, and the fixed worth of each network by its key."""
@@ -64,10 +76,14 @@ class Recorder:
         """In place of `really` (`nas.evaluation.short_training.trained`), for trainings of this kind."""
 
         def recorded(description: Any, data: Any, short: ShortTraining, callback: Any = None) -> Any:
+            key = key_of(description)
+            done = kind == "final" or is_real(key)
             few = ShortTraining(replace(short.config, epochs=1), STEPS * short.config.batch_size)
             little = replace(data, val=data.val.some(VALIDATED), _resized={})
-            network, result = really(description, little, few, callback)
-            key = key_of(description)
+            if done:
+                network, result = really(description, little, few, callback)
+            else:
+                network, result = description.build(), UNTRAINED
             params = sum(p.numel() for p in network.parameters())
             self.trainings.append(
                 {
@@ -81,7 +97,7 @@ class Recorder:
             )
             worth = 0.3 + 0.3 * min(1.0, params / 1e6) + 0.2 * lot(key)
             if kind == "final":  # some come to less than before, and keep the weights of the short training
-                worth += 0.06 * lot(key + kind) - 0.015
+                worth += 0.06 * lot(key + kind) - (0.015 if is_real(key) else 0.0)
             self.worth[key] = worth
             return network, replace(result, accuracy=worth)
 
@@ -103,6 +119,25 @@ class Recorder:
 def lot(text: str) -> float:
     """A number in [0, 1) that is drawn by the text."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") / 2**32
+
+
+def is_real(key: str) -> bool:
+    """Whether the zero-cost scores and the short training of a network are computed: one in four, drawn by its key."""
+    return lot(key + "real") < 0.25
+
+
+def scored(really: Callable[..., Any]) -> Callable[..., Any]:
+    """In place of `really` (`nas.controller.proxies.proxy_scores`): fixed scores where `is_real` says no."""
+
+    def made(space: Any, data: Any, seed: int) -> Callable[[Architecture], NDArray[np.float64]]:
+        known, count = really(space, data, seed), len(task_of(data).proxies)
+
+        def scores(arch: Architecture) -> Any:
+            return known(arch) if is_real(arch.key) else np.array([lot(f"{arch.key} {i}") for i in range(count)])
+
+        return scores
+
+    return made
 
 
 def key_of(description: Any) -> str:
@@ -153,6 +188,7 @@ def seams(patch: pytest.MonkeyPatch, recorder: Recorder, pace_per_core: float) -
         yield InProcess(data, folder)
 
     patch.setattr(search_engine, "executor_for", executor_for)
+    patch.setattr(searching, "proxy_scores", scored(searching.proxy_scores))
     patch.setattr(short_trainings, "trained", recorder.trained("short", short_trainings.trained))
     patch.setattr(last_round, "trained", recorder.trained("final", last_round.trained))
     patch.setattr(deploying, "deployed_accuracy", recorder.deployed_accuracy(deploying.deployed_accuracy))
