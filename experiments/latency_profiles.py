@@ -25,6 +25,7 @@ from nas.runtimes import deployments_here
 from nas.targets.preparing import ALL_SPACES
 from nas.targets.profile import DeviceProfile
 from nas.targets.profiling import make_profile
+from search_spaces import resolve_space
 
 HELD_OUT_SEED = 1_000_003
 """Another than a profile's own, 0."""
@@ -50,7 +51,7 @@ def measure(networks: int, sessions: int, threads: int, seed: int, spaces: tuple
         path=out,
         progress=progress_for(),
         budget_s=float("inf"),
-        spaces=spaces,
+        spaces=[resolve_space(name) for name in spaces],
         networks=networks,
         sessions=sessions,
         seed=seed,
@@ -82,7 +83,7 @@ def space(
             path=out / f"{name}.json",
             progress=progress_for(),
             budget_s=float("inf"),
-            spaces=spaces,
+            spaces=[resolve_space(name) for name in spaces],
             allowed={"resolution": resolutions} if resolutions else None,
             networks=count,
             sessions=fresh,

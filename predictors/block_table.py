@@ -1,5 +1,6 @@
 """Networks as rows of a table of blocks; for a whole space the table is made once, and candidates only index it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -8,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from predictors.block_features import block_columns, block_geometry
-from search_spaces import Choices, StagedSpace
+from search_spaces import Choices, SearchSpace
 from search_spaces.blocks import BlockColumns, BlockFamily
 from search_spaces.signature import Size
 from search_spaces.slots import BlockSlots
@@ -98,10 +99,15 @@ class SpaceBlocks:
     and a candidate costs a few additions. Restrictions of the space share its blocks.
     """
 
-    def __init__(self, space: StagedSpace, size: Size) -> None:
-        """Enumerate the blocks of `space` in networks whose answers have `size`."""
-        self.space = space
-        parts = [_slot_blocks(space, slot, size) for slot in range(len(space.slot_decisions))]
+    def __init__(self, space: SearchSpace, size: Size) -> None:
+        """Enumerate the blocks of `space` in networks whose answers have `size`.
+
+        Raises `ValueError` for a space that has no `slot_decisions`.
+        """
+        if space.slot_decisions is None:
+            raise ValueError(f"the blocks of space {space.name!r} cannot be enumerated")
+        self.space, self._slot_decisions = space, space.slot_decisions
+        parts = [_slot_blocks(space, slot, decisions, size) for slot, decisions in enumerate(space.slot_decisions)]
         unique, inverse = np.unique(np.concatenate(parts), axis=0, return_inverse=True)
         bounds = np.cumsum([len(part) for part in parts])[:-1]
         self.blocks = BlockFeatures.of(_as_slots(unique, tuple(space.families.values())))
@@ -112,7 +118,7 @@ class SpaceBlocks:
         """Candidates (n, decisions) as networks of these blocks."""
         sizes = [len(d.options) for d in self.space.decisions]
         positions = np.empty((len(choices), len(self._positions)), dtype=np.int32)
-        for slot, (decisions, known) in enumerate(zip(self.space.slot_decisions, self._positions, strict=True)):
+        for slot, (decisions, known) in enumerate(zip(self._slot_decisions, self._positions, strict=True)):
             index = np.zeros(len(choices), dtype=np.int64)
             for column in decisions:
                 index = index * sizes[column] + choices[:, column]
@@ -120,12 +126,11 @@ class SpaceBlocks:
         return NetworkBlocks(self.blocks, positions, self.space.slot_counts(choices))
 
 
-def _slot_blocks(space: StagedSpace, slot: int, size: Size) -> Floats:
+def _slot_blocks(space: SearchSpace, slot: int, decisions: Sequence[int], size: Size) -> Floats:
     """The fields of one slot's block for every combination of the decisions it depends on, (combinations, fields)."""
-    decisions = space.slot_decisions[slot]
     grid = np.indices([len(space.decisions[column].options) for column in decisions]).reshape(len(decisions), -1)
     choices = np.zeros((grid.shape[1], len(space.decisions)), dtype=np.int64)
-    choices[:, decisions] = grid.T
+    choices[:, list(decisions)] = grid.T
     slots = space.slots(space.canonical(choices), size)
     fields = [slots.kind, *(getattr(slots.columns, name) for name in BlockColumns.__slots__), slots.activation]
     return np.stack([np.asarray(field[:, slot], dtype=np.float64) for field in fields], axis=1)

@@ -51,16 +51,19 @@ def load_search_space(name: str) -> StagedSpace:
     return SEARCH_SPACES[name]()
 
 
-def resolve_space(reference: str, beside: Path | None = None) -> SearchSpace:
+def resolve_space(reference: str, beside: Path | None = None, *, document: str | None = None) -> SearchSpace:
     """The space that `reference` names; its `name` is the reference that architectures and files keep.
 
     Args:
         reference: see the module.
         beside: the folder whose `space.json` holds the table of `NAME@DIGEST`.
+        document: that table as JSON text, where it is at hand.
 
     Raises:
         UserError: there is no such space; for a name without a colon or file an `UnknownNameError`.
     """
+    if document is not None:
+        return _expected(reference, space_of_text(document, reference))
     if reference in SEARCH_SPACES:
         return _bundled(reference)
     if ":" in reference and not Path(reference).is_file():
@@ -78,9 +81,7 @@ def resolve_space(reference: str, beside: Path | None = None) -> SearchSpace:
 
 def space_of(arch: Architecture) -> SearchSpace:
     """The space of an architecture; raises `UserError` where there is none by its reference."""
-    if arch.document is None:
-        return resolve_space(arch.space)
-    return _expected(arch.space, space_of_text(arch.document, arch.space))
+    return resolve_space(arch.space, document=arch.document)
 
 
 def architecture_of_json(document: object, beside: Path | None = None) -> Architecture:
@@ -89,9 +90,8 @@ def architecture_of_json(document: object, beside: Path | None = None) -> Archit
     `beside`: as in `resolve_space`, for a document that does not hold its space's table itself.
     """
     reference, _, table = parse_architecture_json(document)
-    if table is None:
-        return resolve_space(reference, beside).from_json(document)
-    return _expected(reference, space_of_text(json.dumps(table), reference)).from_json(document)
+    text = None if table is None else json.dumps(table)
+    return resolve_space(reference, beside, document=text).from_json(document)
 
 
 @lru_cache(maxsize=64)

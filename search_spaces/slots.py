@@ -4,8 +4,10 @@ A slot is a place where one and the same block occurs a number of times in a net
 Every space has its own fixed list of slots, and its own families of blocks.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -134,3 +136,35 @@ def concatenate_slots(parts: Sequence[BlockSlots]) -> BlockSlots:
         activation=joined([p.activation for p in parts], "edge"),
         count=joined([p.count for p in parts], "constant"),
     )
+
+
+def slots_of_blocks(networks: Sequence[Sequence[BlockSpec]], families: Mapping[str, BlockFamily]) -> BlockSlots:
+    """The blocks of n networks as arrays: slot k of a network is its k-th different block.
+
+    Raises `ValueError` for a block of none of the `families`, or with an activation that is not in `ACTIVATIONS`.
+    """
+    counted = [Counter(network) for network in networks]
+    most = max((len(found) for found in counted), default=0)
+    kinds = {name: position for position, name in enumerate(families)}
+    # A slot without a block repeats the network's last one, so that it stands for no kind of its own.
+    rows = [list(found) + [next(reversed(found))] * (most - len(found)) for found in counted]
+    for spec in {spec for row in rows for spec in row}:
+        if spec.kind not in kinds or spec.activation not in ACTIVATIONS:
+            raise ValueError(f"a block of unknown kind {spec.kind!r} or activation {spec.activation!r}")
+
+    def column(value: Callable[[BlockSpec], Any], dtype: type = np.int64) -> NDArray[Any]:
+        return np.array([[value(spec) for spec in row] for row in rows], dtype=dtype).reshape(len(rows), most)
+
+    columns = {name: column(attrgetter(name), _DTYPES.get(name, np.int64)) for name in BlockColumns.__slots__}
+    counts = [list(found.values()) + [0] * (most - len(found)) for found in counted]
+    return BlockSlots(
+        families=tuple(families.values()),
+        kind=column(lambda spec: kinds[spec.kind]),
+        columns=BlockColumns(**columns),
+        activation=column(lambda spec: ACTIVATIONS.index(spec.activation)),
+        count=np.array(counts, dtype=np.int64).reshape(len(rows), most),
+    )
+
+
+_DTYPES: Mapping[str, type] = {"expansion": np.float64, "se": np.bool_}
+"""Of the columns that are no integers."""

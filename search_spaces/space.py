@@ -1,23 +1,28 @@
-"""What every search space can do; a concrete space adds canonical form, blocks and `build`."""
+"""What every search space can do; a concrete space adds at least signature, blocks and `build`."""
 
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from functools import cached_property
+from math import prod
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from search_spaces.architecture import Architecture, Decision, Option, parse_architecture_json
-from search_spaces.blocks import BlockSpec
+from search_spaces.blocks import BlockFamily, BlockSpec, Ints
 from search_spaces.errors import UnknownNameError, UserError
+from search_spaces.families import FAMILIES
 from search_spaces.signature import Signature, Size
+from search_spaces.slots import BlockSlots, slots_of_blocks
 
 if TYPE_CHECKING:
     from torch import nn
 
+_LOGARITHMS = ("macs", "params", "activations", "layers")
+"""Costs that are features."""
 Choices = NDArray[np.int64]
 """Integer array (n, decisions): row = architecture, entry = index of the chosen option."""
 
@@ -44,8 +49,6 @@ class SearchSpace(ABC):
     """Reference by which any process finds the space, see `search_spaces.reference`."""
     document: str | None = None
     """JSON text of the space's table, where the space is nothing but that."""
-    task: str = "classification"
-    """What its networks are for: `classification` or `detection`."""
 
     def __init__(
         self, name: str, decisions: Sequence[Decision], allowed: Sequence[Sequence[int]] | None = None
@@ -61,33 +64,75 @@ class SearchSpace(ABC):
     # -- to be given by the concrete space ---------------------------------------------------
 
     @abstractmethod
-    def canonical(self, choices: Choices) -> Choices:
-        """The same networks with each inactive decision at its one canonical value. Shape kept."""
-
-    @property
-    @abstractmethod
-    def size(self) -> int:
-        """Exact number of distinct (canonical) architectures."""
-
-    @abstractmethod
-    def features(self, choices: Choices) -> NDArray[np.float64]:
-        """Sizes and costs (n, features) for learned predictors, on log scales where they span decades."""
-
-    @property
-    @abstractmethod
-    def feature_names(self) -> tuple[str, ...]: ...
-
-    @abstractmethod
     def signature(self, arch: Architecture, size: Size) -> Signature:
         """What goes into the network and what comes out, where its answer has `size`."""
 
     @abstractmethod
     def blocks(self, arch: Architecture, size: Size) -> tuple[BlockSpec, ...]:
-        """The network as a chain of blocks at the input it takes, first to last."""
+        """The blocks that the deployed network consists of, first to last: costs and latencies are of them."""
 
     @abstractmethod
     def build(self, arch: Architecture, size: Size) -> "nn.Module":
         """A fresh network that takes and gives what `signature` says, batch first."""
+
+    # -- where a concrete space knows better ---------------------------------------------------
+
+    task: str = "classification"
+    """Reference of the task that its networks are for."""
+    usual_size: Size = (1000,)
+    """Size of the answers of the networks whose costs are features."""
+    families: Mapping[str, BlockFamily] = FAMILIES
+    """All that its blocks may be of, by name."""
+
+    def canonical(self, choices: Choices) -> Choices:
+        """The same networks with each inactive decision at its one canonical value. Shape kept."""
+        return choices.copy()
+
+    @property
+    def size(self) -> int:
+        """Exact number of distinct (canonical) architectures. A space whose decisions may be inactive counts itself."""
+        return prod(len(a) for a in self.allowed)
+
+    def slots(self, choices: Choices, size: Size) -> BlockSlots:
+        """The blocks of all rows of `choices` at once; costs and the features that predict latency are made of them.
+
+        Here of `blocks`, one row after the other, which is slow: large spaces do better.
+        """
+        return slots_of_blocks([self.blocks(self.architecture(row), size) for row in choices], self.families)
+
+    @property
+    def slot_decisions(self) -> Sequence[Sequence[int]] | None:
+        """For each slot, the columns of the decisions its block depends on (all but how often it occurs).
+
+        None: slots are those of the networks at hand, and all that is known of blocks is found out for each network.
+        """
+        return None
+
+    def slot_counts(self, choices: Choices) -> Ints:
+        """How often each slot's block occurs, (n, slots): `slots(choices).count` without the rest."""
+        return self.slots(choices, self.usual_size).count
+
+    def slot_places(self, arch: Architecture) -> tuple[tuple[str, ...], ...] | None:
+        """For each slot, the names in the built network of the modules that are its block, as many as its count.
+
+        None: the times that a runtime's profiler tells of operators belong to no blocks.
+        """
+        return None
+
+    def costs(self, choices: Choices, size: Size) -> dict[str, NDArray[np.float64]]:
+        """Totals of the deployed networks, each (n,): `macs`, `params`, `activations`, `depthwise_macs`, `layers`."""
+        slots = self.slots(choices, size)
+        return {name: (value * slots.count).sum(axis=1) for name, value in slots.totals().items()}
+
+    def features(self, choices: Choices) -> NDArray[np.float64]:
+        """Sizes and costs (n, features) for learned predictors, on log scales where they span decades."""
+        costs = self.costs(choices, self.usual_size)
+        logs = [np.log1p(costs[name]) for name in _LOGARITHMS]
+        return np.concatenate([np.stack(logs, axis=1), choices.astype(np.float64)], axis=1)
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        return (*(f"log_{name}" for name in _LOGARITHMS), *(decision.name for decision in self.decisions))
 
     @property
     def anchors(self) -> tuple[Architecture, ...]:

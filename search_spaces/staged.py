@@ -249,7 +249,6 @@ class StagedSpace(SearchSpace):
 
     @cached_property
     def slot_decisions(self) -> tuple[tuple[int, ...], ...]:
-        """For each slot of `slots`, the columns of the decisions its block depends on (all but how often it occurs)."""
         width, resolution = self._stage_columns[-1]["width"], self.column("resolution")
         return (*self._backbone_decisions, (width, resolution))
 
@@ -267,7 +266,6 @@ class StagedSpace(SearchSpace):
         return tuple(found)
 
     def slot_counts(self, choices: Choices) -> Ints:
-        """How often each slot's block occurs, (n, slots): `slots(choices).count` without the rest."""
         return np.stack([*self._backbone_counts(choices), np.ones(len(choices), dtype=np.int64)], axis=1)
 
     def _backbone_counts(self, choices: Choices) -> list[Ints]:
@@ -277,7 +275,6 @@ class StagedSpace(SearchSpace):
         return [ones, *(count for depth in depths for count in (ones, depth - 1))]
 
     def slot_places(self, arch: Architecture) -> tuple[tuple[str, ...], ...]:
-        """For each slot, the names in the built network of the modules that are its block, as many as its count."""
         return (*self._backbone_places(arch), ("head",))
 
     def _backbone_places(self, arch: Architecture) -> list[tuple[str, ...]]:
@@ -306,9 +303,7 @@ class StagedSpace(SearchSpace):
     # -- costs and features ------------------------------------------------------------------------
 
     def costs(self, choices: Choices, size: Size = IMAGENET) -> dict[str, NDArray[np.float64]]:
-        """Totals of the deployed networks, each (n,): `macs`, `params`, `activations`, `depthwise_macs`, `layers`."""
-        slots = self.slots(choices, size)
-        return {name: (value * slots.count).sum(axis=1) for name, value in slots.totals().items()}
+        return super().costs(choices, size)
 
     def features(self, choices: Choices) -> NDArray[np.float64]:
         costs = self.costs(choices, self.usual_size)

@@ -6,7 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import click
 import numpy as np
@@ -193,19 +192,32 @@ def test_block_family_example_works(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_search_space_example_works() -> None:
+def test_search_space_in_a_file_example_works(tmp_path: Path) -> None:
     import torch
 
-    from search_spaces import StagedSpace
+    from search_spaces import StagedSpace, resolve_space
 
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/search-spaces.md").read_text(), re.DOTALL)
-    (table,) = [block for block in blocks if "SpaceTable(" in block]
-    names: dict[str, Any] = {}
-    exec(compile(table, "docs/search-spaces.md", "exec"), names)
-    space = StagedSpace(names["TINY"]).restrict("resolution", [32])
+    (table,) = re.findall(r"```json\n(.*?)```", (ROOT / "docs/search-spaces.md").read_text(), re.DOTALL)
+    (tmp_path / "tiny.json").write_text(table)
+    space = resolve_space(str(tmp_path / "tiny.json")).restrict("resolution", [32])
+    assert isinstance(space, StagedSpace)
     network = space.build(space.anchors[0], (10,))
     assert network(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
     assert space.parameters(space.anchors[0])["stage4.width"] == 96
+
+
+def test_search_space_in_a_package_example_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from search_spaces import resolve_space
+    from tests.search_spaces.contract import check_space
+
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/search-spaces.md").read_text(), re.DOTALL)
+    (code,) = [block for block in blocks if block.startswith("# mypackage/spaces.py\n")]
+    (tmp_path / "mypackage").mkdir()
+    (tmp_path / "mypackage/spaces.py").write_text(code)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    space = resolve_space("mypackage.spaces:PLAIN")
+    assert space.size == 9
+    check_space(space, (10,))
 
 
 @pytest.mark.slow

@@ -25,7 +25,7 @@ from nas.targets.latency import Z_90, LatencyModel
 from nas.targets.registry import LOCAL, Target, load_target
 from nas.tasks import TaskData, task_named, task_of
 from nas.training.precision import resolve_device
-from search_spaces import Architecture, load_search_space
+from search_spaces import Architecture, space_of
 
 if TYPE_CHECKING:
     from torch import nn
@@ -165,7 +165,7 @@ def export_bundle(request: ExportRequest, progress: Progress | None = None) -> E
         bundle = staging / "bundle"
         delivered = deliver_files(deployed, bundle)
         if isinstance(description.source, Architecture):
-            architecture = load_search_space(description.source.space).to_json(description.source)
+            architecture = space_of(description.source).to_json(description.source)
             write_json(bundle / "architecture.json", architecture)
         receipt = complete_bundle(bundle, delivered, data, claims)
         if place.exists():
@@ -278,7 +278,7 @@ def predicted_bound(target: Target, asked: Sequence[Deployment], description: Ne
             f"({'; '.join(target.differences)})",
             "export on that device, or with --target local",
         )
-    space = load_search_space(description.source.space)
+    space = space_of(description.source)
     model = LatencyModel(target.profile, asked)
     found = model.predict(space, space.choices([description.source]), description.signature.output.size)
     bounds = {d: float(p.mean[0] + Z_90 * p.std[0]) for d, p in found.items()}

@@ -14,7 +14,7 @@ from nas.networks.run_networks import TARGET
 from nas.networks.weights import load_weights
 from nas.training.qat.quantised import FOLDER as QUANTISED
 from nas.training.qat.quantised import QuantisedInTraining, read_quantised
-from search_spaces import load_search_space
+from search_spaces import space_of
 from search_spaces.signature import Size
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Source:
         description, architecture = self.found.description, self.found.architecture
         if description is None:
             assert architecture is not None
-            space = load_search_space(architecture.space)
+            space = space_of(architecture)
             return NetworkDescription.of_architecture(space, architecture, size)
         known = description.signature.output.size
         if known != size:

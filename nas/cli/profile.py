@@ -18,7 +18,12 @@ _TO_IMPORT = ("name", "--out", "--json", "--quiet")
 @click.option(
     "--networks", type=click.IntRange(5, 10_000), default=240, show_default=True, help="Stop after this many."
 )
-@click.option("--space", "spaces", multiple=True, help="Only this space (repeatable).  [default: mixed, mobile, dense]")
+@click.option(
+    "--space",
+    "spaces",
+    multiple=True,
+    help="Only this space (repeatable), as in nas search.  [default: mixed, mobile, dense]",
+)
 @click.option("--threads", type=click.IntRange(min=1), multiple=True, help="Threads (repeatable).  [default: all]")
 @click.option(
     "--batch",

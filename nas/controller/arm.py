@@ -40,7 +40,7 @@ from nas.progress import Stage
 from nas.samplers import INTERRUPTED_ATTR, PROXIES_ATTR, ProxyScores, architecture_of
 from nas.tasks import TaskData
 from nas.text import worth
-from search_spaces import Architecture, StagedSpace
+from search_spaces import Architecture, SearchSpace
 
 MAX_FAILURES_IN_A_ROW = 10
 MAX_REPEATS_IN_A_ROW = 10
@@ -51,7 +51,7 @@ MAX_REPEATS_IN_A_ROW = 10
 class Arm:
     """What both arms share: the studies' storage, the data, the recipe, the limits, who estimates and who trains."""
 
-    space: StagedSpace
+    space: SearchSpace
     data: TaskData
     scorer: CandidateScorer
     short: Callable[[Architecture], ShortTraining]

@@ -9,7 +9,7 @@ from nas.controller.judges import MIN_FITTED, PREDICTOR
 from nas.controller.outcome import Outcome
 from nas.tasks import task_of
 from predictors.accuracy import AccuracyPredictor
-from search_spaces import Architecture, StagedSpace
+from search_spaces import Architecture, SearchSpace
 from search_spaces.signature import Size
 
 PLOTTED_SAMPLE = 600
@@ -116,6 +116,6 @@ def _mark_pareto(rows: list[dict[str, Any]]) -> None:
             row["pareto"] = True
 
 
-def costs_of(space: StagedSpace, arch: Architecture, size: Size) -> dict[str, int]:
+def costs_of(space: SearchSpace, arch: Architecture, size: Size) -> dict[str, int]:
     costs = space.costs(space.choices([arch]), size)
     return {"macs": int(costs["macs"][0]), "params": int(costs["params"][0])}

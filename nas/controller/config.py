@@ -10,6 +10,7 @@ from nas.controller.objective import OBJECTIVES, Objective
 from nas.errors import UnknownNameError, UserError
 from nas.limits import AccuracyLimit, Limits
 from nas.tasks import task_named
+from search_spaces import SearchSpace, resolve_space
 from search_spaces.architecture import Option
 
 DEFAULT_BUDGET_S = 600.0
@@ -30,7 +31,10 @@ class SearchConfig:
     data: str = ""
     """Empty: the task's default, where it has one."""
     space: str = ""
-    """Empty: the task's default."""
+    """Reference, see `search_spaces.reference`; where a file was given, the name that its table gets. Empty: the task's
+    default."""
+    space_document: str | None = None
+    """The table that was in the file. The run keeps it as `space.json`."""
     budget_s: float | None = None
     """Wall-clock time for everything: measuring, search, training, baselines. None: as `max_trials` and `max_cost_usd`
     say, or 10 minutes where they say nothing either."""
@@ -72,7 +76,9 @@ class SearchConfig:
 
     def __post_init__(self) -> None:
         task = task_named(self.task)
-        object.__setattr__(self, "space", self.space or task.default_space)
+        space = resolve_space(self.space or task.default_space, self.out, document=self.space_document)
+        object.__setattr__(self, "space", space.name)
+        object.__setattr__(self, "space_document", space.document)
         object.__setattr__(self, "data", self.data or self._default_data(task.default_data))
         object.__setattr__(self, "limits", self.limits.changed(metric=task.metric))
         self._check_question()
@@ -117,6 +123,11 @@ class SearchConfig:
             raise UserError(f"--max-trials {self.max_trials} makes no sense", "give 1 or more")
 
     @property
+    def search_space(self) -> SearchSpace:
+        """The space that `space` names."""
+        return resolve_space(self.space, document=self.space_document)
+
+    @property
     def seconds(self) -> float:
         """The budget as wall-clock time: the tightest of what was given; inf where trials alone end the search."""
         times = [self.budget_s] if self.budget_s is not None else []
@@ -139,7 +150,7 @@ class SearchConfig:
         document = {**asdict(self), "limits": self.limits.to_json()}
         for free in (
             *("budget_s", "max_trials", "max_cost_usd", "price_per_hour", "out", "command"),
-            *("storage", "workers", "ray"),
+            *("storage", "workers", "ray", "space_document"),
         ):
             del document[free]
         return document

@@ -12,7 +12,7 @@ from nas.deployment import Deployment
 from nas.errors import InfeasibleError
 from nas.limits import LatencyLimit, Limits
 from nas.targets.latency import Z_90, LatencyModel
-from search_spaces import Choices, StagedSpace
+from search_spaces import Choices, SearchSpace
 from search_spaces.signature import Size
 
 SAMPLES = 4096
@@ -41,7 +41,7 @@ class DeploymentRange:
 
 
 def latency_ranges(
-    space: StagedSpace, model: LatencyModel, limits: Limits, size: Size, rng: np.random.Generator
+    space: SearchSpace, model: LatencyModel, limits: Limits, size: Size, rng: np.random.Generator
 ) -> tuple[DeploymentRange, ...]:
     """For every deployment, what the space spans on the target and whether the limit lies within."""
     sampled = space.sample(SAMPLES, rng)
@@ -66,13 +66,13 @@ def latency_ranges(
 
 
 def fastest_networks(
-    space: StagedSpace, model: LatencyModel, size: Size, sampled: Choices, rng: np.random.Generator
+    space: SearchSpace, model: LatencyModel, size: Size, sampled: Choices, rng: np.random.Generator
 ) -> Choices:
     """The fastest networks an evolutionary descent on the predictor finds, fastest first."""
     return descend(space, lambda choices: model.fastest(space, choices, size)[1].mean, sampled, rng)
 
 
-def descend(space: StagedSpace, score: Score, sampled: Choices, rng: np.random.Generator) -> Choices:
+def descend(space: SearchSpace, score: Score, sampled: Choices, rng: np.random.Generator) -> Choices:
     """The networks with the lowest score that an evolutionary descent from `sampled` finds, best first."""
     population = sampled[: 4 * DESCENT_POPULATION]
     for _ in range(DESCENT_ROUNDS):

@@ -22,7 +22,7 @@ from nas.progress import Stage
 from nas.targets.preparing import deploy_untrained
 from nas.tasks import TaskData
 from nas.training.config import TrainConfig
-from search_spaces import StagedSpace
+from search_spaces import SearchSpace
 
 SURE_STDS = 3.0
 """Predicted this many standard deviations below the limit, a candidate is not measured before it is trained."""
@@ -34,7 +34,7 @@ HOPELESS = 1.3
 class FinalRound:
     """What all finalists share."""
 
-    space: StagedSpace
+    space: SearchSpace
     data: TaskData
     scorer: CandidateScorer
     deployments: tuple[Deployment, ...]

@@ -11,7 +11,7 @@ from nas.evaluation.estimate import Estimator
 from nas.evaluation.estimators import MIN_LABELS, EstimatorSetting, make_estimator
 from nas.evaluation.supernet.config import StepLog
 from nas.samplers import architecture_of
-from search_spaces import Architecture, StagedSpace
+from search_spaces import Architecture, SearchSpace
 
 PREDICTOR = "predictor"
 MOST_ESTIMATES = 200
@@ -54,7 +54,7 @@ class LearnsFromTheFirst:
     What a predictor learns from is its own study alone, so that the random opponent learns from random networks.
     """
 
-    space: StagedSpace
+    space: SearchSpace
     make: Callable[[Labels], Estimator]
     labels: int = MIN_LABELS
     _fitted: dict[str, tuple[int, Estimator]] = field(default_factory=dict, init=False, repr=False)

@@ -23,7 +23,7 @@ from nas.measure.site import Site
 from nas.progress import Progress
 from nas.samplers import SAMPLERS
 from nas.tasks import TaskData, task_named
-from search_spaces import StagedSpace, load_search_space
+from search_spaces import SearchSpace
 from search_spaces.signature import Size
 
 PROBED_FROM = 1024
@@ -36,7 +36,7 @@ class Opening:
 
     config: SearchConfig
     data: TaskData
-    space: StagedSpace
+    space: SearchSpace
     target: TargetModel
     ranges: tuple[DeploymentRange, ...]
     scorer: CandidateScorer
@@ -74,9 +74,9 @@ def open_search(
     return Opening(config=config, data=data, space=space, target=target, ranges=ranges, scorer=scorer)
 
 
-def space_for(config: SearchConfig) -> StagedSpace:
+def space_for(config: SearchConfig) -> SearchSpace:
     """The space that was asked for; raises `UserError` where its networks are for another task."""
-    space = load_search_space(config.space)
+    space = config.search_space
     if space.task != config.task:
         fitting = task_named(config.task).default_space
         raise UserError(
@@ -91,7 +91,7 @@ def check_estimator(config: SearchConfig) -> None:
     if config.estimator not in ("auto", *ESTIMATORS):
         raise UnknownNameError("estimator", config.estimator, ("auto", *ESTIMATORS))
     if config.estimator != "auto":
-        require_estimator(config.estimator, config.task)
+        require_estimator(config.estimator, config.task, config.search_space)
     if config.asha and config.estimator not in ("auto", SHORT):
         raise UserError(
             f"--asha stops short trainings early, and the estimator {config.estimator!r} asks for others",
@@ -100,7 +100,7 @@ def check_estimator(config: SearchConfig) -> None:
 
 
 def file_model(
-    config: SearchConfig, space: StagedSpace, target: TargetModel, size: Size, progress: Progress
+    config: SearchConfig, space: SearchSpace, target: TargetModel, size: Size, progress: Progress
 ) -> FileModel:
     """What the limits need to know beside latencies, from networks probed on it.
 

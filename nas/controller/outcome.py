@@ -12,7 +12,7 @@ from nas.controller.target_model import TargetModel
 from nas.controller.values import Evaluated, Failed, Finalist, RandomOpponent
 from nas.tasks import TaskData
 from nas.training.config import TrainConfig
-from search_spaces import StagedSpace
+from search_spaces import SearchSpace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,7 @@ class Outcome:
         return self.opening.data
 
     @property
-    def space(self) -> StagedSpace:
+    def space(self) -> SearchSpace:
         return self.opening.space
 
     @property

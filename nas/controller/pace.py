@@ -23,7 +23,7 @@ from nas.files.writing import write_json
 from nas.measure.host import fingerprint, usable_threads
 from nas.measure.reference import cache_folder
 from nas.training.config import Precision
-from search_spaces import Architecture, StagedSpace
+from search_spaces import Architecture, SearchSpace
 from search_spaces.signature import Size, TensorSpec
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Pace:
 
 
 def host_pace(
-    space: StagedSpace, size: Size, batch: int, folder: Path | None = None, *, fresh_s: float = math.inf
+    space: SearchSpace, size: Size, batch: int, folder: Path | None = None, *, fresh_s: float = math.inf
 ) -> Pace:
     """The pace on networks of `space` in batches of `batch` images; `folder` is the user's cache.
 
@@ -69,7 +69,7 @@ def host_pace(
 
 
 def forget_wrong_pace(
-    space: StagedSpace, batch: int, pace: Pace, ratios: Sequence[float], folder: Path | None = None
+    space: SearchSpace, batch: int, pace: Pace, ratios: Sequence[float], folder: Path | None = None
 ) -> float | None:
     """Forget the recorded pace where trainings took more than one step of its scale longer or shorter than it says.
 
@@ -94,7 +94,7 @@ def forget_wrong_pace(
     return ratio
 
 
-def _measured(space: StagedSpace, size: Size, batch: int) -> Pace:
+def _measured(space: SearchSpace, size: Size, batch: int) -> Pace:
     from nas.training.precision import faster, step_seconds, step_times
 
     anchor = _anchor(space)
@@ -115,7 +115,7 @@ def _measured(space: StagedSpace, size: Size, batch: int) -> Pace:
     return Pace(precision, rounded_pace(median(ratios)), time.time())
 
 
-def _typical(space: StagedSpace, size: Size) -> list[Architecture]:
+def _typical(space: SearchSpace, size: Size) -> list[Architecture]:
     sampled = space.sample(256, np.random.default_rng(0))
     order = np.argsort(nominal_image_s(space.costs(sampled, size), 1))
     return [space.architecture(sampled[order[int(q * len(order))]]) for q in QUANTILES]
@@ -131,11 +131,12 @@ def _steps(ratio: float) -> int:
     return round(2 * math.log2(min(SLOWEST, max(1 / SLOWEST, ratio))))
 
 
-def _anchor(space: StagedSpace) -> Architecture:
-    return max((design[0] for design in space.designs), key=lambda arch: math.prod(_input(space, arch).shape))
+def _anchor(space: SearchSpace) -> Architecture:
+    largest = [design[0] for design in space.designs] or [space.architecture([a[-1] for a in space.allowed])]
+    return max(largest, key=lambda arch: math.prod(_input(space, arch).shape))
 
 
-def _input(space: StagedSpace, arch: Architecture) -> TensorSpec:
+def _input(space: SearchSpace, arch: Architecture) -> TensorSpec:
     return space.signature(arch, space.usual_size).input
 
 
@@ -143,7 +144,7 @@ def _path(folder: Path | None) -> Path:
     return (folder or cache_folder()) / "training-pace.json"
 
 
-def _key(space: StagedSpace, batch: int) -> str:
+def _key(space: SearchSpace, batch: int) -> str:
     shape = "x".join(map(str, _input(space, _anchor(space)).batched(batch)))
     return f"{_host()}; {space.name} on {shape}"
 

@@ -81,7 +81,7 @@ def schedule(elapsed_s: float, budget_s: float, *, baselines: bool) -> Schedule:
 
 
 def nominal_image_s(costs: Mapping[str, NDArray[np.float64]], threads: int) -> NDArray[np.float64]:
-    """What training one image of each network should take, (n,) seconds, from `StagedSpace.costs` alone.
+    """What training one image of each network should take, (n,) seconds, from `SearchSpace.costs` alone.
 
     Not a measurement on purpose: what is proposed depends on it, and the same seed has to propose the same candidates
     also when the machine happens to be slower.

@@ -20,7 +20,7 @@ from nas.limits import MB, Limits, session_latencies_ms
 from nas.measure.measurement import Measurement
 from nas.measure.site import Site
 from nas.targets.preparing import OUTPUT_SIZE, preparer
-from search_spaces import Architecture, Choices, StagedSpace
+from search_spaces import Architecture, Choices, SearchSpace
 from search_spaces.signature import Size
 
 PROBES, FEW_PROBES = 6, 3
@@ -79,7 +79,7 @@ class FileModel:
         return self.of(deployment).tail
 
 
-def probe_networks(space: StagedSpace, sampled: Choices, size: Size, budget_s: float) -> list[Architecture]:
+def probe_networks(space: SearchSpace, sampled: Choices, size: Size, budget_s: float) -> list[Architecture]:
     """The smallest network that is known, and others spread over the sizes of `sampled`."""
     count = PROBES if budget_s >= FEW_UNTIL_S else FEW_PROBES
     params = space.costs(sampled, size)["params"]
@@ -89,7 +89,7 @@ def probe_networks(space: StagedSpace, sampled: Choices, size: Size, budget_s: f
 
 
 def probe(
-    space: StagedSpace,
+    space: SearchSpace,
     archs: Sequence[Architecture],
     deployments: Sequence[Deployment],
     limits: Limits,

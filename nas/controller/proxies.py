@@ -6,12 +6,12 @@ from numpy.typing import NDArray
 from nas.evaluation.zero_cost import candidate_scores
 from nas.samplers import ProxyScores
 from nas.tasks import TaskData
-from search_spaces import Architecture, StagedSpace
+from search_spaces import Architecture, SearchSpace
 
 BATCH = 16
 
 
-def proxy_scores(space: StagedSpace, data: TaskData, seed: int) -> ProxyScores:
+def proxy_scores(space: SearchSpace, data: TaskData, seed: int) -> ProxyScores:
     """A function that builds an architecture's network and scores it; the same batch and initialisation every time."""
     known: dict[str, NDArray[np.float64]] = {}
 

@@ -22,7 +22,7 @@ from nas.measure.host import usable_threads
 from nas.networks.description import NetworkDescription
 from nas.tasks import TaskData, task_of
 from nas.training.config import TrainConfig
-from search_spaces import Architecture, Choices, StagedSpace
+from search_spaces import Architecture, Choices, SearchSpace
 
 OVERHEAD = 1.25
 """A training's time by that of its steps: a quarter for validation and augmentation."""
@@ -35,7 +35,7 @@ class Recipes:
     """The trainings of one search."""
 
     config: SearchConfig
-    space: StagedSpace
+    space: SearchSpace
     data: TaskData
     base: TrainConfig
     pace: Pace
@@ -90,7 +90,7 @@ class Recipes:
         return self.pace.factor * nominal_image_s(costs, usable_threads())
 
 
-def make_recipes(config: SearchConfig, space: StagedSpace, data: TaskData, pace: Pace | None) -> Recipes:
+def make_recipes(config: SearchConfig, space: SearchSpace, data: TaskData, pace: Pace | None) -> Recipes:
     """With `pace` where it was recorded before, else this host's."""
     base = task_of(data).recipe(seed=config.seed)
     fresh_s = FRESH_S if math.isfinite(config.seconds) else math.inf

@@ -106,6 +106,8 @@ def changed_config(old: RunFolder, changes: Mapping[str, Any]) -> SearchConfig:
     values = {k: tuple(v) if isinstance(v, list) else v for k, v in recorded.items() if k in known}
     limits = Limits.of(**{**recorded["limits"], **{name: changes[name] for name in LIMITS if name in changes}})
     others = {name: value for name, value in changes.items() if name not in LIMITS}
+    if old.space.exists():
+        values["space_document"] = old.space.read_text()
     config = SearchConfig(**{**values, "baselines": False, **others, "limits": limits, "storage": None})
     goal = config.objective if config.objective != recorded.get("objective", "accuracy") else ""
     label = "-".join(part for part in (goal, config.limits.label) if part) or "none"

@@ -13,6 +13,7 @@ from nas.errors import UserError
 from nas.files.folders import check_writable
 from nas.files.writing import staged_file, write_json
 from nas.networks.run_networks import TARGET
+from search_spaces.reference import SPACE_FILE
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,11 @@ class RunFolder:
     @property
     def config(self) -> Path:
         return self.path / "config.json"
+
+    @property
+    def space(self) -> Path:
+        """The table of the searched space, where that was given as a file."""
+        return self.path / SPACE_FILE
 
     @property
     def study(self) -> Path:
@@ -148,6 +154,8 @@ def open_folder(config: SearchConfig, folder: RunFolder) -> None:
     """Create the folder and record its configuration."""
     try:
         folder.path.mkdir(parents=True, exist_ok=True)
+        if config.space_document is not None:
+            write_json(folder.space, json.loads(config.space_document))
         write_json(folder.config, _plain(config.identity()))
     except OSError as error:
         raise UserError(

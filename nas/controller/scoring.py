@@ -10,7 +10,7 @@ from nas.controller.probes import FileModel
 from nas.deployment import Deployment
 from nas.limits import Limits
 from nas.targets.latency import Z_90, LatencyModel
-from search_spaces import Architecture, Choices, StagedSpace
+from search_spaces import Architecture, Choices, SearchSpace
 from search_spaces.signature import Size
 
 
@@ -57,7 +57,7 @@ class CandidateScorer:
 
     def __init__(
         self,
-        space: StagedSpace,
+        space: SearchSpace,
         model: LatencyModel,
         limits: Limits,
         size: Size,
@@ -78,9 +78,7 @@ class CandidateScorer:
     def asking(self, affordable: Callable[[Choices], NDArray[np.bool_]] | None) -> "CandidateScorer":
         """A scorer of the same limits that asks whether a training is `affordable`, too (None: not); it has counted
         nothing yet."""
-        return CandidateScorer(
-            self.space, self.model, self.limits, self.size, files=self.files, affordable=affordable
-        )
+        return CandidateScorer(self.space, self.model, self.limits, self.size, files=self.files, affordable=affordable)
 
     def feasible(self, choices: Choices) -> NDArray[np.bool_]:
         """(n, decisions) -> (n,): some deployment keeps every limit that can be predicted, latencies by the upper end

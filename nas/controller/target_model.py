@@ -20,12 +20,12 @@ from nas.measure.site import Site, this_host
 from nas.progress import Progress, SilentProgress
 from nas.runtimes import deployments_here, load_runtime
 from nas.targets.latency import Correction, LatencyModel
-from nas.targets.preparing import ALL_SPACES, networks_to_measure, preparer, spaces_like
+from nas.targets.preparing import networks_to_measure, preparer, spaces_like, usual_spaces
 from nas.targets.profile import ENOUGH_NETWORKS, DeploymentTable, DeviceProfile, quick_profile, saved_profile, set_aside
 from nas.targets.profiling import make_profile, measure_networks, median_or_none, timing_of
 from nas.targets.registry import LOCAL, bundled_profiles, load_target, material_differences, usable_deployments
 from predictors.block_latency import MIN_NETWORKS
-from search_spaces import load_search_space
+from search_spaces import SearchSpace
 
 PROBES = 10
 QUICK_SHARE = 0.25
@@ -62,7 +62,7 @@ def prepare_target(config: SearchConfig, budget: Budget, progress: Progress, dev
     for runtime in config.runtimes or ():
         load_runtime(runtime)
     asked = config.threads or (usable_threads() if config.target == LOCAL else None)
-    task = load_search_space(config.space).task
+    task = config.search_space.task
     target = load_target(config.target, asked, device.fingerprint if device else None, task)
     site = device or (this_host() if target.is_host else None)
     if site is not None and config.threads is not None:
@@ -100,7 +100,7 @@ def prepare_target(config: SearchConfig, budget: Budget, progress: Progress, dev
     if site and target.differences:
         progress.note(f"the profile differs from {site.name} ({'; '.join(target.differences)}): measuring probes")
         notes.append(f"the profile served as prior for {PROBES} networks measured on {site.name}")
-        spaces = spaces_like(config.space)
+        spaces = spaces_like(config.search_space)
         model = recalibrated(profile, deployments, config.seed, site, spaces=spaces)
         return TargetModel(config.target, site, model, tuple(notes))
     corrections: dict[Deployment, Correction] = {}
@@ -134,7 +134,7 @@ def _quick_profile(
     """Made where the target is and kept here."""
     budget_s = QUICK_SHARE * planned_s(budget.seconds)
     path = _place_of_quick_profile(config.target, deployments, site)
-    spaces = spaces_like(config.space)
+    spaces = spaces_like(config.search_space)
     if config.target == LOCAL:
         return make_quick_profile(LOCAL, deployments, path, budget_s, config.seed, progress, spaces)
     with progress.stage(f"measuring networks on {site.name}") as bar:
@@ -159,7 +159,7 @@ def _place_of_quick_profile(name: str, deployments: Sequence[Deployment], site: 
 
 
 def _profile_there(
-    name: str, deployments: Sequence[Deployment], budget_s: float, seed: int, spaces: Sequence[str]
+    name: str, deployments: Sequence[Deployment], budget_s: float, seed: int, spaces: Sequence[SearchSpace]
 ) -> DeviceProfile:
     with TemporaryDirectory(prefix="nas-profile-") as folder:
         path = Path(folder) / "profile.json"
@@ -168,10 +168,12 @@ def _profile_there(
 
 def make_quick_profile(
     name: str, deployments: Sequence[Deployment], path: Path, budget_s: float, seed: int, progress: Progress,
-    spaces: Sequence[str] = ALL_SPACES,
+    spaces: Sequence[SearchSpace] | None = None,
 ) -> DeviceProfile:  # fmt: skip
     """Of this host: few networks, enough to begin with."""
-    prior = any(arch.space in spaces for other in _bundled_of_others(fingerprint()) for arch in other.networks)
+    spaces = spaces or usual_spaces()
+    names = {space.name for space in spaces}
+    prior = any(arch.space in names for other in _bundled_of_others(fingerprint()) for arch in other.networks)
     return make_profile(
         name,
         deployments,
@@ -227,13 +229,13 @@ def speed_notes(corrections: Iterable[Correction], site: Site) -> list[str]:
 
 def recalibrated(
     profile: DeviceProfile, deployments: Sequence[Deployment], seed: int, site: Site, probes: int = PROBES,
-    spaces: Sequence[str] = ALL_SPACES,
+    spaces: Sequence[SearchSpace] | None = None,
 ) -> LatencyModel:  # fmt: skip
     """A model of a machine from a few random networks measured on it, with `profile`, of a host like it, as prior.
 
     Raises `UserError` where most of them could not be measured.
     """
-    archs = networks_to_measure(spaces, probes, seed + 1, None)
+    archs = networks_to_measure(spaces or usual_spaces(), probes, seed + 1, None)
     with preparer() as workers:
         measured = measure_networks(
             archs,

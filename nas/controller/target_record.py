@@ -18,7 +18,6 @@ from nas.files.writing import write_json
 from nas.measure.site import Site, this_host
 from nas.targets.latency import Correction, LatencyModel
 from nas.targets.registry import load_target
-from search_spaces import load_search_space
 
 
 def check_target(path: Path, config: SearchConfig, device: Site | None) -> None:
@@ -70,7 +69,7 @@ def read_target(path: Path, config: SearchConfig, device: Site | None = None) ->
         return None
     document: dict[str, Any] = json.loads(path.read_text())
     deployments = [Deployment(**entry["deployment"]) for entry in document["deployments"]]
-    task = load_search_space(config.space).task
+    task = config.search_space.task
     target = load_target(config.target, deployments[0].threads, device.fingerprint if device else None, task)
     site = device or (this_host() if target.is_host else None)
     if target.profile is None or not same_site(document.get("measured_on"), site):

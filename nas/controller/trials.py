@@ -24,7 +24,7 @@ from nas.evaluation.estimate import Estimate, normal_interval
 from nas.executors import Failure, Outcome
 from nas.samplers.base import INTERRUPTED_ATTR, distributions
 from nas.tasks import TaskData, task_of
-from search_spaces import Architecture, StagedSpace
+from search_spaces import Architecture, SearchSpace
 
 OWNER_ATTR = "owner"
 REASON_ATTR = "reason"
@@ -78,7 +78,7 @@ def judged_by_estimate(name: str, estimate: Estimate) -> Judgement | Failure:
     return Judgement(estimator=name, value=estimate.value, interval=estimate.interval, seconds=estimate.seconds)
 
 
-def propose(study: optuna.Study, space: StagedSpace, storage: StudyStorage) -> Proposal:
+def propose(study: optuna.Study, space: SearchSpace, storage: StudyStorage) -> Proposal:
     """A new trial. Nothing is lost if the process is killed in here, at any point."""
     trial = study.ask()
     if storage.shared:
@@ -86,7 +86,7 @@ def propose(study: optuna.Study, space: StagedSpace, storage: StudyStorage) -> P
     return Proposal(trial, space.suggest(trial))
 
 
-def left_behind(study: optuna.Study, space: StagedSpace, storage: StudyStorage) -> list[Proposal]:
+def left_behind(study: optuna.Study, space: SearchSpace, storage: StudyStorage) -> list[Proposal]:
     """Trials that an earlier process of this run did not finish, in order of their numbers."""
     running = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
     found = []
@@ -154,7 +154,7 @@ def trained_briefly(study: optuna.Study) -> list[FrozenTrial]:
     return [t for t in complete if t.user_attrs.get(ESTIMATOR_ATTR, SHORT) == SHORT]
 
 
-def _cut_short(trial: FrozenTrial, space: StagedSpace) -> bool:
+def _cut_short(trial: FrozenTrial, space: SearchSpace) -> bool:
     return any(name not in trial.params for name in distributions(space))
 
 

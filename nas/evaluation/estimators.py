@@ -16,7 +16,7 @@ from nas.evaluation.short_training import ShortTraining, trained
 from nas.evaluation.supernet.config import StepLog, SupernetConfig, SupernetLog
 from nas.networks.description import NetworkDescription
 from nas.tasks import TaskData, task_named, task_of
-from search_spaces import Architecture, Choices, StagedSpace
+from search_spaces import Architecture, Choices, SearchSpace
 
 if TYPE_CHECKING:
     from nas.evaluation.supernet.scoring import PathScorer
@@ -33,7 +33,7 @@ Scores = Callable[[Architecture], Floats]
 class EstimatorSetting:
     """What estimators are made from; each takes what it needs."""
 
-    space: StagedSpace
+    space: SearchSpace
     """With the options that candidates may have: a supernet holds no more."""
     data: TaskData
     short: Callable[[Architecture], ShortTraining]
@@ -63,7 +63,7 @@ class ZeroCostEstimator:
 
     def __init__(
         self,
-        space: StagedSpace,
+        space: SearchSpace,
         data: TaskData,
         *,
         images: int = 16,
@@ -109,7 +109,7 @@ class ShortTrainingEstimator:
 
     def __init__(
         self,
-        space: StagedSpace,
+        space: SearchSpace,
         data: TaskData,
         short: Callable[[Architecture], ShortTraining],
     ) -> None:
@@ -166,7 +166,7 @@ class PredictorEstimator:
 
     def __init__(
         self,
-        space: StagedSpace,
+        space: SearchSpace,
         labels: Sequence[tuple[Architecture, float]],
         scores: Scores | None = None,
         seed: int = 0,
@@ -205,7 +205,7 @@ class PredictorEstimator:
 
 
 def _reference(
-    space: StagedSpace, count: int, admissible: Callable[[Choices], NDArray[np.bool_]] | None, rng: np.random.Generator
+    space: SearchSpace, count: int, admissible: Callable[[Choices], NDArray[np.bool_]] | None, rng: np.random.Generator
 ) -> Choices:
     """Random networks, the admissible ones first."""
     if admissible is None:
@@ -237,13 +237,13 @@ def _short(setting: EstimatorSetting) -> Estimator:
 
 def _supernet(setting: EstimatorSetting) -> Estimator:
     """Trains the supernet, or goes on with the one in the checkpoint: this can take all the time it is given."""
-    from nas.evaluation.supernet.network import Supernet
+    from nas.evaluation.supernet.network import Supernet, weight_sharing
     from nas.evaluation.supernet.scoring import PathScorer
     from nas.evaluation.supernet.training import train_supernet
 
     data = setting.data
     assert isinstance(data, ImageData)  # of the tasks' `estimators`, only classification's has it
-    supernet = Supernet(setting.space, data.output_size, seed=setting.seed)
+    supernet = Supernet(weight_sharing(setting.space), data.output_size, seed=setting.seed)
     log = train_supernet(
         supernet,
         data,
@@ -268,12 +268,16 @@ class EstimatorKind:
     make: Callable[[EstimatorSetting], Estimator]
     unit: Unit
     description: str
+    shares_weights: bool = False
+    """It needs a space whose networks can share weights."""
 
 
 ESTIMATORS: Mapping[str, EstimatorKind] = {
     "zero-cost": EstimatorKind(_zero_cost, "standard deviations", "scores of the untrained network"),
     "short": EstimatorKind(_short, "accuracy", "a short training of each candidate"),
-    "supernet": EstimatorKind(_supernet, "accuracy", "one training of shared weights, then seconds per candidate"),
+    "supernet": EstimatorKind(
+        _supernet, "accuracy", "one training of shared weights, then seconds per candidate", True
+    ),
     "predictor": EstimatorKind(_predictor, "accuracy", "learned from networks with known accuracies"),
 }
 """Every estimator by name; `auto` is `choose_estimator`."""
@@ -290,13 +294,17 @@ def make_estimator(name: str, setting: EstimatorSetting) -> Estimator:
     return ESTIMATORS[name].make(setting)
 
 
-def require_estimator(name: str, task: str) -> None:
-    """Raises `UserError` for an estimator that does not exist or cannot judge the networks of a task."""
+def require_estimator(name: str, task: str, space: SearchSpace | None = None) -> None:
+    """Raises `UserError` for an estimator that does not exist or cannot judge the networks of a task, or of `space`."""
     if name not in ESTIMATORS:
         raise UnknownNameError("estimator", name, ESTIMATORS)
     known = task_named(task).estimators
     if name not in known:
         raise UserError(f"the estimator {name!r} cannot judge networks for {task}", f"give one of {', '.join(known)}")
+    if ESTIMATORS[name].shares_weights and space is not None:
+        from nas.evaluation.supernet.network import weight_sharing
+
+        weight_sharing(space)
 
 
 MIN_SHORT_TRAININGS = 3

@@ -9,7 +9,7 @@ from nas.errors import UserError
 from nas.files.writing import write_json, write_whole
 from nas.networks.weights import load_weights, weights_of
 from nas.tasks import baseline_named, task_of_baseline
-from search_spaces import Architecture, SearchSpace, Signature, TensorSpec, load_search_space
+from search_spaces import Architecture, SearchSpace, Signature, TensorSpec, architecture_of_json, space_of
 from search_spaces.signature import Size
 
 if TYPE_CHECKING:
@@ -43,13 +43,13 @@ class NetworkDescription:
     def resized(self, size: Size) -> "NetworkDescription":
         """The same network with an answer of another size."""
         if isinstance(self.source, Architecture):
-            return self.of_architecture(load_search_space(self.source.space), self.source, size)
+            return self.of_architecture(space_of(self.source), self.source, size)
         return self.of_baseline(self.source, size, self.signature.input)
 
     def to_json(self) -> dict[str, object]:
         document: dict[str, object] = {"signature": self.signature.to_json()}
         if isinstance(self.source, Architecture):
-            document["architecture"] = load_search_space(self.source.space).to_json(self.source)
+            document["architecture"] = space_of(self.source).to_json(self.source)
         else:
             document["zoo"] = self.source
         return document
@@ -60,14 +60,8 @@ class NetworkDescription:
         if not isinstance(document, dict) or ("architecture" in document) == ("zoo" in document):
             raise UserError("this is not a network description", "it needs either 'architecture' or 'zoo'")
         signature = Signature.from_json(document.get("signature"))
-        source: Architecture | str
-        if "zoo" in document:
-            source = str(document["zoo"])
-        else:
-            nested = document["architecture"]
-            name = nested.get("space") if isinstance(nested, dict) else None
-            source = load_search_space(str(name)).from_json(nested)
-        described = cls(source, signature)
+        zoo, nested = document.get("zoo"), document.get("architecture")
+        described = cls(architecture_of_json(nested) if nested is not None else str(zoo), signature)
         try:
             fits = described.resized(signature.output.size) == described
         except ValueError:  # no such network exists
@@ -81,14 +75,14 @@ class NetworkDescription:
     def build(self) -> "nn.Module":
         """A fresh, trainable network with random weights."""
         if isinstance(self.source, Architecture):
-            return load_search_space(self.source.space).build(self.source, self.signature.output.size)
+            return space_of(self.source).build(self.source, self.signature.output.size)
         return baseline_named(self.source).build(self.signature)
 
     @property
     def task(self) -> str:
         """Reference of the task it is for, see `nas.tasks.task_named`."""
         if isinstance(self.source, Architecture):
-            return load_search_space(self.source.space).task
+            return space_of(self.source).task
         return task_of_baseline(self.source)
 
 

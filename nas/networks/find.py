@@ -20,7 +20,7 @@ from nas.errors import UserError
 from nas.networks.description import NETWORK, NetworkDescription, read_description, read_json, weights_path
 from nas.networks.run_networks import TRAINED, RunNetwork, numbered_network, run_networks, split_number
 from nas.tasks import task_named
-from search_spaces import Architecture, load_search_space
+from search_spaces import Architecture, architecture_of_json, space_of
 
 RECEIPT, LABELS, ONNX = "receipt.json", "labels.json", "model.onnx"
 """Files of a bundle's folder: what is claimed of it, the names of the classes, and the network in fp32."""
@@ -100,7 +100,7 @@ class FoundNetwork:
         if self.description is not None:
             return self.description.task
         assert self.architecture is not None
-        return load_search_space(self.architecture.space).task
+        return space_of(self.architecture).task
 
     def preprocess(self, task: str) -> Preprocess | None:
         """How its input was made where it was trained for `task`; None where no file tells.
@@ -248,7 +248,7 @@ def _architecture(path: Path) -> Architecture:
             f"'{path}' is neither a network nor an architecture",
             "give NAME.network.json, or an architecture as a winner's architecture.json has it",
         )
-    return load_search_space(document["space"]).from_json(document)
+    return architecture_of_json(document, path.parent)
 
 
 def _run_of(path: Path) -> Path | None:

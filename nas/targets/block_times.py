@@ -7,7 +7,7 @@ from nas.runtimes.nodes import NodeTime
 
 
 def slot_times_ms(nodes: Sequence[NodeTime], places: Sequence[Sequence[str]]) -> tuple[float, ...]:
-    """Milliseconds of each block slot of a network, whose modules are named in `places` (`StagedSpace.slot_places`).
+    """Milliseconds of each block slot of a network, whose modules are named in `places` (`SearchSpace.slot_places`).
 
     The blocks of a slot are equal, so their mean is given; NaN where a network has none. Operators carry the paths of
     their modules as the ONNX exporter writes them, such as `/stages.0/stages.0.1/body/body.0/conv/Conv`. One that the

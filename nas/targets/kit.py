@@ -27,10 +27,10 @@ from nas.runtimes.cpu import parse_cpu_flags
 from nas.runtimes.nodes import NodeTime
 from nas.targets.block_times import slot_times_ms
 from nas.targets.latency import held_out_error
-from nas.targets.preparing import ALL_SPACES, CALIBRATION_INPUTS, OUTPUT_SIZE, networks_to_measure
+from nas.targets.preparing import CALIBRATION_INPUTS, OUTPUT_SIZE, networks_to_measure, usual_spaces
 from nas.targets.profile import FAILED, DeploymentTable, DeviceProfile, NetworkTiming
 from predictors.block_transfer import MIN_WITH_PRIOR
-from search_spaces import Architecture, load_search_space
+from search_spaces import Architecture, architecture_of_json, resolve_space, space_of
 from search_spaces.architecture import Option
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def export_kit(
             for i, arch in enumerate(archs):
                 names = {p: f"{i}.{p}.onnx" for p in precisions}
                 _write_network(kit, arch, names, batch, seed=i)
-                entries.append({"architecture": load_search_space(arch.space).to_json(arch), "files": names})
+                entries.append({"architecture": space_of(arch).to_json(arch), "files": names})
                 bar.advance(1)
             manifest = {"schema": SCHEMA, "output_size": OUTPUT_SIZE, "batch": batch, "networks": entries}
             kit.writestr("kit.json", json.dumps(manifest))
@@ -96,7 +96,8 @@ def export_random_networks(
     del threads, budget_s
     if set(runtimes) - {RUNTIME}:
         raise UserError(f"a kit is measured with {RUNTIME} alone", "leave out --runtime")
-    archs = networks_to_measure(spaces or ALL_SPACES, networks, 0, allowed)
+    chosen_spaces = [resolve_space(reference) for reference in spaces] or usual_spaces()
+    archs = networks_to_measure(chosen_spaces, networks, 0, allowed)
     chosen = precisions or load_runtime(RUNTIME).precisions
     export_kit(path, archs, chosen, batch=batch, progress=progress)
 
@@ -114,7 +115,7 @@ def import_result(name: str, path: Path) -> DeviceProfile:
         networks, size = result["kit"]["networks"], tuple(map(int, result["kit"]["output_size"]))
         if not result["sessions"]:
             raise ValueError("no session was finished")
-        archs = [load_search_space(n["architecture"]["space"]).from_json(n["architecture"]) for n in networks]
+        archs = [architecture_of_json(n["architecture"]) for n in networks]
         host, threads, batch = _host(result["host"]), int(result["threads"]), int(result["batch"])
         precisions = sorted(networks[0]["files"])
         tables = [_table(result, Deployment(RUNTIME, p, threads, batch), archs) for p in precisions]
@@ -151,7 +152,7 @@ def _write_network(kit: zipfile.ZipFile, arch: Architecture, names: Mapping[str,
 
     from search_spaces.modules import set_norm_statistics
 
-    space = load_search_space(arch.space)
+    space = space_of(arch)
     spec = space.signature(arch, OUTPUT_SIZE).input
     with TemporaryDirectory(prefix="nas-kit-") as temporary, torch.random.fork_rng():
         folder = Path(temporary)
@@ -209,13 +210,14 @@ def _timing(arch: Architecture, answers: Sequence[Mapping[str, Any]]) -> Network
     if any("failed" in answer for answer in answers):
         return FAILED
     times = [_positive(answer["p50_ms"]) for answer in answers]
-    places = load_search_space(arch.space).slot_places(arch)
-    slots = [slot_times_ms([NodeTime(n, float(ms)) for n, ms in answer["nodes"]], places) for answer in answers]
+    places = space_of(arch).slot_places(arch)
+    nodes = [[NodeTime(n, float(ms)) for n, ms in answer["nodes"]] for answer in answers]
+    slots = [slot_times_ms(of_session, places) for of_session in nodes] if places is not None else []
     return NetworkTiming(
         latency_ms=median(times),
         reference_ms=median(_positive(answer["reference_p50_ms"]) for answer in answers),
         spread_pct=spread_pct(times),
-        block_ms=tuple(float(v) for v in np.mean(slots, axis=0)),
+        block_ms=tuple(float(v) for v in np.mean(slots, axis=0)) if slots else (),
         memory_bytes=max(
             (float(m) for answer in answers if (m := answer.get("memory_bytes")) is not None), default=nan
         ),

@@ -15,7 +15,7 @@ from predictors.block_latency import MIN_NETWORKS, BlockLatencyPredictor
 from predictors.block_table import NetworkBlocks, SpaceBlocks
 from predictors.block_transfer import MIN_WITH_PRIOR, TransferredLatencyPredictor
 from predictors.drift import drift_exponent
-from search_spaces import Architecture, Choices, StagedSpace, load_search_space
+from search_spaces import Architecture, Choices, SearchSpace, space_of
 from search_spaces.signature import Size
 from search_spaces.slots import BlockSlots, concatenate_slots
 
@@ -36,7 +36,7 @@ class Correction:
 
 @dataclass(frozen=True, slots=True)
 class _KnownSpace:
-    """What is computed once for all candidates of a space."""
+    """What is computed once for all candidates of a space whose blocks can be enumerated."""
 
     space: SpaceBlocks
     block_ms: Mapping[Deployment, NDArray[np.float64]]
@@ -44,7 +44,7 @@ class _KnownSpace:
 
 
 class LatencyModel:
-    """Predicts every deployment's latency for arrays of candidates of any staged space."""
+    """Predicts every deployment's latency for arrays of candidates of any space whose blocks were measured."""
 
     def __init__(
         self,
@@ -81,38 +81,49 @@ class LatencyModel:
             predictor = TransferredLatencyPredictor(sources) if sources else BlockLatencyPredictor()
             self._predictors[deployment] = predictor.fit(*training_data(profile, deployment, measured))
 
-    def predict(self, space: StagedSpace, choices: Choices, size: Size) -> dict[Deployment, Prediction]:
-        """For each deployment, mean and standard deviation in ms of the n candidates in `choices` (n, decisions)."""
-        known = self._known(space, size)
-        networks = known.space.networks(choices)
+    def predict(self, space: SearchSpace, choices: Choices, size: Size) -> dict[Deployment, Prediction]:
+        """For each deployment, mean and standard deviation in ms of the n candidates in `choices` (n, decisions).
+
+        Raises `UserError` for a family of blocks that was never measured.
+        """
+        block_ms: Mapping[Deployment, NDArray[np.float64]] = {}
+        if space.slot_decisions is None:
+            networks = NetworkBlocks.of(space.slots(choices, size))
+            self._require_known(networks.occurring, space)
+        else:
+            known = self._known(space, size)
+            networks, block_ms = known.space.networks(choices), known.block_ms
         found = {}
         for deployment, predictor in self._predictors.items():
             correction = self.corrections.get(deployment, Correction())
-            prediction = predictor.predict(networks, known.block_ms[deployment])
+            prediction = predictor.predict(networks, block_ms.get(deployment))
             mean = prediction.mean * correction.factor
             std = np.hypot(prediction.std * correction.factor, mean * correction.relative_std)
             found[deployment] = Prediction(mean=mean, std=std)
         return found
 
-    def _known(self, space: StagedSpace, size: Size) -> "_KnownSpace":
+    def _known(self, space: SearchSpace, size: Size) -> "_KnownSpace":
         """Restrictions of a space share its blocks."""
         key = (space.name, size)
         if key not in self._spaces:
             blocks = SpaceBlocks(space, size)
-            for deployment, predictor in self._predictors.items():
-                unknown = blocks.blocks.occurring - predictor.known_kinds_
-                if unknown:
-                    raise UserError(
-                        f"profile {self.profile.name!r} never measured blocks of kind {', '.join(sorted(unknown))} in "
-                        f"{deployment.name}",
-                        f"`nas profile NAME --space {space.name}` adds them to a device's profile NAME; "
-                        "search with --target NAME then",
-                    )
+            self._require_known(blocks.blocks.occurring, space)
             block_ms = {d: predictor.block_ms(blocks.blocks) for d, predictor in self._predictors.items()}
             self._spaces[key] = _KnownSpace(blocks, block_ms)
         return self._spaces[key]
 
-    def fastest(self, space: StagedSpace, choices: Choices, size: Size) -> tuple[NDArray[np.int64], Prediction]:
+    def _require_known(self, kinds: frozenset[str], space: SearchSpace) -> None:
+        for deployment, predictor in self._predictors.items():
+            unknown = sorted(kinds - predictor.known_kinds_)
+            if unknown:
+                raise UserError(
+                    f"profile {self.profile.name!r} never measured blocks of kind {', '.join(unknown)} in "
+                    f"{deployment.name}",
+                    f"`nas profile NAME --space {space.name}` adds them to a device's profile NAME; "
+                    "search with --target NAME then",
+                )
+
+    def fastest(self, space: SearchSpace, choices: Choices, size: Size) -> tuple[NDArray[np.int64], Prediction]:
         """Each candidate's fastest deployment (position in `deployments`, (n,)) and its prediction."""
         predictions = self.predict(space, choices, size)
         means = np.stack([predictions[d].mean for d in self.deployments])
@@ -182,7 +193,7 @@ def slots_of(archs: Sequence[Architecture], size: Size) -> BlockSlots:
     """The blocks of architectures of several staged spaces, in order: arrays (n, slots)."""
     parts = []
     for arch in archs:
-        space = load_search_space(arch.space)
+        space = space_of(arch)
         parts.append(space.slots(space.choices([arch]), size))
     return concatenate_slots(parts)
 
@@ -220,5 +231,5 @@ def held_out_error(profile: DeviceProfile, deployment: Deployment, every: int = 
 
 def _macs(profile: DeviceProfile, index: int) -> float:
     arch = profile.networks[index]
-    space = load_search_space(arch.space)
+    space = space_of(arch)
     return float(space.costs(space.choices([arch]), profile.output_size)["macs"][0])

@@ -19,7 +19,7 @@ from nas.measure.measurement import MeasureRequest
 from nas.measure.procfs import die_with_parent
 from nas.networks.description import NETWORK, NetworkDescription, save_network
 from nas.runtimes import load_runtime
-from search_spaces import SEARCH_SPACES, Architecture, load_search_space
+from search_spaces import SEARCH_SPACES, Architecture, SearchSpace, resolve_space, space_of
 from search_spaces.architecture import Option
 from search_spaces.signature import Size
 
@@ -31,14 +31,20 @@ CALIBRATION_INPUTS = 8
 """Random inputs for int8 ranges: they fix the scales, and speed does not depend on the scales."""
 
 
-def spaces_like(name: str) -> tuple[str, ...]:
-    """The spaces whose networks have the blocks of space `name`: those of the same task."""
-    task = load_search_space(name).task
-    return tuple(other for other in SEARCH_SPACES if load_search_space(other).task == task)
+def usual_spaces() -> tuple[SearchSpace, ...]:
+    """Those of `ALL_SPACES`."""
+    return tuple(resolve_space(name) for name in ALL_SPACES)
+
+
+def spaces_like(space: SearchSpace) -> tuple[SearchSpace, ...]:
+    """The spaces whose networks tell of those of `space`: the bundled ones of its task, or itself where it is none."""
+    if space.name not in SEARCH_SPACES:
+        return (space,)
+    return tuple(other for name in SEARCH_SPACES if (other := resolve_space(name)).task == space.task)
 
 
 def networks_to_measure(
-    spaces: Sequence[str], count: int, seed: int, allowed: Mapping[str, Sequence[Option]] | None = None
+    spaces: Sequence[SearchSpace], count: int, seed: int, allowed: Mapping[str, Sequence[Option]] | None = None
 ) -> list[Architecture]:
     """`count` distinct random architectures, taking turns over the spaces.
 
@@ -46,7 +52,7 @@ def networks_to_measure(
     """
     rng = np.random.default_rng(seed)
     found: dict[str, Architecture] = {}
-    loaded = [load_search_space(name).restricted(allowed or {}) for name in spaces]
+    loaded = [space.restricted(allowed or {}) for space in spaces]
     while len(found) < count:
         space = loaded[len(found) % len(loaded)]
         arch = space.architecture(space.sample(1, rng)[0])
@@ -65,7 +71,7 @@ def deploy_untrained(
 
     from search_spaces.modules import set_norm_statistics
 
-    described = NetworkDescription.of_architecture(load_search_space(arch.space), arch, OUTPUT_SIZE)
+    described = NetworkDescription.of_architecture(space_of(arch), arch, OUTPUT_SIZE)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         network = described.build()

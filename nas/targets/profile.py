@@ -20,7 +20,7 @@ from nas.errors import UserError
 from nas.files.cache import user_cache
 from nas.files.writing import write_json, write_whole
 from nas.measure.host import HostFingerprint
-from search_spaces import Architecture, load_search_space
+from search_spaces import Architecture, architecture_of_json, space_of
 from search_spaces.signature import Size
 
 SCHEMA = 4
@@ -158,7 +158,7 @@ class DeviceProfile:
             "description": self.description,
             "created": self.created,
             "fingerprint": self.fingerprint.to_json(),
-            "networks": [load_search_space(a.space).to_json(a) for a in self.networks],
+            "networks": [space_of(a).to_json(a) for a in self.networks],
             "output_size": list(self.output_size),
             "sessions": self.sessions,
             "disturbed": self.disturbed,
@@ -197,13 +197,12 @@ class DeviceProfile:
         claimed = document.pop("sha256", None)
         if claimed != _digest(document):
             raise UserError(f"the profile {path} was damaged or altered: its checksum does not match", "profile again")
-        spaces = {d["space"]: load_search_space(d["space"]) for d in document["networks"]}
         return cls(
             name=document["name"],
             description=document["description"],
             created=document["created"],
             fingerprint=HostFingerprint.from_json(document["fingerprint"]),
-            networks=tuple(spaces[d["space"]].from_json(d) for d in document["networks"]),
+            networks=tuple(architecture_of_json(d) for d in document["networks"]),
             output_size=tuple(document["output_size"]),
             sessions=document["sessions"],
             disturbed=document["disturbed"],

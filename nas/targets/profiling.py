@@ -25,20 +25,20 @@ from nas.runtimes import deployments_here
 from nas.targets.block_times import slot_times_ms
 from nas.targets.latency import held_out_error
 from nas.targets.preparing import (
-    ALL_SPACES,
     OUTPUT_SIZE,
     Preparer,
     deploy_untrained,
     networks_to_measure,
     new_folder,
     preparer,
+    usual_spaces,
 )
 from nas.targets.profile import FAILED, DeploymentTable, DeviceProfile, NetworkTiming, saved_profile, set_aside
 from nas.targets.registry import material_differences
 from nas.text import duration
 from predictors.block_latency import MIN_NETWORKS
 from predictors.block_transfer import MIN_WITH_PRIOR
-from search_spaces import Architecture, load_search_space
+from search_spaces import Architecture, SearchSpace, resolve_space, space_of
 from search_spaces.architecture import Option
 
 BATCH_OF_NETWORKS = 4
@@ -86,7 +86,7 @@ def make_profile(
     path: Path,
     progress: Progress,
     budget_s: float,
-    spaces: Sequence[str] = ALL_SPACES,
+    spaces: Sequence[SearchSpace] | None = None,
     allowed: Mapping[str, Sequence[Option]] | None = None,
     networks: int = 240,
     least: int = MIN_NETWORKS,
@@ -105,9 +105,10 @@ def make_profile(
     the budget did not suffice for a usable profile.
     """
     start = time.monotonic()
-    planned = networks_to_measure(spaces, networks, seed, allowed)
+    planned = networks_to_measure(spaces or usual_spaces(), networks, seed, allowed)
     profile = _started(name, description, deployments, path, sessions, planned, progress)
-    done = sum(arch.space in spaces for arch in profile.networks)
+    names = {arch.space for arch in planned}
+    done = sum(arch.space in names for arch in profile.networks)
     # Only what is left: networks of an earlier call took no time of this one, and would make it look fast.
     with progress.stage("measuring networks", total=max(0, networks - done)) as bar, preparer() as workers:
         longest, failures = 0.0, dict[Deployment, str]()
@@ -226,7 +227,9 @@ def timing_of(arch: Architecture, measurement: Measurement) -> NetworkTiming:
 
 def block_times_ms(arch: Architecture, measurement: Measurement) -> tuple[float, ...]:
     """The time of each block slot, the mean over the sessions; empty where the runtime could not tell."""
-    places = load_search_space(arch.space).slot_places(arch)
+    places = space_of(arch).slot_places(arch)
+    if places is None:
+        return ()
     sessions = [slot_times_ms(s.nodes, places) for s in measurement.sessions if s.nodes]
     return tuple(float(v) for v in np.mean(sessions, axis=0)) if sessions else ()
 
@@ -264,7 +267,7 @@ def profile_this_host(
         budget_s=budget_s,
         networks=networks,
         least=min(networks, MIN_NETWORKS),
-        spaces=spaces or ALL_SPACES,
+        spaces=[resolve_space(reference) for reference in spaces] or None,
         allowed=allowed,
     )
 

@@ -11,7 +11,7 @@ from nas.deployment import Deployment
 from nas.errors import UnknownNameError, UserError
 from nas.measure.host import HostFingerprint, differences, fingerprint
 from nas.targets.profile import ENOUGH_NETWORKS, DeviceProfile, profiles_folder, quick_profile, saved_profile
-from search_spaces import load_search_space
+from search_spaces import space_of
 
 LOCAL = "local"
 """The name of this host; always a target."""
@@ -137,7 +137,8 @@ def _nearest_profile(
 
 def _networks_by_deployment(profile: DeviceProfile, threads: int | None, task: str | None) -> list[int]:
     """How many networks of a task were measured in each deployment with so many threads; None: of any."""
-    spaces = {s for s in {arch.space for arch in profile.networks} if task in (None, load_search_space(s).task)}
+    one_of = {arch.space: arch for arch in profile.networks}
+    spaces = {name for name, arch in one_of.items() if task in (None, space_of(arch).task)}
     of_task = np.array([arch.space in spaces for arch in profile.networks], dtype=bool)
     tables = [t for t in profile.tables if threads in (None, t.deployment.threads)]
     return [int((np.isfinite(t.column("latency_ms")) & of_task).sum()) for t in tables]

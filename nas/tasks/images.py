@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from nas.data.images import Preprocess, image_side
-from search_spaces import StagedSpace, TensorSpec
+from search_spaces import SearchSpace, TensorSpec
 from search_spaces.architecture import Option
 
 RESOLUTION = "resolution"
@@ -26,13 +26,15 @@ class SquareImages(Protocol):
     def flip_ok(self) -> bool: ...
 
 
-def at_fitting_resolutions(space: StagedSpace, native: int, allowed: Mapping[str, Sequence[Option]]) -> StagedSpace:
+def at_fitting_resolutions(space: SearchSpace, native: int, allowed: Mapping[str, Sequence[Option]]) -> SearchSpace:
     """The part of `space` with the `allowed` options, at resolutions near the `native` one where they do not say which.
 
     That is none above it and none below half of it: more pixels than there are cost time and show nothing new; far
-    fewer lose what there is to see. Raises `UserError` for options that the space does not have.
+    fewer lose what there is to see. A space that does not decide about its resolution keeps its own.
+
+    Raises `UserError` for options that the space does not have.
     """
-    if RESOLUTION in allowed:
+    if RESOLUTION in allowed or all(decision.name != RESOLUTION for decision in space.decisions):
         return space.restricted(allowed)
     options = sorted(int(option) for option in space.decisions[space.column(RESOLUTION)].options)
     fitting = [option for option in options if 0.5 * native < option <= native]

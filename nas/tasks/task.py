@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from nas.data.images import Preprocess, SplitName
 from nas.tasks.baseline import BaselineNetwork
 from nas.training.config import Precision, TrainConfig, TrainResult
-from search_spaces import Signature, StagedSpace, TensorSpec
+from search_spaces import SearchSpace, Signature, TensorSpec
 from search_spaces.architecture import Option
 from search_spaces.signature import Size
 
@@ -167,7 +167,7 @@ class Task(Protocol[Data, Split]):
         """(n,) what is given to zero-cost proxies as class labels; zeros where `proxies` look at none."""
         ...
 
-    def searchable(self, space: StagedSpace, data: Data, allowed: Mapping[str, Sequence[Option]]) -> StagedSpace:
+    def searchable(self, space: SearchSpace, data: Data, allowed: Mapping[str, Sequence[Option]]) -> SearchSpace:
         """The part of `space` that is searched on `data`: with the `allowed` options where the user has named them.
 
         What is up to the data (the resolution of images) the task decides where the user has not. Raises `UserError`

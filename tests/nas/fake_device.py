@@ -12,7 +12,7 @@ from nas.measure.job import SessionTiming
 from nas.measure.measurement import Measurement, MeasureRequest, summarise
 from nas.targets.preparing import ALL_SPACES, networks_to_measure
 from nas.targets.profile import DeploymentTable, DeviceProfile, NetworkTiming
-from search_spaces import Architecture, load_search_space
+from search_spaces import Architecture, resolve_space, space_of
 
 FP32 = Deployment("onnxruntime", "fp32", 2)
 INT8 = Deployment("onnxruntime", "int8", 2)
@@ -27,7 +27,7 @@ def fake_measurements(archs: Sequence[Architecture], deployments: Sequence[Deplo
     """What `nas.targets.profiling.measure_networks` would return on the fake device."""
     rows = []
     for arch in archs:
-        space = load_search_space(arch.space)
+        space = space_of(arch)
         costs = space.costs(space.choices([arch]), (10,))
         row = []
         for deployment in deployments:
@@ -46,12 +46,12 @@ def fake_profile(
 ) -> DeviceProfile:
     """Latencies of random networks on the fake device; int8 is twice as fast as fp32. More images of a call take as
     many times as long."""
-    archs = networks_to_measure(spaces, networks, 0, None)
+    archs = networks_to_measure([resolve_space(name) for name in spaces], networks, 0, None)
     tables = []
     for deployment, speed in ((FP32, 1.0), (INT8, 2.0)):
         latency = []
         for arch in archs:
-            space = load_search_space(arch.space)
+            space = space_of(arch)
             latency.append(batch * float(true_latency_ms(space.costs(space.choices([arch]), (10,)), speed)[0]))
         timings = tuple(NetworkTiming(ms, 1.0, 1.0, memory_bytes=1e6) for ms in latency)
         tables.append(DeploymentTable(replace(deployment, batch=batch), timings, None, 1.0))

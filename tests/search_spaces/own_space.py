@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from search_spaces import StagedSpace
+from search_spaces import Architecture, Decision, OutputSpec, SearchSpace, Signature, StagedSpace, TensorSpec
 from search_spaces.blocks import BlockColumns, BlockFamily, BlockSpec, Conv, Elementwise
+from search_spaces.signature import Size
 from search_spaces.staged import SpaceTable, StageTable
 
 if TYPE_CHECKING:
@@ -43,3 +44,30 @@ TABLE = SpaceTable(
 )
 
 SPACE = StagedSpace(TABLE, families=(SEPARABLE,))
+
+
+class Plain(SearchSpace):
+    """No stages: chains of RepVGG blocks on images of 32 px."""
+
+    def __init__(self) -> None:
+        super().__init__("plain", [Decision("width", (16, 24, 32)), Decision("depth", (1, 2, 4))])
+
+    def signature(self, arch: Architecture, size: Size) -> Signature:
+        return Signature(TensorSpec((3, 32, 32)), OutputSpec("logits", size, size))
+
+    def blocks(self, arch: Architecture, size: Size) -> tuple[BlockSpec, ...]:
+        width, depth = (int(option) for option in self.parameters(arch).values())
+
+        def block(kind: str, channels: int, out: int, side: int, stride: int = 1) -> BlockSpec:
+            return BlockSpec(kind, channels, out, 3, stride, 1.0, 1, False, "relu", side, side)
+
+        body = [block("rep", width, width, 16)] * depth
+        return (block("stem", 3, width, 32, 2), *body, block("head", width, size[0], 16))
+
+    def build(self, arch: Architecture, size: Size) -> "nn.Module":
+        from torch import nn
+
+        return nn.Sequential(*(self.families[block.kind].build(block) for block in self.blocks(arch, size)))
+
+
+PLAIN = Plain()

@@ -20,11 +20,21 @@ from torch.func import functional_call
 
 from nas.errors import UserError
 from nas.evaluation.supernet.sharing import BlockTensor, Shape, block_tensors, cut
-from search_spaces import Architecture, BlockSpec, Choices, StagedSpace
+from search_spaces import Architecture, BlockSpec, Choices, SearchSpace, StagedSpace
 from search_spaces.signature import Size
 from search_spaces.staged import strides
 
 _MAX_TEMPLATES = 4096
+
+
+def weight_sharing(space: SearchSpace) -> StagedSpace:
+    """`space`, whose networks can share weights; raises `UserError` where they cannot."""
+    if not isinstance(space, StagedSpace):
+        raise UserError(
+            f"the networks of space {space.name!r} cannot share the weights of a supernet: they have no stages",
+            "estimate candidates in another way: --estimator short",
+        )
+    return space
 
 
 class Supernet(nn.Module):

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from search_spaces import Architecture, Choices, StagedSpace
+from search_spaces import Architecture, Choices, SearchSpace
 
 Admissible = Callable[[Choices], NDArray[np.bool_]]
 """Choices (n, decisions) -> whether each network may be trained at all, say because its training is affordable."""
@@ -23,7 +23,7 @@ class Sandwich:
     """
 
     def __init__(
-        self, space: StagedSpace, random_paths: int = 2, admissible: Admissible | None = None, *, ends: bool = True,
+        self, space: SearchSpace, random_paths: int = 2, admissible: Admissible | None = None, *, ends: bool = True,
         anchor: Architecture | None = None, fair: bool = False,
     ) -> None:  # fmt: skip
         """`admissible` keeps out what nobody will ask for; the smallest paths are drawn all the same.
@@ -104,5 +104,5 @@ class Sandwich:
         if self._admissible is None:
             return np.asarray(rows[0])
         fits = np.flatnonzero(self._admissible(rows))
-        at = int(fits[0]) if len(fits) else int(self._space.costs(rows)["macs"].argmin())
+        at = int(fits[0]) if len(fits) else int(self._space.costs(rows, self._space.usual_size)["macs"].argmin())
         return np.asarray(rows[at])

@@ -17,7 +17,7 @@ from nas.tasks.classification.recipe import check_recipe
 from nas.tasks.images import at_fitting_resolutions, image_facts, side_label
 from nas.tasks.task import Run, TrainingShape
 from nas.training.config import Precision, TrainConfig, TrainResult
-from search_spaces import Signature, StagedSpace, TensorSpec
+from search_spaces import SearchSpace, Signature, TensorSpec
 from search_spaces.architecture import Option
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Classification:
     def proxy_labels(self, split: ImageSplit) -> NDArray[np.int64]:
         return split.labels
 
-    def searchable(self, space: StagedSpace, data: ImageData, allowed: Mapping[str, Sequence[Option]]) -> StagedSpace:
+    def searchable(self, space: SearchSpace, data: ImageData, allowed: Mapping[str, Sequence[Option]]) -> SearchSpace:
         return at_fitting_resolutions(space, data.native_resolution, allowed)
 
     def input_label(self, input: TensorSpec) -> str:

@@ -17,7 +17,7 @@ from nas.tasks.detection.recipe import check_recipe, recipe
 from nas.tasks.images import at_fitting_resolutions, image_facts, side_label
 from nas.tasks.task import Run, TrainingShape
 from nas.training.config import Precision, TrainConfig, TrainResult
-from search_spaces import Signature, StagedSpace, TensorSpec
+from search_spaces import SearchSpace, Signature, TensorSpec
 from search_spaces.architecture import Option
 
 if TYPE_CHECKING:
@@ -66,8 +66,8 @@ class Detection:
         return np.zeros(len(split), np.int64)
 
     def searchable(
-        self, space: StagedSpace, data: DetectionData, allowed: Mapping[str, Sequence[Option]]
-    ) -> StagedSpace:
+        self, space: SearchSpace, data: DetectionData, allowed: Mapping[str, Sequence[Option]]
+    ) -> SearchSpace:
         return at_fitting_resolutions(space, data.native_resolution, allowed)
 
     def input_label(self, input: TensorSpec) -> str:

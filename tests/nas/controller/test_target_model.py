@@ -36,7 +36,7 @@ from nas.targets.profile import DeviceProfile, saved_profile
 from nas.targets.profiling import measure_networks
 from nas.targets.registry import BUNDLED, bundled_path
 from predictors.block_latency import MIN_NETWORKS
-from search_spaces import Architecture, load_search_space
+from search_spaces import Architecture, load_search_space, resolve_space
 from tests.nas.fake_device import FP32, INT8, fake_profile, save_fake_profile, true_latency_ms
 
 ORT = Deployment("onnxruntime", "fp32", usable_threads())
@@ -172,15 +172,15 @@ def test_a_continued_search_predicts_as_before_from_few_networks(
 def test_networks_of_another_task_are_added_to_the_own_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A classification search on a machine that only detection searches know, and the other way round."""
     made = own_profile(tmp_path, monkeypatch)
-    asked: list[tuple[str, ...]] = []
+    asked: list[list[str]] = []
 
     def quick(*arguments: Any) -> DeviceProfile:
-        asked.append(arguments[-1])
+        asked.append([space.name for space in arguments[-1]])
         return made
 
     monkeypatch.setattr(target_model, "make_quick_profile", quick)
     target = prepare_target(config(task="detection", space="detect", data="folder"), Budget(60), SilentProgress())
-    assert asked == [("detect",)]
+    assert asked == [["detect"]]
     assert any("quick profile" in note for note in target.notes)
 
 
@@ -229,7 +229,9 @@ def test_a_quick_profile_is_that_quick_only_with_a_prior(
 
     monkeypatch.setattr(target_model, "bundled_profiles", lambda: [fake_profile("known", host=host)])
     monkeypatch.setattr(target_model, "make_profile", make)
-    target_model.make_quick_profile("local", [ORT], tmp_path / "p.json", 1.0, 0, SilentProgress(), ("mixed",))
+    target_model.make_quick_profile(
+        "local", [ORT], tmp_path / "p.json", 1.0, 0, SilentProgress(), [resolve_space("mixed")]
+    )
     assert asked == [least]
 
 
@@ -252,7 +254,7 @@ def test_a_profile_that_differs_is_corrected_by_real_probes(tmp_path: Path, monk
     table = target.model.profile.table(ORT)
     assert table is not None
     assert table.measured >= PROBES // 2
-    archs = networks_to_measure(("mixed",), 4, 99, None)
+    archs = networks_to_measure([resolve_space("mixed")], 4, 99, None)
     truth = np.array([row[0].p50_ms for row in measure_networks(archs, [ORT], sessions=1, seconds_per_model=0.1)])
     space = load_search_space("mixed")
 

@@ -24,7 +24,7 @@ from nas.targets.kit_measure import host, quota_cores
 from nas.targets.latency import LatencyModel
 from nas.targets.preparing import networks_to_measure
 from nas.targets.profile import DeviceProfile
-from search_spaces import load_search_space
+from search_spaces import load_search_space, resolve_space
 from tests.nas.bare_python import make_bare_python
 from tests.nas.fake_device import fake_profile
 
@@ -240,7 +240,7 @@ def test_what_the_script_cannot_do_is_refused_at_once(
 
 def result_of_a_kit(references: list[tuple[float, float]]) -> dict[str, Any]:
     """What the script writes after two sessions; each network's reference latency in them is given."""
-    archs = networks_to_measure(("mixed",), len(references), 0, {"resolution": [32]})
+    archs = networks_to_measure([resolve_space("mixed")], len(references), 0, {"resolution": [32]})
     networks = [
         {"architecture": load_search_space(a.space).to_json(a), "files": {"fp32": f"{i}.fp32.onnx"}}
         for i, a in enumerate(archs)

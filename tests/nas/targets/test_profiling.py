@@ -24,21 +24,21 @@ from nas.progress import Progress, SilentProgress, Stage
 from nas.runtimes import load_runtime
 from nas.targets import profiling
 from nas.targets.latency import LatencyModel
-from nas.targets.preparing import Preparer, deploy_untrained, networks_to_measure
+from nas.targets.preparing import Preparer, deploy_untrained, networks_to_measure, usual_spaces
 from nas.targets.profile import DeviceProfile
 from nas.targets.profiling import make_profile, profile_summary
 from predictors.block_latency import MIN_NETWORKS
-from search_spaces import Architecture, load_search_space
+from search_spaces import Architecture, load_search_space, resolve_space
 from tests.nas.fake_device import FP32, INT8, fake_measurements, fake_profile
 
 
 def test_planned_networks_are_distinct_and_reproducible() -> None:
     small = {"resolution": [32]}
-    planned = networks_to_measure(("mixed", "mobile", "dense"), 12, 0, small)
+    planned = networks_to_measure(usual_spaces(), 12, 0, small)
     assert len({a.key for a in planned}) == 12
     assert [a.space for a in planned[:3]] == ["mixed", "mobile", "dense"]
-    assert planned == networks_to_measure(("mixed", "mobile", "dense"), 12, 0, small)
-    assert planned[:6] == networks_to_measure(("mixed", "mobile", "dense"), 6, 0, small), "a longer plan only adds"
+    assert planned == networks_to_measure(usual_spaces(), 12, 0, small)
+    assert planned[:6] == networks_to_measure(usual_spaces(), 6, 0, small), "a longer plan only adds"
 
 
 def on_the_fake_device(
@@ -261,7 +261,7 @@ def test_five_networks_are_a_profile_where_other_devices_are_known(
 
 def test_networks_are_prepared_for_every_runtime(tmp_path: Path) -> None:
     """Also for PyTorch, which is among the deployments of every host with a GPU."""
-    (arch,) = networks_to_measure(("mixed",), 1, 0, {"resolution": [32]})
+    (arch,) = networks_to_measure([resolve_space("mixed")], 1, 0, {"resolution": [32]})
     deployments = [FP32, replace(FP32, runtime="torch")]
     images = np.random.default_rng(0).standard_normal((1, 3, 32, 32), dtype=np.float32)
     onnx, torch = (
@@ -272,7 +272,7 @@ def test_networks_are_prepared_for_every_runtime(tmp_path: Path) -> None:
 
 
 def test_an_end_of_a_preparing_process_is_a_sentence(tmp_path: Path) -> None:
-    archs = networks_to_measure(("mixed",), 1, 0, {"resolution": [32]})
+    archs = networks_to_measure([resolve_space("mixed")], 1, 0, {"resolution": [32]})
     context = multiprocessing.get_context("spawn")
     with (
         ProcessPoolExecutor(1, mp_context=context, initializer=os.abort) as pool,
