@@ -50,9 +50,12 @@ check: setup  ## Format, lint, types and layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: check  ## Every check and every test: first those that can share the machine, then those that need it alone
-	$(BIN)/pytest -m 'not alone' --numprocesses $(JOBS) --dist loadgroup
-	$(BIN)/pytest -m alone
+test: setup  ## Every check beside the tests that can share the machine, then the tests that need it alone
+	@log=$$(mktemp); $(MAKE) --no-print-directory check >$$log 2>&1 & checks=$$!; \
+	$(BIN)/pytest -m 'not alone' --numprocesses $(JOBS) --dist loadgroup --durations=40; tests=$$?; \
+	wait $$checks; checked=$$?; cat $$log; rm -f $$log; \
+	test $$tests -eq 0 && test $$checked -eq 0
+	$(BIN)/pytest -m alone --durations=5
 
 test-fast: setup  ## The tests that take seconds
 	$(BIN)/pytest -m 'not slow and not alone' --numprocesses $(JOBS) --dist loadgroup

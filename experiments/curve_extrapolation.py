@@ -18,7 +18,7 @@ from scipy.special import expit, logit
 from scipy.stats import t as student
 
 from nas.errors import UserError
-from nas.training.config import EpochLog
+from nas.training.result import EpochRecord
 
 Floats = NDArray[np.float64]
 
@@ -127,7 +127,7 @@ class StopBadOnes:
     predicted: FinalAccuracy | None = None
     _curve: list[float] = field(default_factory=list, init=False, repr=False)
 
-    def __call__(self, log: EpochLog) -> bool:
+    def __call__(self, log: EpochRecord) -> bool:
         """True stops the training after this epoch."""
         self._curve.append(log.val_accuracy)
         self.predicted = self.extrapolator.predict(self._curve)

@@ -137,7 +137,7 @@ def random_contestants(
 
     def affordable(choices: Choices) -> NDArray[np.bool_]:
         longest_s = np.inf if train_ms is None else 1e-3 * train_ms
-        within: NDArray[np.bool_] = nominal_image_s(space.costs(choices, data.output_size), threads=1) <= longest_s
+        within: NDArray[np.bool_] = nominal_image_s(space.costs(choices, data.output_size)) <= longest_s
         return within
 
     limits = Limits.of(latency_ms=latency_ms)

@@ -3,17 +3,16 @@
 `python -m experiments.detection_overfit --data shared/data/detection/coco_subset.tar --out FOLDER` trains a network of
 `detect` on the training images of a data set without augmentation, and measures mAP on the same images. Wrong targets,
 a loss that pulls elsewhere, or boxes that are decoded otherwise than they were learnt keep it from rising. Every line
-it prints is a JSON object. It goes on where it was stopped, from `FOLDER/state.safetensors`, and ends when mAP@50
-reaches `--until` or the epochs are over.
+it prints is a JSON object, one for each epoch. It goes on where it was stopped, from `FOLDER/state.safetensors`, and
+ends when mAP@50 reaches `--until` or the epochs are over.
 
-The network is the fastest to train of the space's anchors with dense convolutions. Training images that the loader
-holds out for validation take part: there is nothing to validate.
+The recipe is `detection-overfit`. The network is the fastest to train of the space's anchors with dense convolutions.
+Training images that the loader holds out for validation take part: there is nothing to validate.
 """
 
 import json
-import time
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -22,36 +21,19 @@ import numpy as np
 import torch
 from torch import nn
 
-from nas.files.tensors import load_tensors, save_tensors
+from nas.data.images import Preprocess
+from nas.tasks import TASKS
 from nas.tasks.detection.data import load_detection
 from nas.tasks.detection.data.values import DetectionData, DetectionSplit
-from nas.tasks.detection.recipe import recipe
-from nas.tasks.detection.train import DetectionLesson
-from nas.training.config import Precision, TrainConfig
-from nas.training.optim import lr_factor, make_optimizer
-from nas.training.state import (
-    below,
-    group_numbers,
-    optimizer_tensors,
-    prefixed,
-    restore_optimizer,
-)
+from nas.tasks.examples import Examples
+from nas.tasks.recipes import recipe_named
+from nas.training.folder import kept_setup, train_in
+from nas.training.loop import Training
+from nas.training.recipe import Recipe
+from nas.training.result import EpochRecord
+from nas.training.world import World
 from search_spaces import load_search_space
-
-STATE = "state.safetensors"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
-    """One measurement of the curve."""
-
-    epoch: int
-    train_loss: float
-    """Mean since the point before."""
-    map50: float
-    map50_95: float
-    cpu_minutes: float
-    """Of all threads, since the very beginning."""
+from search_spaces.signature import Size
 
 
 def everything(data: DetectionData, resolution: int) -> DetectionSplit:
@@ -66,79 +48,30 @@ def everything(data: DetectionData, resolution: int) -> DetectionSplit:
 
 def overfit(
     network: nn.Module,
-    lesson: DetectionLesson,
-    config: TrainConfig,
-    precision: Precision,
+    images: DetectionSplit,
+    preprocess: Preprocess,
+    size: Size,
+    recipe: Recipe,
     folder: Path,
     *,
-    every: int,
     until: float,
-) -> Iterator[Point]:
-    """Train `network` from where the folder's state left off, and measure it every so many epochs.
+) -> list[EpochRecord]:
+    """Train `network` from where the folder's state left off until it knows `images`; prints and returns the curve.
 
     Raises:
-        UserError: the folder's state is damaged.
-        click.UsageError: it is of another training.
+        UserError: the folder's state is damaged or of another training, or the training diverges.
     """
-    network.to(memory_format=torch.channels_last)
-    optimizer = make_optimizer(network, config)
-    curve: list[Point] = []
-    told: dict[str, Any] = {"config": asdict(config), "precision": precision}
-    folder.mkdir(parents=True, exist_ok=True)
-    if (folder / STATE).exists():
-        tensors, story = load_tensors(folder / STATE)
-        if story["told"] != told:
-            raise click.UsageError(f"'{folder}' holds a training with other settings; give another --out")
-        network.load_state_dict(below("network", tensors))
-        restore_optimizer(optimizer, below("optimizer", tensors), story["optimizer"])
-        curve = [Point(**point) for point in story["curve"]]
-    spent = curve[-1].cpu_minutes if curve else 0.0
-    started = time.process_time()
-    steps = round(lesson.train_images / config.batch_size)
-    losses: list[float] = []
-    for epoch in range(curve[-1].epoch if curve else 0, config.epochs):
-        if curve and curve[-1].map50 >= until:
-            return
-        network.train()
-        generator = torch.Generator().manual_seed(config.seed + epoch)
-        order = torch.randperm(lesson.train_images, generator=generator)
-        for step, indices in enumerate(order.tensor_split(steps)):
-            progress = (epoch + step / steps) / config.epochs
-            for group in optimizer.param_groups:
-                group["lr"] = config.lr * lr_factor(progress, config.warmup_fraction)
-            loss = lesson.loss(network, indices, generator, progress, precision)
-            optimizer.zero_grad(set_to_none=True)
-            loss.backward()  # type: ignore[no-untyped-call]
-            nn.utils.clip_grad_norm_(network.parameters(), config.clip_norm)
-            optimizer.step()
-            losses.append(float(loss.detach()))
-        if (epoch + 1) % every and epoch + 1 < config.epochs:
-            continue
-        found = lesson.validate(network, precision)
-        minutes = spent + (time.process_time() - started) / 60
-        curve.append(
-            Point(
-                epoch=epoch + 1,
-                train_loss=float(np.mean(losses)),
-                map50=found.accuracy,
-                map50_95=found.details["mAP@50:95"],
-                cpu_minutes=minutes,
-            )
-        )
-        losses.clear()
-        save_tensors(
-            folder / STATE,
-            {
-                **prefixed("network", network.state_dict()),
-                **prefixed("optimizer", optimizer_tensors(optimizer)),
-            },
-            {
-                "told": told,
-                "optimizer": group_numbers(optimizer),
-                "curve": [asdict(point) for point in curve],
-            },
-        )
-        yield curve[-1]
+    examples = Examples(train=images, val=images, preprocess=preprocess, size=size, flip_ok=False)
+    world = World(0, 1, torch.device("cpu"))
+    objective = TASKS["detection"].objective(network, examples, recipe, device=world.device)
+    training = Training(network, objective, recipe, world=world, setup=kept_setup(folder))
+
+    def told(record: EpochRecord) -> bool:
+        print(json.dumps(asdict(record)), flush=True)
+        return record.val_accuracy >= until
+
+    train_in(folder, training, told)
+    return training.curve
 
 
 def _dense(document: Mapping[str, Any]) -> bool:
@@ -151,43 +84,26 @@ def _dense(document: Mapping[str, Any]) -> bool:
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), required=True, help="Of the checkpoint.")
 @click.option("--resolution", default=320, show_default=True)
 @click.option("--epochs", default=200, show_default=True)
-@click.option("--every", default=5, show_default=True, help="Epochs between two measurements.")
 @click.option("--lr", default=2e-3, show_default=True)
 @click.option("--until", default=0.8, show_default=True, help="mAP@50 that is enough.")
 @click.option("--precision", type=click.Choice(["fp32", "bf16"]), default="bf16", show_default=True)
 @click.option("--threads", default=1, show_default=True)
 def main(
-    data: Path,
-    out: Path,
-    resolution: int,
-    epochs: int,
-    every: int,
-    lr: float,
-    until: float,
-    precision: Precision,
-    threads: int,
+    data: Path, out: Path, resolution: int, epochs: int, lr: float, until: float, precision: str, threads: int
 ) -> None:
     """Learn the training images by heart."""
     torch.set_num_threads(threads)
     loaded = load_detection(data, max_resolution=resolution)
     images = everything(loaded, resolution)
     space = load_search_space("detect")
-    config = recipe(
-        epochs=epochs,
-        lr=lr,
-        augment="none",
-        warmup_fraction=0.05,
-        weight_decay=0.0,
-        precision=precision,
-        ema_decay=None,
+    recipe = recipe_named("detection-overfit").changed(
+        epochs=epochs, optimizer={"lr": lr}, schedule={"warmup_fraction": 0.05}, precision=precision, channels_last=True
     )
-    torch.manual_seed(config.seed)
+    torch.manual_seed(recipe.seed)
     arch = next(a for a in space.anchors if space.resolution(a) == resolution and _dense(space.to_json(a)))
     network = space.build(arch, loaded.output_size)
-    lesson = DetectionLesson(network, images, images, config, loaded.preprocess, torch.device("cpu"))
     print(json.dumps({"images": len(images), "boxes": sum(map(len, images.boxes)), "network": arch.key}), flush=True)
-    for point in overfit(network, lesson, config, precision, out, every=every, until=until):
-        print(json.dumps({key: round(value, 4) for key, value in asdict(point).items()}), flush=True)
+    overfit(network, images, loaded.preprocess, loaded.output_size, recipe, out, until=until)
 
 
 if __name__ == "__main__":

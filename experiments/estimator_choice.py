@@ -1,7 +1,7 @@
 """What `--estimator auto` picks, by the number of images and the budget: the table in docs/accuracy.md.
 
 `python -m experiments.estimator_choice` counts, it measures nothing: nominal training times on this machine's threads
-times `--pace` (what `nas.controller.pace` measures of a host; 1 is the EPYC that nominal times are fitted to).
+times `--slowness` (what `nas.controller.throughput` measures of a host; 1 is the EPYC that they are fitted to).
 """
 
 from collections.abc import Callable, Sequence
@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 from nas.cli.types import Seconds
 from nas.controller.config import SearchConfig
 from nas.controller.estimator_choice import planned_phase_s, typical_short_s
-from nas.controller.pace import Pace
 from nas.controller.recipes import Recipes
+from nas.controller.throughput import TrainingThroughput
 from nas.data.images import ImageData, ImageSplit, Preprocess
 from nas.evaluation.estimators import choose_estimator
 from nas.limits import Limits
-from nas.measure.host import usable_threads
 from nas.tasks import task_of
 from nas.text import duration
 from search_spaces import Choices, load_search_space
@@ -27,7 +26,7 @@ DEPLOYMENTS = 5
 """That each finalist is tried in: what ONNX Runtime and OpenVINO offer on a processor with bf16."""
 
 
-def recipes(images: int, pixels: int, budget_s: float, pace: float, space: str = "mixed") -> Recipes:
+def recipes(images: int, pixels: int, budget_s: float, slowness: float, threads: int, space: str = "mixed") -> Recipes:
     """The trainings of a search with so many training images of so many pixels a side, which are never looked at."""
     data = _stand_in(images, pixels)
     whole = load_search_space(space)
@@ -36,7 +35,7 @@ def recipes(images: int, pixels: int, budget_s: float, pace: float, space: str =
         space=task_of(data).searchable(whole, data, {}),
         data=data,
         base=task_of(data).recipe(),
-        pace=Pace("bf16", pace),
+        throughput=TrainingThroughput("cpu", "bf16", slowness / threads),
     )
 
 
@@ -73,14 +72,15 @@ def _stand_in(images: int, pixels: int) -> ImageData:
 @click.option("--images", default=1300, show_default=True, help="For training.")
 @click.option("--pixels", default=32, show_default=True, help="Their height and width.")
 @click.option("--budget", "budgets_s", type=Seconds(), multiple=True, default=("20m", "4h"), help="Repeatable.")
-@click.option("--pace", default=1.0, show_default=True, help="Measured by nominal training times.")
-def main(images: int, pixels: int, budgets_s: Sequence[float], pace: float) -> None:
+@click.option("--slowness", default=1.0, show_default=True, help="Measured by nominal training times.")
+@click.option("--threads", default=2, show_default=True)
+def main(images: int, pixels: int, budgets_s: Sequence[float], slowness: float, threads: int) -> None:
     """Print the table of what `auto` counts and picks."""
-    click.echo(f"Nominal times on {usable_threads()} threads at a pace of {pace:g}.\n")
+    click.echo(f"Nominal times on {threads} threads, times {slowness:g}.\n")
     click.echo("| training images | budget | time for estimates | short trainings, each about | `auto` |")
     click.echo("|---|---|---|---|---|")
     for budget_s in budgets_s:
-        click.echo(row(recipes(images, pixels, budget_s, pace)))
+        click.echo(row(recipes(images, pixels, budget_s, slowness, threads)))
 
 
 if __name__ == "__main__":

@@ -26,10 +26,9 @@ from nas.samplers import SurrogateSampler, SurrogateSettings
 from nas.targets.latency import LatencyModel
 from nas.targets.profile import DeviceProfile
 from nas.targets.registry import bundled_path
-from nas.tasks import TaskData
+from nas.tasks import TASKS, TaskData
 from nas.tasks.classification.data.registry import load_dataset
-from nas.training.config import TrainConfig
-from nas.training.loop import EpochCallback
+from nas.training.result import EpochCallback
 from search_spaces import Architecture, Choices, load_search_space
 
 STUDY = "search"
@@ -70,7 +69,7 @@ def search(folder: Path, trials: int, seed: int, storage: str | None) -> None:
     data = few(load_dataset("digits"))
     model = LatencyModel(DeviceProfile.load(bundled_path("xeon-spr")))
     scorer = CandidateScorer(space, model, Limits.of(latency_ms=LIMIT_MS), data.output_size)
-    recipe = ShortTraining(TrainConfig(epochs=1, precision="fp32", seed=seed))
+    recipe = ShortTraining(TASKS["classification"].recipe(epochs=1, precision="fp32", seed=seed))
     settings = SurrogateSettings(startup=4, population=128, generations=2)
     # A limit that is quick to judge, and networks that are quick to train: the cheaper half of the space.
     macs = space.costs(space.sample(256, np.random.default_rng(0)), data.output_size)["macs"]

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.curve_extrapolation import CurveExtrapolator, StopBadOnes
-from nas.training.config import EpochLog
+from nas.training.result import EpochRecord
 from search_spaces import load_search_space
 
 Floats = NDArray[np.float64]
@@ -78,7 +78,12 @@ def stopped_after(extrapolator: CurveExtrapolator, curve: Floats, target: float)
     """After how many epochs a training with this curve ends."""
     callback = StopBadOnes(extrapolator, target)
     for epoch, accuracy in enumerate(curve.tolist(), start=1):
-        if callback(EpochLog(epoch, 0.0, accuracy, 0.0)):
+        if callback(
+            EpochRecord(
+                epoch=epoch, lr=0.0, train_loss=0.0, val_accuracy=accuracy, examples_per_s=0.0, data_wait_share=0.0,
+                seconds=0.0,
+            )
+        ):  # fmt: skip
             return epoch
     return len(curve)
 
@@ -86,8 +91,8 @@ def stopped_after(extrapolator: CurveExtrapolator, curve: Floats, target: float)
 def _record(document: dict[str, Any], data: str, networks: int, out: Path, end: float) -> None:
     from nas.evaluation.short_training import ShortTraining, trained
     from nas.networks.description import NetworkDescription
+    from nas.tasks import task_of
     from nas.tasks.classification.data.registry import load_dataset
-    from nas.training.config import TrainConfig
 
     space = load_search_space(document["space"]).restrict("resolution", [document["resolution"]])
     images = load_dataset(data, seed=document["seed"]) if len(document["curves"]) < networks else None
@@ -97,8 +102,8 @@ def _record(document: dict[str, Any], data: str, networks: int, out: Path, end: 
         if arch.key in document["curves"] or images is None or time.monotonic() >= end:
             continue
         description = NetworkDescription.of_architecture(space, arch, images.output_size)
-        config = TrainConfig(epochs=document["epochs"], precision="fp32", seed=document["seed"])
-        _, result = trained(description, images, ShortTraining(config))
+        recipe = task_of(images).recipe(epochs=document["epochs"], precision="fp32", seed=document["seed"])
+        _, result = trained(description, images, ShortTraining(recipe))
         # a diverged training is recorded as None: it has no curve to learn from
         document["curves"][arch.key] = None if result.stopped else [log.val_accuracy for log in result.curve]
         out.write_text(json.dumps(document, indent=1) + "\n")

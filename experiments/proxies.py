@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from nas.errors import UserError
-from nas.evaluation.proxy_scratch import check_images, check_labels, log_score, loss_of, scoring, weights
+from nas.evaluation.proxy_scratch import check_inputs, check_labels, log_score, loss_of, scoring, weights
 from nas.evaluation.zero_cost import PROXIES, Proxy
 
 
@@ -30,7 +30,7 @@ def snip(network: nn.Module, images: Tensor, labels: Tensor) -> float:
 
     Lee et al. 2019, "SNIP" (https://arxiv.org/abs/1810.02340), summed as in Abdelfattah et al. 2021.
     """
-    check_images(images)
+    check_inputs(images)
     check_labels(images, labels)
     with scoring(network) as copied:
         loss_of(copied, images, labels).backward()  # type: ignore[no-untyped-call]
@@ -43,7 +43,7 @@ def jacob_cov(network: nn.Module, images: Tensor, labels: Tensor) -> float:
     The first score of Mellor et al. 2021 (https://arxiv.org/abs/2006.04647v1), as in Abdelfattah et al. 2021, k = 1e-5.
     `labels` are not used. NaN where the output does not depend on an image.
     """
-    check_images(images)
+    check_inputs(images)
     with scoring(network) as copied:
         copied.requires_grad_(False)  # only the images' gradients are wanted
         inputs = images.detach().clone().requires_grad_(True)
@@ -68,7 +68,7 @@ def zico(network: nn.Module, images: Tensor, labels: Tensor) -> float:
     Li et al. 2023, "ZiCo" (https://arxiv.org/abs/2301.11300): mean of `|g|` over its standard deviation. Needs four
     images or more.
     """
-    check_images(images)
+    check_inputs(images)
     check_labels(images, labels)
     half = len(images) // 2
     if half < 2:

@@ -23,12 +23,14 @@ from numpy.typing import NDArray
 from experiments.supernet_page import Evidence, page, plot
 from experiments.supernet_paths import Scores, path_scores, short_scores, trained_supernet
 from nas.data import ImageData
-from nas.evaluation.supernet.config import Adaptation, SupernetConfig
+from nas.evaluation.supernet.config import Adaptation, SupernetConfig, supernet_recipe
 from nas.evaluation.supernet.scoring import PathScorer
 from nas.files.writing import write_json
 from nas.networks.description import NetworkDescription
+from nas.tasks import TASKS
 from nas.tasks.classification.data.registry import load_dataset
-from nas.training.config import Precision, TrainConfig
+from nas.training import recipe as training
+from nas.training.precision import Precision
 from search_spaces import Architecture, Choices, StagedSpace, load_search_space
 
 PROXY_IMAGES = 64
@@ -114,13 +116,16 @@ class Recipe:
             train=data.train.some(self.train_images),
             val=data.val.some(self.val_images),
             test=data.test.some(self.test_images),
-            _resized={},
         )
 
-    def config(self) -> TrainConfig:
+    def config(self) -> training.Recipe:
         precision: Precision = "bf16" if self.precision == "bf16" else "fp32"
-        return TrainConfig(
-            epochs=self.epochs, batch_size=self.batch_size, lr=self.lr, precision=precision, seed=self.seed
+        return TASKS["classification"].recipe(
+            epochs=self.epochs,
+            batch_size=self.batch_size,
+            optimizer={"lr": self.lr},
+            precision=precision,
+            seed=self.seed,
         )
 
 
@@ -246,10 +251,11 @@ def compare(
     if len(records) < 4:
         raise click.ClickException(f"{networks_file} holds {len(records)} trained networks: train more of them first")
     config = SupernetConfig(
-        steps=steps, batch_size=batch, lr=lr, distillation=distillation, random_paths=random_paths,
-        sandwich=sandwich, fair=fair, optimizer="adamw" if optimizer == "adamw" else "sgd", weight_decay=weight_decay,
+        steps=steps, distillation=distillation, random_paths=random_paths, sandwich=sandwich, fair=fair,
         anchored_share=anchored_share, small_share=small_share,
-        flip=images.flip_ok, precision="bf16" if recipe.precision == "bf16" else "fp32", seed=seed,
+        recipe=supernet_recipe(recipe.config()).changed(
+            batch_size=batch, optimizer={"name": optimizer, "lr": lr, "weight_decay": weight_decay}, seed=seed
+        ),
     )  # fmt: skip
     space = part.restricted()
     archs = {r["key"]: space.from_json({"space": space.name, "decisions": r["decisions"]}) for r in records}
@@ -287,7 +293,7 @@ def compare(
     evidence = Evidence(
         records=records, paths=paths, adapted=adapted, adapt_lr=adapt_lr, short=from_scratch, log=log,
         proxies=proxies, learned=left_out, learned_core_s=fit_core_s, epochs=recipe.epochs, part=asdict(part),
-        recipe=asdict(recipe), config=asdict(config), again=_accuracies(again) if again else {},
+        recipe=asdict(recipe), config=config.to_json(), again=_accuracies(again) if again else {},
     )  # fmt: skip
     out.write_text(page(evidence, out.with_suffix(".svg").name), encoding="utf-8")
     out.with_suffix(".svg").write_text(plot(evidence), encoding="utf-8")

@@ -171,6 +171,7 @@ def page(evidence: Evidence, plot_name: str) -> str:
 def _supernet_line(evidence: Evidence) -> str:
     """How the supernet was trained and what its paths reach."""
     config, log = evidence.config, evidence.log
+    recipe, optimizer = config["recipe"], config["recipe"]["optimizer"]
     reached = np.array([path["accuracy"] for path in evidence.paths.values()])
     sandwich = (
         f" besides a largest and a smallest, distillation {config['distillation']:g}" if config["sandwich"] else ""
@@ -182,9 +183,9 @@ def _supernet_line(evidence: Evidence) -> str:
         else ""
     )
     return (
-        f"The supernet: {log['steps']} steps of {config['batch_size']} images, {config['random_paths']} random paths "
-        f"each{sandwich}, {config['optimizer']} with a peak learning rate of {config['lr']:g}, {log['precision']}, "
-        f"seed {config['seed']}; batch norms measured afresh on 512 training images per network. Its paths' accuracies "
+        f"The supernet: {log['steps']} steps of {recipe['batch_size']} images, {config['random_paths']} random paths "
+        f"each{sandwich}, {optimizer['name']} with a peak learning rate of {optimizer['lr']:g}, {log['precision']}, "
+        f"seed {recipe['seed']}; batch norms measured afresh on 512 training images per network. Its paths' accuracies "
         f"are {reached.min():.1%} to {reached.max():.1%}.{adapted}"
     )
 

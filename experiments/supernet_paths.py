@@ -6,7 +6,7 @@ Each is kept in a file as it is found, so that the same command goes on.
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -20,7 +20,7 @@ from nas.evaluation.supernet.scoring import PathScorer
 from nas.evaluation.supernet.training import train_supernet
 from nas.files.writing import write_json
 from nas.networks.description import NetworkDescription
-from nas.training.config import TrainConfig
+from nas.training.recipe import Recipe
 from search_spaces import Architecture, StagedSpace
 
 Scores = dict[str, dict[str, float]]
@@ -32,7 +32,7 @@ def trained_supernet(
     anchor: Architecture,
 ) -> tuple[Supernet, SupernetLog]:  # fmt: skip
     """Trained now, or read where `checkpoint` holds it."""
-    supernet = Supernet(space, images.output_size, seed=config.seed)
+    supernet = Supernet(space, images.output_size, seed=config.recipe.seed)
     log = train_supernet(
         supernet, images, config, checkpoint=checkpoint, admissible=admissible, anchor=anchor,
         callback=lambda entry: click.echo(f"step {entry.step}: {entry.largest:.3f} {entry.smallest:.3f}", err=True),
@@ -53,14 +53,14 @@ def path_scores(scorer: PathScorer, archs: Mapping[str, Architecture], file: Pat
 
 
 def short_scores(
-    space: StagedSpace, archs: Mapping[str, Architecture], images: ImageData, config: TrainConfig, steps: int,
+    space: StagedSpace, archs: Mapping[str, Architecture], images: ImageData, recipe: Recipe, steps: int,
     file: Path,
 ) -> Scores:  # fmt: skip
     """Every network trained from scratch for `steps` steps, the learning rate ending at zero: what the steps of an
-    adaptation are worth without a supernet. `config` says all but how long."""
-    per_epoch = len(images.train) // config.batch_size
+    adaptation are worth without a supernet. `recipe` says all but how long."""
+    per_epoch = len(images.train) // recipe.fixed_batch_size
     epochs = -(-steps // per_epoch)
-    short = ShortTraining(replace(config, epochs=epochs), steps * config.batch_size // epochs)
+    short = ShortTraining(recipe.changed(epochs=epochs), steps * recipe.fixed_batch_size // epochs)
     known: Scores = json.loads(file.read_text()) if file.exists() else {}
     for key, arch in archs.items():
         if key in known:

@@ -4,7 +4,7 @@
 
 Times steps of random networks of a space at several resolutions on one thread, alone on the machine, and fits seconds
 per image as a non-negative sum of costs, by relative error. Prints the constants and how far single networks are from
-them: the ratio of one network's measured to its nominal time is what a search corrects the constants by (its pace).
+them: the ratio of a network's measured to its nominal time is what a search measures (`nas.controller.throughput`).
 """
 
 import json
@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from scipy.optimize import nnls
 
 from nas.controller.plan import nominal_image_s
-from nas.training.config import Precision
-from nas.training.precision import step_seconds
+from nas.training.precision import Precision
+from nas.training.setup import Setup, step_seconds
 from search_spaces import StagedSpace, load_search_space
 
 CLASSES = 10
@@ -30,6 +30,7 @@ def measure(
 ) -> list[dict[str, float]]:
     """Costs and measured seconds per image of `count` random networks at each resolution."""
     rng = np.random.default_rng(seed)
+    setup = Setup(precision=precision, channels_last=True, batch_size=batch)
     rows = []
     for resolution in resolutions:
         part = space.restrict("resolution", [resolution])
@@ -37,7 +38,7 @@ def measure(
             arch = part.architecture(choices)
             costs = part.costs(choices[None], (CLASSES,))
             network = part.build(arch, (CLASSES,))
-            seconds = step_seconds(network, part.input(arch), batch, precision, steps=2) / batch
+            seconds = step_seconds(network, part.input(arch), setup, torch.device("cpu"), steps=2) / batch
             rows.append(
                 {name: float(costs[name][0]) for name in COLUMNS} | {"seconds": seconds, "resolution": resolution}
             )
@@ -68,11 +69,12 @@ def main(space_name: str, networks: int, resolutions: str, batch: int, seed: int
         rows = measure(space, sizes, networks // len(sizes), batch, precision, seed)
         per_unit, error = fit(rows)
         costs = {name: np.array([row[name] for row in rows]) for name in COLUMNS}
-        pace = np.array([row["seconds"] for row in rows]) / nominal_image_s(costs, 1)
+        ratios = np.array([row["seconds"] for row in rows]) / nominal_image_s(costs)
         constants = ", ".join(f"{name} {value:.2g}" for name, value in zip(COLUMNS, per_unit, strict=True))
-        low, middle, high = np.quantile(pace, (0.1, 0.5, 0.9))
+        low, middle, high = np.quantile(ratios, (0.1, 0.5, 0.9))
         click.echo(
-            f"{precision}: seconds per {constants}; mean error {error:.0%}; pace {middle:.2f} ({low:.2f} to {high:.2f})"
+            f"{precision}: seconds per {constants}; mean error {error:.0%}; ratio {middle:.2f} "
+            f"({low:.2f} to {high:.2f})"
         )
         document[precision] = rows
     if out:

@@ -11,11 +11,9 @@ careful user's script would cost. They take turns, round by round, so that a mac
 Processor time is shown beside the speed: on a machine where others compute, it is what can be compared.
 """
 
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 
 import click
@@ -25,15 +23,17 @@ from timm.utils.model_ema import ModelEmaV3
 from torch import nn
 
 from nas.data.images import ImageSplit, Preprocess
-from nas.finetune.images import Images
 from nas.tasks import classification
+from nas.tasks.classification.augment import Augmenter
 from nas.tasks.classification.baselines import BASELINES
+from nas.tasks.classification.objective import ClassificationObjective
+from nas.tasks.examples import Examples
 from nas.tasks.recipes import recipe_named
-from nas.training.batches import Augmenter
-from nas.training.optim import make_sgd
+from nas.training.loop import Training
+from nas.training.optimizer import make_optimizer
 from nas.training.precision import autocast
-from nas.training.setup import Setup, choose_setup
-from nas.training.trainer import Trainer
+from nas.training.recipe import OptimizerSettings
+from nas.training.setup import Setup
 from nas.training.world import joined_world
 
 CLASSES = 10
@@ -90,27 +90,33 @@ def compare(network: str, resolution: int, *, images: int, recipe: str, override
     pixels = rng.integers(0, 256, (images, resolution, resolution, 3), dtype=np.uint8)
     split = ImageSplit(pixels, rng.integers(0, CLASSES, images))
     preprocess = Preprocess.fit(pixels)
-    data = Images(train=split, val=split, test=split, preprocess=preprocess, size=(CLASSES,), flip_ok=True)
-    with joined_world() as world, tempfile.TemporaryDirectory() as folder:
+    # One image to validate on: what is timed is training.
+    examples = Examples(train=split, val=split.some(1), preprocess=preprocess, size=(CLASSES,), flip_ok=True)
+    with joined_world() as world:
 
         def built() -> nn.Module:
             model = BASELINES[network]
             return model.build(model.signature((CLASSES,), split.input)).to(world.device)
 
-        setup = choose_setup(settings, built(), split.input, images, world.device)
-        trainer = Trainer(built(), data, settings, setup, folder=Path(folder), world=world)
+        objective = ClassificationObjective(examples, settings, world.device)
+        training = Training(built(), objective, settings.changed(epochs=rounds + 1), world=world)
         waits: list[float] = []
 
         def loop(epoch: int) -> None:
-            waits.append(trainer._train_epoch(epoch).data_wait_share)
+            training._epoch(epoch, time.perf_counter())
+            waits.append(training.curve[-1].data_wait_share)
 
-        loops = {"loop": loop, "bare": _Bare(built(), trainer).epoch, "inline": _Inline(built(), trainer).epoch}
+        loops = {
+            "loop": loop,
+            "bare": _Bare(built(), training, examples).epoch,
+            "inline": _Inline(built(), training, examples).epoch,
+        }
         found: dict[str, list[Round]] = {name: [] for name in loops}
         for epoch in range(1, rounds + 2):
             for name, run in loops.items():
                 found[name].append(_timed(lambda run=run, epoch=epoch: run(epoch), images, world.device))  # type: ignore[misc]
     return Speed(
-        setup=setup, rounds={name: runs[1:] for name, runs in found.items()}, data_wait_share=median(waits[1:])
+        setup=training.setup, rounds={name: runs[1:] for name, runs in found.items()}, data_wait_share=median(waits[1:])
     )
 
 
@@ -126,17 +132,17 @@ def _timed(run: Callable[[], None], images: int, device: torch.device) -> Round:
 class _Bare:
     """The loop that a tutorial would show."""
 
-    def __init__(self, network: nn.Module, trainer: Trainer) -> None:
-        self.trainer, self.setup, self.device = trainer, trainer.setup, trainer.world.device
+    def __init__(self, network: nn.Module, training: Training, examples: Examples[ImageSplit]) -> None:
+        self.training, self.setup, self.device = training, training.setup, training.world.device
+        self.preprocess = examples.preprocess
         self.network = network.to(memory_format=self.setup.memory_format).train()
-        self.optimizer = make_sgd(self.network, 0.01, 0.9, 5e-4)
-        split = trainer.images.train
-        assert isinstance(split, ImageSplit)
+        self.optimizer = make_optimizer(self.network, OptimizerSettings(fused=False), 0.01)
+        split = examples.train
         self.images, self.labels = torch.from_numpy(split.images), torch.from_numpy(split.labels)
-        self.ready = [self.batch(chosen) for chosen in trainer.batches.epoch(1)]
+        self.ready = [self.batch(chosen) for chosen, _ in training.batches.epoch(1)]
 
     def batch(self, chosen: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        images = self.trainer.images.preprocess.tensor(self.changed(self.images[chosen].to(self.device)))
+        images = self.preprocess.tensor(self.changed(self.images[chosen].to(self.device)))
         return images.contiguous(memory_format=self.setup.memory_format), self.labels[chosen].to(self.device)
 
     def changed(self, images: torch.Tensor) -> torch.Tensor:
@@ -161,11 +167,11 @@ class _Bare:
 class _Inline(_Bare):
     """The same with the recipe's augmentation, clipping and average."""
 
-    def __init__(self, network: nn.Module, trainer: Trainer) -> None:
-        recipe = trainer.recipe
+    def __init__(self, network: nn.Module, training: Training, examples: Examples[ImageSplit]) -> None:
+        recipe = training.recipe
         self.generator = torch.Generator().manual_seed(0)
         self.augmenter = Augmenter(recipe.augmentation, CLASSES, flip_ok=True)
-        super().__init__(network, trainer)
+        super().__init__(network, training, examples)
         self.average = ModelEmaV3(self.network, recipe.ema_decay, use_warmup=True) if recipe.ema_decay else None
         self.steps = 0
 
@@ -173,13 +179,13 @@ class _Inline(_Bare):
         return self.augmenter.images(images, self.generator)
 
     def batches(self, epoch: int) -> Iterable[tuple[torch.Tensor, torch.Tensor]]:
-        for chosen in self.trainer.batches.epoch(epoch):
+        for chosen, _ in self.training.batches.epoch(epoch):
             yield self.augmenter.mixed(*self.batch(chosen), self.generator)
 
     def update(self) -> None:
         self.steps += 1
-        if self.trainer.recipe.clip_norm is not None:
-            nn.utils.clip_grad_norm_(self.network.parameters(), self.trainer.recipe.clip_norm)
+        if self.training.recipe.clip_norm is not None:
+            nn.utils.clip_grad_norm_(self.network.parameters(), self.training.recipe.clip_norm)
         self.optimizer.step()
         if self.average is not None:
             self.average.update(self.network, self.steps)

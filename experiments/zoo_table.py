@@ -32,8 +32,8 @@ from nas.errors import UserError
 from nas.measure.host import fingerprint, usable_threads
 from nas.tasks.classification.data.registry import load_dataset
 from nas.tasks.recipes import recipe_named
-from nas.training.logs import EpochRecord
 from nas.training.recipe import Recipe
+from nas.training.result import EpochRecord
 
 PANELS_PER_ROW = 4
 

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,14 +15,14 @@ from nas.data.images import image_input
 from nas.errors import UnknownNameError, UserError
 from nas.files.writing import write_json
 from nas.finetune.finished import finish
-from nas.finetune.images import images_of
 from nas.networks.description import NETWORK, NetworkDescription, load_network
 from nas.networks.run_networks import numbered_network, split_number
 from nas.tasks import TaskData, task_of
-from nas.training.logs import EpochRecord
+from nas.tasks.examples import examples_of
+from nas.training.folder import BEST, STATE, DivergedError, kept_setup, train_in
+from nas.training.loop import Training
 from nas.training.recipe import Recipe
-from nas.training.setup import choose_setup
-from nas.training.trainer import STATE, DivergedError, Trainer, kept_setup
+from nas.training.result import EpochCallback
 from nas.training.world import World, joined_world
 
 OPPONENTS = (
@@ -108,7 +108,7 @@ class Trainings:
 
     def train(
         self, contestant: Contestant, seed: int, data: ImageData, recipe: Recipe,
-        on_epoch: Callable[[EpochRecord], None] = lambda record: None,
+        on_epoch: EpochCallback = lambda record: None,
     ) -> None:  # fmt: skip
         """Train, save the weights, then write the line; nothing where the line exists.
 
@@ -125,11 +125,12 @@ class Trainings:
             return
         folder = self.network_file(contestant.name, seed).parent
         with joined_world() as world:
-            trainer = trainer_of(contestant, data, recipe.model_copy(update={"seed": seed}), folder / "training", world)
+            place = folder / "training"
+            training = training_of(contestant, data, recipe.changed(seed=seed), place, world)
             stopped = None
             try:
-                trainer.run(on_epoch)
-                finish(trainer, contestant.description, data.classes, folder)
+                train_in(place, training, on_epoch)
+                finish(training, contestant.description, data, folder, best=place / BEST)
             except DivergedError as error:
                 stopped = str(error)
         line = {
@@ -137,19 +138,19 @@ class Trainings:
             "winner": contestant.winner,
             "description": described,
             "seed": seed,
-            "epochs": len(trainer.curve),
+            "epochs": len(training.curve),
             "stopped": stopped,
-            "curve": [asdict(record) for record in trainer.curve],
-            "seconds": sum(record.seconds for record in trainer.curve),
-            **asdict(trainer.setup),
-            "params": sum(p.numel() for p in trainer.network.parameters()),
+            "curve": [asdict(record) for record in training.curve],
+            "seconds": sum(record.seconds for record in training.curve),
+            **asdict(training.setup),
+            "params": sum(p.numel() for p in training.network.parameters()),
         }
         # A kill may have cut the last line: what follows must not be glued to it.
         torn = self.log.exists() and not self.log.read_bytes().endswith(b"\n")
         with self.log.open("a", encoding="utf-8") as log:
             log.write(("\n" if torn else "") + json.dumps(line) + "\n")
         # With the optimiser's state it is three times as large as the network.
-        (trainer.folder / STATE).unlink(missing_ok=True)
+        (place / STATE).unlink(missing_ok=True)
 
     def load(self, training: dict[str, Any]) -> tuple[Any, NetworkDescription]:
         """The trained network and what it is."""
@@ -158,17 +159,15 @@ class Trainings:
         return load_network(path, fold=False), description
 
 
-def trainer_of(contestant: Contestant, data: ImageData, recipe: Recipe, folder: Path, world: World) -> Trainer:
+def training_of(contestant: Contestant, data: ImageData, recipe: Recipe, folder: Path, world: World) -> Training:
     """The training of a network from random weights, from where its folder says."""
     description = contestant.description
-    images = images_of(data, description.signature.input, recipe)
+    examples = examples_of(data, description.signature.input, validate_on=recipe.validate_on)
     with torch.random.fork_rng():
         torch.manual_seed(recipe.seed)
         network = description.build()
-    setup = kept_setup(folder) or choose_setup(
-        recipe, network, description.signature.input, len(images.train), world.device
-    )
-    return Trainer(network, images, recipe, setup, folder=folder, world=world)
+    objective = task_of(data).objective(network, examples, recipe, device=world.device)
+    return Training(network, objective, recipe, world=world, setup=kept_setup(folder))
 
 
 def shortened(data: ImageData, train: int | None, val: int | None) -> ImageData:
@@ -177,18 +176,17 @@ def shortened(data: ImageData, train: int | None, val: int | None) -> ImageData:
         data,
         train=data.train if train is None else data.train.some(train),
         val=data.val if val is None else data.val.some(val),
-        _resized={},
     )
 
 
 def epoch_core_seconds(contestant: Contestant, data: ImageData, recipe: Recipe) -> float:
     """Processor time of one epoch with its validation: other processes may run, so not wall-clock time."""
-    twice = recipe.model_copy(update={"epochs": 2})
+    twice = recipe.changed(epochs=2)
     spent = [time.process_time()]
     with TemporaryDirectory() as folder, joined_world() as world:
-        trainer = trainer_of(contestant, data, twice, Path(folder), world)
+        training = training_of(contestant, data, twice, Path(folder), world)
         # The first steps of a network prepare its kernels.
-        trainer.run(lambda record: spent.append(time.process_time()))
+        train_in(Path(folder), training, lambda record: spent.append(time.process_time()))
     return spent[-1] - spent[-2]
 
 

@@ -1,29 +1,81 @@
 """How a network is run on a device: the part of a target that the search chooses together with the network."""
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
+
+CPU = "cpu"
+_CUDA = re.compile(r"cuda:(0|[1-9][0-9]*)")
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Deployment:
-    """One way to run a network: runtime, numeric precision, threads and batch size."""
+    """One way to run a network: runtime, numeric precision, threads, batch size and device."""
 
     runtime: str
     """Key in `nas.runtimes.RUNTIMES`: `onnxruntime`, `openvino`, `torch`."""
     precision: str
-    """`fp32`, `bf16` or `int8`."""
+    """`fp32`, `bf16`, `fp16` or `int8`."""
     threads: int
-    """Intra-operator threads (>= 1)."""
+    """Intra-operator threads (>= 1); on a GPU `HOST_THREADS`, those of the host that feed it."""
     batch: int = 1
+    device: str = CPU
+    """`cpu`, or a CUDA device by its index: `cuda:0`."""
 
     def __post_init__(self) -> None:
         if self.threads < 1 or self.batch < 1:
             raise ValueError(f"threads and batch must be at least 1, got {self.threads} and {self.batch}")
+        if not is_device(self.device):
+            raise ValueError(f"a device is {CPU!r} or like 'cuda:0', got {self.device!r}")
 
     @property
     def name(self) -> str:
-        """Runtime and precision, for tables: `openvino-int8`."""
-        return f"{self.runtime}-{self.precision}"
+        """Runtime and precision, for tables: `openvino-int8`; with the device where it is not the CPU:
+        `torch-fp16@cuda:0`."""
+        return _name(self.runtime, self.precision, self.device)
+
+    @property
+    def placement(self) -> "Placement":
+        """Where its calls run."""
+        return Placement(self.device, self.threads)
+
+    def fits_threads(self, threads: int | None) -> bool:
+        """Whether it is one with so many threads (None: any); a GPU has none to choose."""
+        return threads is None or self.device != CPU or self.threads == threads
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Placement:
+    """A device and the threads of the host that use it: deployments of one placement are measured in one process."""
+
+    device: str
+    threads: int
+
+
+HOST_THREADS = 1
+"""Threads of a deployment on a GPU: one feeds it, and the others of the host make no call faster."""
+
+
+def is_device(name: str) -> bool:
+    """Whether `name` can be the device of a deployment, here or on another host."""
+    return name == CPU or cuda_index(name) is not None
+
+
+def cuda_index(device: str) -> int | None:
+    """Index of a CUDA device (`cuda:1` has 1); None for what is none."""
+    found = _CUDA.fullmatch(device)
+    return None if found is None else int(found[1])
+
+
+def name_in(entry: Mapping[str, Any]) -> str:
+    """Name of the deployment that an entry of a document tells by `runtime`, `precision` and `runs_on` (the CPU where
+    that is not said)."""
+    return _name(entry["runtime"], entry["precision"], entry.get("runs_on") or CPU)
+
+
+def _name(runtime: str, precision: str, device: str) -> str:
+    return f"{runtime}-{precision}" + ("" if device == CPU else f"@{device}")
 
 
 def common_batch(deployments: Iterable[Deployment]) -> int:

@@ -68,13 +68,23 @@ def _inner(slots: BlockSlots) -> NDArray[np.int64]:
 
 def _layer_columns(layer: Conv, n: int) -> tuple[NDArray[np.int64], list[NDArray[np.float64]]]:
     """Class (n,) and the six per-class quantities, each (n,), of one layer in n blocks."""
-    fields = (layer.in_channels, layer.out_channels, layer.kernel, layer.stride, layer.groups, layer.height)
-    cin, cout, kernel, stride, groups, height = (np.broadcast_to(np.asarray(f, dtype=np.float64), n) for f in fields)
+    fields = (
+        layer.in_channels,
+        layer.out_channels,
+        layer.kernel,
+        layer.stride,
+        layer.groups,
+        layer.height,
+        layer.width,
+    )
+    cin, cout, kernel, stride, groups, height, width = (
+        np.broadcast_to(np.asarray(field, dtype=np.float64), n) for field in fields
+    )
     exists = np.broadcast_to(np.asarray(layer.exists, dtype=np.float64), n)
     depthwise, grouped = (groups == cin) & (groups > 1), groups > 1
-    vector = height == 1
+    vector = (height == 1) & (width == 1)
     cls = np.select([vector, depthwise, grouped, kernel > 1], [4, 3, 2, 1], default=0)
-    out = np.ceil(height / stride)
+    rows, columns = np.ceil(height / stride), np.ceil(width / stride)
     per_group_in, per_group_out = cin / groups, cout / groups
 
     def padded(step: int) -> NDArray[np.float64]:
@@ -85,8 +95,8 @@ def _layer_columns(layer: Conv, n: int) -> tuple[NDArray[np.int64], list[NDArray
     return cls, [
         exists,
         macs,
-        padded(TILE) * out**2,
-        padded(LANES) * np.ceil(out / 16) * 16 * out,
+        padded(TILE) * (rows * columns),
+        padded(LANES) * np.ceil(columns / 16) * 16 * rows,
         np.broadcast_to(layer.activations, n).astype(np.float64),
         np.broadcast_to(layer.params, n).astype(np.float64),
     ]

@@ -20,6 +20,8 @@ hypothesis.settings.load_profile("patient")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    # The longest first: workers that run side by side then end at about the same time.
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
     gpu_tests = [item for item in items if item.get_closest_marker("gpu")]
     if not gpu_tests:
         return

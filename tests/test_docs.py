@@ -252,7 +252,7 @@ def test_dataset_example_works(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, (40, 64, 64, 3), dtype=np.uint8)
     np.savez(tmp_path / "defects.npz", images=images, labels=np.arange(40) % 2)
-    data = complete("defects", module_of("nas/data/defects.py").load_defects(tmp_path, 32), seed=0)
+    data = complete("defects", module_of("nas/tasks/classification/data/defects.py").load_defects(tmp_path, 32), seed=0)
     assert data.classes == ("good", "scratched")
     assert min(len(data.train), len(data.val), len(data.test)) > 0
     assert data.train.resolution == 32

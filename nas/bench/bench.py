@@ -12,13 +12,14 @@ from nas.bench.cells import Cell, plan_cells
 from nas.bench.document import SCHEMA, cell_document, model_document, operators_document
 from nas.bench.models import BenchModel, read_models
 from nas.bench.preparing import prepare_cells
-from nas.deployment import Deployment
+from nas.deployment import CPU, Deployment
 from nas.errors import UnknownNameError, UserError
 from nas.measure.host import fingerprint, threads_here
 from nas.measure.measurement import Measurement, MeasureRequest
 from nas.measure.protocol import measure
 from nas.progress import Progress
-from nas.runtimes import RUNTIMES, deployments_here, load_runtime
+from nas.runtimes import RUNTIMES, deployments_here, load_runtime, nothing_runs
+from nas.runtimes.devices import require_device
 
 PROFILING_S = 0.5
 """Time under the profiler, per network and deployment."""
@@ -31,6 +32,8 @@ class BenchConfig:
     models: tuple[str, ...]
     """As typed, see `nas.bench.models`."""
     target: str = "local"
+    devices: tuple[str, ...] = ()
+    """`cpu` or `cuda:N`; the CPU where none is named."""
     runtimes: tuple[str, ...] | None = None
     """None: the installed ones."""
     precisions: tuple[str, ...] | None = None
@@ -59,7 +62,7 @@ def run_bench(config: BenchConfig, progress: Progress) -> dict[str, Any]:
     if config.target != "local":
         raise UserError(f"bench measures on this machine, not on {config.target!r}", "run it there: --target local")
     threads = _threads(config)
-    deployments = chosen_deployments(threads, config.runtimes, config.precisions)
+    deployments = chosen_deployments(threads, config.runtimes, config.precisions, config.devices)
     models = read_models(config.models, config.resolution)
     cells = plan_cells(len(models), deployments, config.batches, config.streams or threads)
     with TemporaryDirectory(prefix="nas-bench-") as folder:
@@ -85,18 +88,24 @@ def run_bench(config: BenchConfig, progress: Progress) -> dict[str, Any]:
 
 
 def chosen_deployments(
-    threads: int, runtimes: Sequence[str] | None, precisions: Sequence[str] | None
+    threads: int, runtimes: Sequence[str] | None, precisions: Sequence[str] | None, devices: Sequence[str] = ()
 ) -> list[Deployment]:
     """What this host can run of what was asked for.
 
     Raises:
-        UserError: nothing; an unknown name; a runtime that is not installed.
+        UserError: nothing; an unknown name; a runtime that is not installed; a device that is not there.
     """
     offered = {precision for name in RUNTIMES for precision in load_runtime(name).precisions}
     for precision in precisions or ():
         if precision not in offered:
             raise UnknownNameError("precision", precision, offered)
-    here = deployments_here(threads, runtimes)
+    here = list[Deployment]()
+    for device in devices or (CPU,):
+        require_device(device)
+        found = deployments_here(threads, runtimes, device=device)
+        if not found:
+            raise UserError(*nothing_runs(device, runtimes))
+        here += found
     chosen = [d for d in here if precisions is None or d.precision in precisions]
     if not chosen:
         raise UserError(

@@ -1,7 +1,7 @@
 """Which measurements a bench consists of: pure planning."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nas.deployment import Deployment
 
@@ -26,14 +26,16 @@ def plan_cells(models: int, deployments: Sequence[Deployment], batches: Iterable
         models: number of networks.
         deployments: of any batch; theirs is replaced.
         batches: images per call, in any order.
-        max_streams: at most the deployments' threads; 1: no such measurements.
+        max_streams: at most the threads of the CPU's deployments; 1: no such measurements. A deployment with fewer
+            threads, such as a GPU's, has none of them.
     """
     sizes = sorted(set(batches))
     ways = [(batch, 1) for batch in sizes] + [(sizes[0], count) for count in stream_counts(max_streams)]
     return [
-        Cell(model, Deployment(d.runtime, d.precision, d.threads, batch), streams)
+        Cell(model, replace(d, batch=batch), streams)
         for batch, streams in ways
         for d in deployments
+        if streams == 1 or streams <= d.threads
         for model in range(models)
     ]
 

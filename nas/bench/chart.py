@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nas.bench.document import Document, is_disturbed, was_measured
+from nas.deployment import name_in
 
 COLOURS = {
     "onnxruntime-fp32": "#8c8c8c",
@@ -107,4 +108,4 @@ def _latency(cell: Document) -> Latency:
 
 
 def _deployment(cell: Document) -> str:
-    return f"{cell['runtime']}-{cell['precision']}"
+    return name_in(cell)

@@ -6,6 +6,7 @@ from typing import Any
 
 from nas.bench.cells import Cell
 from nas.bench.models import BenchModel, is_rebatched
+from nas.deployment import name_in
 from nas.measure.measurement import DISTURBED, Measurement
 from nas.runtimes.nodes import NodeTime
 
@@ -30,6 +31,7 @@ def cell_document(cell: Cell, model: BenchModel, measured: Measurement | str) ->
         "precision": deployment.precision,
         "threads": deployment.threads,
         "batch": deployment.batch,
+        "runs_on": deployment.device,
         "streams": cell.streams,
         "p50_ms": values.p50_ms if values and one else None,
         "p90_ms": values.p90_ms if values and one else None,
@@ -55,6 +57,7 @@ def operators_document(cell: Cell, model: BenchModel, nodes: Sequence[NodeTime],
         "runtime": cell.deployment.runtime,
         "precision": cell.deployment.precision,
         "batch": cell.deployment.batch,
+        "runs_on": cell.deployment.device,
         "from": "a separate run under the runtime's profiler, which slows it down",
         "operators_in_all": len(nodes),
         "total_ms": total_ms,
@@ -77,7 +80,7 @@ def model_document(model: BenchModel) -> dict[str, Any]:
 def deployment_name(entry: Document) -> str:
     """`openvino-int8`; with an asterisk where int8 ranges are of random images."""
     mark = "*" if entry.get("int8_calibrated_on") == RANDOM_IMAGES else ""
-    return f"{entry['runtime']}-{entry['precision']}{mark}"
+    return f"{name_in(entry)}{mark}"
 
 
 def was_measured(entry: Document) -> bool:

@@ -1,4 +1,4 @@
-"""What `nas bench` measures: an ONNX file, a bundle, a network of ours, `RUN#k` or `torchvision:NAME`."""
+"""The networks that `nas bench` measures: an ONNX file, a bundle, a network of ours, `RUN#k` or `torchvision:NAME`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -42,7 +42,7 @@ class BenchModel:
 
 
 def rebatched_name(given: Path, batch: int) -> str:
-    """What the copy of a network's file for another batch is called."""
+    """Name of the copy of a network's file for another batch."""
     return f"{given.stem}.b{batch}{given.suffix}"
 
 

@@ -5,7 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from nas.deployment import CPU
 from nas.errors import UserError
+from nas.runtimes.devices import execution_providers
 from nas.runtimes.onnx_file import read_input
 from search_spaces import TensorSpec
 
@@ -90,7 +92,7 @@ def _check(path: Path, changed: Path, batches: tuple[int, int], input: TensorSpe
     try:
         outputs = []
         for file, count in zip((path, changed), batches, strict=True):
-            session = ort.InferenceSession(file, options, providers=["CPUExecutionProvider"])
+            session = ort.InferenceSession(file, options, providers=execution_providers(CPU))
             outputs.append(session.run(None, {session.get_inputs()[0].name: examples[:count]})[0])
     except (
         errors.Fail,

@@ -15,6 +15,7 @@ from nas.bench.document import (
     is_disturbed,
     was_measured,
 )
+from nas.deployment import name_in
 from nas.text import count, milliseconds, percent
 
 WIDTH = 100
@@ -73,15 +74,15 @@ def throughput_table(document: Document) -> Table:
     ways = list(dict.fromkeys((cell["batch"], cell["streams"]) for cell in document["cells"]))
     headings = [f"batch {batch}" if streams == 1 else f"{streams} streams" for batch, streams in ways]
     table = _table("Throughput, images/s", ["network", "deployment"], headings)
-    cells = {(c["model"], c["runtime"], c["precision"], c["batch"], c["streams"]): c for c in document["cells"]}
+    cells = {(c["model"], name_in(c), c["batch"], c["streams"]): c for c in document["cells"]}
     for row in _one_call_at_a_time(document, min(batch for batch, _ in ways)):
-        identity = (row["model"], row["runtime"], row["precision"])
-        entries = [cells[(*identity, *way)] for way in ways]
-        named = next((entry for entry in entries if was_measured(entry)), row)
+        identity = (row["model"], name_in(row))
+        entries = [cells.get((*identity, *way)) for way in ways]
+        named = next((entry for entry in entries if entry is not None and was_measured(entry)), row)
         table.add_row(
             Text(row["model"]),
             Text(deployment_name(named)),
-            *(_marked(count(entry["images_per_s"]), entry) for entry in entries),
+            *("-" if entry is None else _marked(count(entry["images_per_s"]), entry) for entry in entries),
         )
     return table
 
@@ -96,12 +97,12 @@ def operators_table(document: Document) -> Table | None:
     for model in document["models"]:
         best = fastest(document["cells"], model["model"])
         for entry in document["operators"]:
-            if best is None or any(entry[key] != best[key] for key in ("model", "runtime", "precision")):
+            if best is None or (entry["model"], name_in(entry)) != (best["model"], name_in(best)):
                 continue
             for operator in entry["slowest"]:
                 table.add_row(
                     Text(entry["model"]),
-                    Text(f"{entry['runtime']}-{entry['precision']}"),
+                    Text(name_in(entry)),
                     Text(shortened(operator["name"], NAME_WIDTH)),
                     milliseconds(operator["ms"]),
                     percent(operator["share"]),

@@ -2,9 +2,9 @@
 
 model files        what the runtime loads; `model.onnx` (fp32); `model.network.json` with `model.safetensors`
 labels.json        names of the classes, in the order of the outputs
-preprocess.json    from an image to the input
-sample.png/.json   a validation image, and the network's output for it
-run.py             uses the network on an image with numpy, Pillow and the runtime alone
+preprocess.json    from an example (an image) to the input
+sample.json        a validation example (for images beside it `sample.png`), and the network's output for it
+run.py             uses the network with numpy, Pillow and the runtime alone
 receipt.json       written last: see docs/export.md
 
 What else there is, and what these files say in detail, is the task's: `nas.tasks.artifacts`.
@@ -36,8 +36,8 @@ from nas.tasks import TaskData, task_of
 from nas.tasks.artifacts import BundleArtifacts, Figures
 from search_spaces import TensorSpec
 
-SAMPLE, SAMPLE_IMAGE, RUN_SCRIPT = "sample.json", "sample.png", "run.py"
-TOLERANCES: Mapping[str, float] = {"fp32": 1e-3, "bf16": 0.05, "int8": 0.05}
+SAMPLE, RUN_SCRIPT = "sample.json", "run.py"
+TOLERANCES: Mapping[str, float] = {"fp32": 1e-3, "bf16": 0.05, "fp16": 0.01, "int8": 0.05}
 """Largest difference between outputs of one network on two machines, over the largest output: kernels differ in the
 order of sums, and one changed rounding shows where numbers have 8 bits."""
 
@@ -136,15 +136,10 @@ def validation_sha256(data: TaskData) -> str:
 def _write_sample(
     folder: Path, artifacts: BundleArtifacts[Any], session: Session, precision: str, data: TaskData, input: TensorSpec
 ) -> None:
-    from PIL import Image
-
-    image, known = artifacts.sample(data, input)
-    Image.fromarray(image).save(folder / SAMPLE_IMAGE)
-    output = session.run(data.preprocess.array(image[None]))[0]
+    inputs, known = artifacts.write_sample(folder, data, input)
+    output = session.run(inputs)[0]
     stored = artifacts.write_output(folder, output)
-    write_json(
-        folder / SAMPLE, {"image": SAMPLE_IMAGE, **known, **stored, "tolerance": tolerance_of(output, precision)}
-    )
+    write_json(folder / SAMPLE, {**known, **stored, "tolerance": tolerance_of(output, precision)})
 
 
 def _receipt(
@@ -172,6 +167,7 @@ def _receipt(
         "quantised_in_training": claims.in_training,
         "threads": chosen.deployment.threads,
         "batch": chosen.deployment.batch,
+        "runs_on": chosen.deployment.device,
         "input": task_of(data).input_label(deployed.description.signature.input),
         "signature": deployed.description.signature.to_json(),
         "model": chosen.path.name,

@@ -10,7 +10,7 @@ from nas.bundles.bundle import Claims, DataSource, complete_bundle, deliver_file
 from nas.bundles.receipt import read_receipt
 from nas.bundles.source import Source, resolve
 from nas.deploy.deploy import FP32, Deployed, TriedDeployment, UpperBound, deploy, deployed_accuracy, judge
-from nas.deployment import Deployment
+from nas.deployment import CPU, Deployment
 from nas.errors import NotDeliverableError, UserError
 from nas.files.folders import check_writable
 from nas.files.writing import write_json
@@ -19,8 +19,9 @@ from nas.measure.host import threads_here
 from nas.networks.description import NetworkDescription
 from nas.networks.find import EXPORTS, PAIR_SUFFIX, RECEIPT
 from nas.progress import Progress, SilentProgress
-from nas.runtimes import available_runtimes, deployments_here, load_runtime, require
+from nas.runtimes import available_runtimes, deployments_here, load_runtime, nothing_runs, require
 from nas.runtimes.base import check_supported, staging_folder
+from nas.runtimes.devices import require_device
 from nas.targets.latency import Z_90, LatencyModel
 from nas.targets.registry import LOCAL, Target, load_target
 from nas.tasks import TaskData, task_named, task_of
@@ -50,6 +51,8 @@ class ExportRequest:
     target: str | None = None
     """Usually this host."""
     threads: int | None = None
+    device: str | None = None
+    """`cpu` or `cuda:N` of the target; usually the CPU of this host, or those that another target's profile knows."""
     data: str | None = None
     """Needed where the network is of no run."""
     seed: int | None = None
@@ -224,7 +227,7 @@ def load_data(request: ExportRequest, source: Source) -> tuple[TaskData, DataSou
             "give the data it was trained on with --data",
         )
     if source.preprocess is not None:
-        data = replace(data, preprocess=source.preprocess)
+        data = data.with_preprocess(source.preprocess)
     return data, DataSource(source=name, seed=seed)
 
 
@@ -238,12 +241,16 @@ def images_per_call(request: ExportRequest, source: Source, target: Target) -> i
 def choose_deployments(request: ExportRequest, target: Target, threads: int | None, batch: int = 1) -> list[Deployment]:
     """Every deployment that was asked for and is possible. Raises `UserError` where there is none."""
     if target.is_host:
+        device = request.device or CPU
+        require_device(device)
         for name in request.runtimes or ():
             runtime = load_runtime(name)
             require(runtime)
             if request.precision != AUTO:
-                check_supported(runtime, request.precision)
-        known = deployments_here(threads_here(threads), request.runtimes, batch)
+                check_supported(runtime, request.precision, device)
+        known = deployments_here(threads_here(threads), request.runtimes, batch, device)
+        if not known:
+            raise UserError(*nothing_runs(device, request.runtimes))
     else:
         assert target.profile is not None
         if target.profile.batch != batch:
@@ -252,9 +259,10 @@ def choose_deployments(request: ExportRequest, target: Target, threads: int | No
                 f"`nas profile {target.name} --batch {batch}` on that device, or --target local",
             )
         known = [
-            t.deployment for t in target.profile.tables if t.deployment.threads == (threads or target.profile.threads)
+            t.deployment for t in target.profile.tables if t.deployment.fits_threads(threads or target.profile.threads)
         ]
         known = [d for d in known if request.runtimes is None or d.runtime in request.runtimes]
+        known = [d for d in known if request.device in (None, d.device)]
     found = [d for d in known if request.precision in (AUTO, d.precision)]
     if not found:
         names = ", ".join(d.name for d in known) or ", ".join(available_runtimes())

@@ -32,7 +32,7 @@ class Predictor:
     """
 
     folder: Path
-    """The bundle's."""
+    """Where the bundle lies."""
     receipt: Receipt
     session: Session
     processor: Processor

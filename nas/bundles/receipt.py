@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from nas import __version__
-from nas.deployment import Deployment
+from nas.deployment import CPU, Deployment
 from nas.errors import UserError
 from nas.files.writing import sha256_of
 from nas.measure.host import HostFingerprint
@@ -23,13 +23,13 @@ OUR_LICENCE = "Apache-2.0"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
-    """What verifying needs of a receipt."""
+    """The entries of a receipt that using and verifying a bundle need."""
 
     deployment: Deployment
     model: str
     """File that the runtime loads."""
     signature: Signature
-    """What goes into the network and what comes out."""
+    """Input and output of the network."""
     task: str
     """Reference of its task, see `nas.tasks.task_named`."""
     data_source: str
@@ -46,9 +46,9 @@ class Receipt:
     """In fp32 on the validation split."""
     limits: Mapping[str, float]
     fingerprint: HostFingerprint | None
-    """Of the host it was measured on; None where it was not measured."""
+    """The host it was measured on; None where it was not measured."""
     sha256: Mapping[str, str]
-    """Of every other file of the bundle."""
+    """Checksum of every other file of the bundle, by its name."""
 
 
 def read_receipt(folder: Path) -> Receipt:
@@ -81,7 +81,7 @@ def read_receipt(folder: Path) -> Receipt:
 
 
 def changed_files(folder: Path, receipt: Receipt) -> list[str]:
-    """What is wrong with the files of a bundle, in words; empty where all are there and as they were delivered."""
+    """The defects of a bundle's files, in words; empty where all are there and as they were delivered."""
     missing = [name for name in receipt.sha256 if not (folder / name).is_file()]
     changed = [n for n, listed in receipt.sha256.items() if n not in missing and sha256_of(folder / n) != listed]
     return [f"{n} is missing" for n in missing] + [f"{n} was changed" for n in changed]
@@ -97,7 +97,10 @@ def _parse(document: dict[str, Any]) -> Receipt:
     if unknown:
         raise ValueError(f"no checksum of {unknown[0]!r}")
     return Receipt(
-        deployment=Deployment(**{name: document[name] for name in ("runtime", "precision", "threads", "batch")}),
+        deployment=Deployment(
+            **{name: document[name] for name in ("runtime", "precision", "threads", "batch")},
+            device=document.get("runs_on", CPU),
+        ),
         model=document["model"],
         signature=Signature.from_json(document["signature"]),
         task=str(document["task"]),
@@ -115,7 +118,7 @@ def _parse(document: dict[str, Any]) -> Receipt:
 
 
 def versions() -> dict[str, str]:
-    """Of this program and of the installed libraries that make or run a bundle."""
+    """Versions of this program and of the installed libraries that make or run a bundle."""
     return {"nas": __version__, **{name: version(name) for name in PACKAGES if _installed(name)}}
 
 

@@ -7,6 +7,7 @@ get the output is the runtime's, and here.
 from collections.abc import Callable, Mapping
 
 from nas.deployment import Deployment
+from nas.runtimes.devices import execution_providers
 
 
 def _call(deployment: Deployment) -> str:
@@ -15,10 +16,11 @@ def _call(deployment: Deployment) -> str:
 
 
 def _onnxruntime(deployment: Deployment, file: str) -> tuple[str, str]:
+    providers = execution_providers(deployment.device, precision=deployment.precision)
     return "import onnxruntime", (
         f"options = onnxruntime.SessionOptions()\n"
         f"options.intra_op_num_threads = {deployment.threads}\n"
-        f'session = onnxruntime.InferenceSession(here / "{file}", options, providers=["CPUExecutionProvider"])\n'
+        f'session = onnxruntime.InferenceSession(here / "{file}", options, providers={providers})\n'
         f"output = session.run(None, {{session.get_inputs()[0].name: {_call(deployment)}}})[0][0]"
     )
 
@@ -35,9 +37,9 @@ def _openvino(deployment: Deployment, file: str) -> tuple[str, str]:
 
 def _torch(deployment: Deployment, file: str) -> tuple[str, str]:
     """A network in torch is built by code: this one alone needs the package that wrote the bundle."""
-    dtype = "bfloat16" if deployment.precision == "bf16" else "float32"
+    dtype = {"bf16": "bfloat16", "fp16": "float16"}.get(deployment.precision, "float32")
     return "import torch\nfrom nas.networks.description import load_network", (
-        f'where = {{"device": "cuda" if torch.cuda.is_available() else "cpu", "dtype": torch.{dtype}}}\n'
+        f'where = {{"device": "{deployment.device}", "dtype": torch.{dtype}}}\n'
         f'network = load_network(here / "{file}").to(**where)\n'
         f"with torch.inference_mode():\n"
         f"    output = network(torch.from_numpy(inputs).to(**where))[0].float().cpu().numpy()"

@@ -23,9 +23,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSettings:
-    """What a run was asked: the defaults for exporting a network of it."""
+    """The settings of a run: the defaults for exporting a network of it."""
 
-    folder: Path
     data: str
     seed: int
     target: str
@@ -46,7 +45,7 @@ class Source:
     weights: Path
     run: RunSettings | None
     preprocess: Preprocess | None
-    """What it was trained with; None where no file tells, then the data's own is used."""
+    """The normalisation it was trained with; None where no file tells, then the data's own is used."""
     labels: tuple[str, ...] | None
     in_training: QuantisedInTraining | None
     """Where the network was quantised in training too, from just these weights."""
@@ -107,13 +106,12 @@ def resolve(model: str, checkpoint: Path | None = None) -> Source:
 
 
 def _settings(folder: Path) -> RunSettings | None:
-    """What the run in `folder` was asked; None where it does not say."""
+    """The settings of the run in `folder`; None where it does not say."""
     path = folder / "config.json"
     config: Any = read_json(path) if path.is_file() else {}
     if not (isinstance(config, dict) and {"data", "seed", "target", "max_drop", "limits"} <= config.keys()):
         return None
     return RunSettings(
-        folder=folder,
         data=config["data"],
         seed=config["seed"],
         target=config["target"],

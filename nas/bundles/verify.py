@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal
@@ -10,10 +10,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from nas.bundles.bundle import SAMPLE, SAMPLE_IMAGE, validation_sha256
+from nas.bundles.bundle import SAMPLE, validation_sha256
 from nas.bundles.predictor import Predictor
 from nas.bundles.receipt import Receipt, changed_files, read_receipt
-from nas.data import Preprocess
 from nas.deploy.deploy import PARITY_IMAGES, files_bytes
 from nas.deploy.onnx import check_parity
 from nas.deployment import Deployment
@@ -112,7 +111,7 @@ class _Bundle:
             raise UserError(f"{name} cannot be read: {error}", "export the network again") from error
 
     @cached_property
-    def preprocess(self) -> Preprocess:
+    def preprocess(self) -> Any:
         found = task_named(self.receipt.task).artifacts.read_preprocess(self.folder)
         if found is None:
             raise UserError("nothing says how the network's input is made", "export the network again")
@@ -127,16 +126,14 @@ class _Bundle:
             return f"{error}; name it with --data"
         if validation_sha256(found) != self.receipt.validation_sha256:
             return f"the validation images of '{self._data_source}' are others than those of the receipt"
-        with_ours: TaskData = replace(found, preprocess=self.preprocess)
+        with_ours: TaskData = found.with_preprocess(self.preprocess)
         return with_ours
 
     @cached_property
-    def sample(self) -> NDArray[np.uint8]:
-        """The one image that travels with the bundle, (1, r, r, 3)."""
-        from PIL import Image
-
-        with Image.open(self.folder / SAMPLE_IMAGE) as image:
-            return np.asarray(image.convert("RGB"), dtype=np.uint8)[None]
+    def sample(self) -> NDArray[Any]:
+        """The one example that travels with the bundle, as the network takes it: (1, ...)."""
+        artifacts = task_named(self.receipt.task).artifacts
+        return artifacts.read_sample(self.folder, self.document(SAMPLE))
 
     @cached_property
     def predictor(self) -> Predictor | str:
@@ -145,7 +142,7 @@ class _Bundle:
         runtime = load_runtime(deployment.runtime)
         if runtime.missing() is not None:
             return f"{deployment.runtime} is not installed"
-        unsupported = runtime.unsupported(deployment.precision)
+        unsupported = runtime.unsupported(deployment.precision, deployment.device)
         if unsupported is not None:
             return f"{deployment.name} cannot be run here: {unsupported}"
         return Predictor.open(self.folder, check=False)  # checked before
@@ -183,7 +180,7 @@ def _parity(bundle: _Bundle) -> Outcome:
         return "not repeated", "the bundle has no torch weights"
     data = bundle.data
     signature = bundle.receipt.signature
-    inputs, where = bundle.preprocess.array(bundle.sample), "sample image"
+    inputs, where = bundle.sample, "sample"
     if not isinstance(data, str):
         inputs, where = data.inputs(data.for_input("val", signature.input).some(PARITY_IMAGES)), "validation images"
     agreement = partial(task_named(bundle.receipt.task).agreement, signature=signature)
@@ -200,7 +197,7 @@ def _sample_output(bundle: _Bundle) -> Outcome:
         return "not repeated", bundle.predictor
     sample = bundle.document(SAMPLE)
     expected = task_named(bundle.receipt.task).artifacts.read_output(bundle.folder, sample)
-    output = bundle.predictor.output(bundle.folder / SAMPLE_IMAGE)  # as run.py makes it
+    output = bundle.predictor.run(bundle.sample)[0]
     difference, allowed = float(np.abs(output - expected).max()), float(sample["tolerance"])
     detail = f"largest difference {difference:.1e} of {allowed:.1e} allowed"
     return "passed" if difference <= allowed else "failed", detail

@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from nas.cli.shell import Shell
+from nas.cli.types import Device
 
 
 def _or_none(context: click.Context, parameter: click.Parameter, value: tuple[Any, ...]) -> tuple[Any, ...] | None:
@@ -16,6 +17,7 @@ def _or_none(context: click.Context, parameter: click.Parameter, value: tuple[An
 @click.command(short_help="Measure networks side by side.")
 @click.argument("models", nargs=-1, required=True, metavar="MODEL...")
 @click.option("--target", default="local", show_default=True, help="The device: only this machine can be measured.")
+@click.option("--device", "devices", type=Device(), multiple=True, help="cpu or cuda:N (repeatable).  [default: cpu]")
 @click.option("--runtime", "runtimes", multiple=True, callback=_or_none, help="Only this runtime (repeatable).")
 @click.option("--precision", "precisions", multiple=True, callback=_or_none, help="Only this precision (repeatable).")
 @click.option(

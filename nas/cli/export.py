@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from nas.cli.shell import Shell, refuse_others
-from nas.cli.types import LatencyMs, PercentagePoints
+from nas.cli.types import Device, LatencyMs, PercentagePoints
 
 _WITH_VERIFY = ("model", "--data", "--json", "--quiet")
 
@@ -21,7 +21,7 @@ _WITH_VERIFY = ("model", "--data", "--json", "--quiet")
 )
 @click.option(
     "--precision",
-    type=click.Choice(["auto", "fp32", "bf16", "int8"]),
+    type=click.Choice(["auto", "fp32", "bf16", "fp16", "int8"]),
     default="auto",
     show_default=True,
     help="Try only this precision; auto: the fastest that is accurate enough.",
@@ -33,6 +33,7 @@ _WITH_VERIFY = ("model", "--data", "--json", "--quiet")
 )
 @click.option("--latency-ms", type=LatencyMs(), help="Limit: milliseconds for one call.  [default: the run's]")
 @click.option("--target", help="The device; `nas targets` lists them.  [default: the run's, or local]")
+@click.option("--device", type=Device(), help="Of the target: cpu or cuda:N.  [default: cpu]")
 @click.option("--threads", type=click.IntRange(min=1), help="Threads of the deployed network.  [default: all]")
 @click.option("--data", help="What the network was trained on: a name or a path.  [default: the run's]")
 @click.option("--seed", type=click.IntRange(min=0), help="Of splits that the data lacks.  [default: the run's, or 0]")

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from nas.cli.shell import Shell, refuse_others
-from nas.cli.types import Seconds, only
+from nas.cli.types import Device, Seconds, only
 
 _TO_EXPORT = ("name", "--networks", "--space", "--batch", "--runtime", "--precision", "--resolution", "--quiet")
 _TO_IMPORT = ("name", "--out", "--json", "--quiet")
@@ -24,6 +24,7 @@ _TO_IMPORT = ("name", "--out", "--json", "--quiet")
     multiple=True,
     help="Only this space (repeatable), as in nas search.  [default: mixed, mobile, dense]",
 )
+@click.option("--device", "devices", type=Device(), multiple=True, help="cpu or cuda:N (repeatable).  [default: cpu]")
 @click.option("--threads", type=click.IntRange(min=1), multiple=True, help="Threads (repeatable).  [default: all]")
 @click.option(
     "--batch",
@@ -75,6 +76,7 @@ def profile(
     Example:
       nas profile local --budget 15m
       nas profile local --space detect
+      nas profile local --device cpu --device cuda:0
       nas profile my-server --runtime onnxruntime --precision int8 --out my-server.json
       nas profile edge-box --export-kit kit.zip
       nas profile edge-box --import-kit result.json

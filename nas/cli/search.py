@@ -8,7 +8,7 @@ import click
 from click.core import ParameterSource
 
 from nas.cli.shell import Shell
-from nas.cli.types import LatencyMs, PercentagePoints, Positive, Seconds, TaskReference, only
+from nas.cli.types import Device, LatencyMs, PercentagePoints, Positive, Seconds, TaskReference, only
 from nas.limits import KINDS, NAMES, PERCENTILES, LatencyLimit, Limit, Limits
 
 
@@ -103,6 +103,14 @@ def _limit_type(kind: type[Limit]) -> click.ParamType[float]:
     "--run",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     help="Ask an earlier run for other limits: nothing is evaluated twice. The answer lies in RUN/limits.",
+)
+@click.option(
+    "--device",
+    "devices",
+    type=Device(),
+    multiple=True,
+    callback=_or_none,
+    help="Deploy only on this device of the target: cpu or cuda:N (repeatable).  [default: those of its profile]",
 )
 @click.option("--runtime", "runtimes", multiple=True, callback=_or_none, help="Allow only this runtime (repeatable).")
 @click.option(

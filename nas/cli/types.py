@@ -28,6 +28,17 @@ class LatencyMs(click.ParamType[float]):
         return latency_ms
 
 
+class Device(click.ParamType[str]):
+    """A device of a host: `cpu`, or a GPU as `cuda:N`; `cuda` is the first. Whether a host has it is asked later."""
+
+    name = "device"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        from nas.runtimes.devices import parse_device
+
+        return parse_device(str(value))
+
+
 class Seconds(click.ParamType[float]):
     """A duration such as `90s`, in seconds."""
 

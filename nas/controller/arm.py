@@ -123,7 +123,7 @@ class Arm:
     def task(self, study: optuna.Study, trial: Trial, arch: Architecture) -> Evaluation:
         """The short training of a trial's network; says in the trial how many images it will see."""
         short = self.short(arch)
-        trial.set_user_attr("images", (short.train_images or len(self.data.train)) * short.config.epochs)
+        trial.set_user_attr("images", (short.train_images or len(self.data.train)) * short.recipe.epochs)
         return Evaluation(
             study=study.study_name.replace("/", "-"),
             trial=trial.number,

@@ -16,7 +16,8 @@ from nas.measure.site import Site
 from nas.networks.description import NetworkDescription
 from nas.progress import Stage
 from nas.tasks import TaskData, task_of
-from nas.training.config import Precision, TrainConfig
+from nas.training.precision import Precision
+from nas.training.recipe import Recipe
 from search_spaces import TensorSpec
 
 CHEAPEST_FIRST = (
@@ -50,7 +51,7 @@ class ZooRound:
     """Tried for trained networks."""
     quick: Deployment
     """The one deployment in which untrained networks are timed: the winner's."""
-    recipe: TrainConfig
+    recipe: Recipe
     max_drop: float
     folder: Path
     site: Site
@@ -81,11 +82,13 @@ class ZooRound:
 
     def _training_s(self, name: str) -> float:
         """What training would take, from a few steps."""
-        from nas.training.precision import step_seconds
+        from nas.training.precision import resolve_device
+        from nas.training.setup import Setup, step_seconds
 
-        network = self._description(name).build()
-        step = step_seconds(network, self.input, self.recipe.batch_size, precision_of(self.recipe))
-        steps = -(-len(self.data.train) // self.recipe.batch_size) * self.recipe.epochs
+        batch = self.recipe.fixed_batch_size
+        setup = Setup(precision=precision_of(self.recipe), channels_last=True, batch_size=batch)
+        step = step_seconds(self._description(name).build(), self.input, setup, resolve_device("auto"))
+        steps = -(-len(self.data.train) // batch) * self.recipe.epochs
         return 1.25 * step * steps  # a quarter for validation and augmentation
 
     def _train(self, name: str) -> Baseline:
@@ -122,7 +125,7 @@ class ZooRound:
         return NetworkDescription.of_baseline(name, self.data.output_size, self.input)
 
 
-def training_note(outcome: Trained, recipe: TrainConfig) -> str:
+def training_note(outcome: Trained, recipe: Recipe) -> str:
     """How long a network was trained and, where that is less than the recipe's epochs, why it ended."""
     if outcome.epochs == recipe.epochs:
         return f"{outcome.epochs} epochs"
@@ -132,7 +135,7 @@ def training_note(outcome: Trained, recipe: TrainConfig) -> str:
     return f"{done}: the time limit ended its training"
 
 
-def precision_of(recipe: TrainConfig) -> Precision:
+def precision_of(recipe: Recipe) -> Precision:
     """The precision a search fixed for all its trainings."""
     return "bf16" if recipe.precision == "bf16" else "fp32"
 

@@ -52,6 +52,8 @@ class SearchConfig:
     seed: int = 0
     out: Path | None = None
     """None: `runs/<task's name>-<target>-<limit>`."""
+    devices: tuple[str, ...] | None = None
+    """Devices of the target to deploy on (`cpu`, `cuda:0`); None: those its profile knows, of a new one the CPU."""
     runtimes: tuple[str, ...] | None = None
     precisions: tuple[str, ...] | None = None
     allowed: Mapping[str, tuple[Option, ...]] = field(default_factory=dict)
@@ -153,4 +155,6 @@ class SearchConfig:
             *("storage", "workers", "ray", "space_document"),
         ):
             del document[free]
+        if self.devices is None:
+            del document["devices"]
         return document

@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,9 @@ from nas.controller.judges import labels_wanted
 from nas.controller.plan import STRETCH, schedule
 from nas.controller.recipes import Recipes
 from nas.controller.run_folder import RunFolder
+from nas.deployment import CPU
 from nas.evaluation.estimators import SUPERNET_EPOCHS, SUPERNET_SHARE, choose_estimator
-from nas.evaluation.supernet.config import SupernetConfig
+from nas.evaluation.supernet.config import RANDOM_PATHS, SupernetConfig, supernet_recipe
 from nas.evaluation.supernet.sandwich import Sandwich
 from nas.files.writing import write_json
 from nas.measure.host import usable_threads
@@ -46,7 +47,7 @@ def read_choice(folder: RunFolder) -> EstimatorChoice | None:
         return None
     document: dict[str, Any] = json.loads(folder.estimator.read_text())
     supernet = document["supernet"]
-    return EstimatorChoice(document["name"], document["why"], SupernetConfig(**supernet) if supernet else None)
+    return EstimatorChoice(document["name"], document["why"], SupernetConfig.from_json(supernet) if supernet else None)
 
 
 def estimator_choice(
@@ -69,11 +70,13 @@ def estimator_choice(
     planned_s = planned_phase_s(recipes)
     if asked == "auto":
         short_s = typical_short_s(recipes, admissible)
-        name, why = choose_estimator(planned_s, f"{usable_threads()} threads", short_s=short_s, labels=labels)
+        device = recipes.throughput.device
+        where = f"{usable_threads()} threads" if device == CPU else device
+        name, why = choose_estimator(planned_s, where, short_s=short_s, labels=labels)
     elif asked == "supernet":
         config = supernet_config(recipes, supernet_image_s(recipes, admissible), planned_s, phase_s)
     choice = EstimatorChoice(name, why, config)
-    write_json(folder.estimator, asdict(choice))
+    write_json(folder.estimator, {"name": name, "why": why, "supernet": config.to_json() if config else None})
     return choice
 
 
@@ -92,13 +95,13 @@ def typical_short_s(recipes: Recipes, admissible: Admissible) -> float:
         arch = recipes.space.architecture(row)
         short = recipes.short(arch)
         images = short.train_images or len(recipes.data.train)
-        found.append(short.config.epochs * images * recipes.image_s(arch))
+        found.append(short.recipe.epochs * images * recipes.image_s(arch))
     return float(np.median(found))
 
 
 def supernet_image_s(recipes: Recipes, admissible: Admissible) -> float:
     """Nominal seconds that one image takes in one step of a supernet, through all paths of the step."""
-    sandwich, rng = Sandwich(recipes.space, SupernetConfig().random_paths, admissible), np.random.default_rng(0)
+    sandwich, rng = Sandwich(recipes.space, RANDOM_PATHS, admissible), np.random.default_rng(0)
     steps = [sum(recipes.image_s(arch) for arch in sandwich.draw(rng)) for _ in range(_STEPS)]
     return float(np.mean(steps))
 
@@ -109,16 +112,17 @@ def supernet_config(recipes: Recipes, image_s: float, planned_s: float, phase_s:
     Steps are counted by nominal times, so that the same seed trains the same supernet; only a machine that is much
     slower is stopped by the clock.
     """
-    batch = min(SupernetConfig().batch_size, len(recipes.data.train))
+    recipe = supernet_recipe(recipes.base)
+    batch = min(recipe.fixed_batch_size, len(recipes.data.train))
     steps = max(1, int(SUPERNET_SHARE * planned_s / (batch * image_s)))
     limit_s = min(STRETCH * SUPERNET_SHARE * planned_s, _MOST * max(phase_s, 1.0))
     return SupernetConfig(
         steps=steps,
-        batch_size=batch,
-        flip=recipes.data.flip_ok,
-        precision=recipes.base.precision,
-        seed=recipes.config.seed,
-        seconds=limit_s if math.isfinite(phase_s) else None,
+        recipe=recipe.changed(
+            batch_size=batch,
+            seed=recipes.config.seed,
+            time_limit_s=limit_s if math.isfinite(phase_s) else None,
+        ),
     )
 
 
@@ -131,6 +135,6 @@ def remarks(choice: EstimatorChoice, images: int, max_trials: int | None) -> lis
         return [f"the first {wanted} candidates were trained briefly, later ones predicted from them"]
     if choice.supernet is None:
         return []
-    passes = choice.supernet.steps * choice.supernet.batch_size / images
+    passes = choice.supernet.steps * choice.supernet.recipe.fixed_batch_size / images
     few = f": nothing is known of an order after fewer than {SUPERNET_EPOCHS}" if passes < SUPERNET_EPOCHS else ""
     return [f"the supernet was given {choice.supernet.steps} steps, {passes:.1f} passes over the training images{few}"]

@@ -21,7 +21,7 @@ from nas.networks.description import NetworkDescription
 from nas.progress import Stage
 from nas.targets.preparing import deploy_untrained
 from nas.tasks import TaskData
-from nas.training.config import TrainConfig
+from nas.training.recipe import Recipe
 from search_spaces import SearchSpace
 
 SURE_STDS = 3.0
@@ -38,7 +38,7 @@ class FinalRound:
     data: TaskData
     scorer: CandidateScorer
     deployments: tuple[Deployment, ...]
-    recipe: TrainConfig
+    recipe: Recipe
     size: int
     """Finalists, if the objective needs so many."""
     objective: Objective

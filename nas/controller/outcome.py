@@ -11,7 +11,7 @@ from nas.controller.scoring import CandidateScorer
 from nas.controller.target_model import TargetModel
 from nas.controller.values import Evaluated, Failed, Finalist, RandomOpponent
 from nas.tasks import TaskData
-from nas.training.config import TrainConfig
+from nas.training.recipe import Recipe
 from search_spaces import SearchSpace
 
 
@@ -28,7 +28,7 @@ class Outcome:
     prepared_s: float
     """What the estimator took before its first candidate in this process, booked within a stage; a supernet's training
     is a stage of its own."""
-    recipe: TrainConfig
+    recipe: Recipe
     evaluated: tuple[Evaluated, ...]
     failed: tuple[Failed, ...]
     finalists: tuple[Finalist, ...]

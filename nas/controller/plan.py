@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from nas.controller.objective import Objective
 from nas.evaluation.short_training import ShortTraining
 from nas.tasks import TrainingShape
-from nas.training.config import TrainConfig
+from nas.training.recipe import Recipe
 
 SEARCH_SHARE = 0.40
 """Of the time left after preparation. The random baseline gets as much, the zoo the rest; without baselines the search
@@ -41,9 +41,10 @@ DEPLOY_S = 3.5
 """Exporting, quantising, checking and measuring one deployment of one small network."""
 
 TRAIN_S_PER_MAC, TRAIN_S_PER_ACTIVATION, TRAIN_S_PER_DEPTHWISE_MAC = 3.2e-11, 2.0e-9, 6.1e-10
-"""Seconds of one thread per image of bf16 training: non-negative fit to 24 networks of `mixed` at 32, 64 and 128 px on
-an AMD EPYC with AVX512-BF16, mean error 7 % (`experiments.training_cost`). Other hosts, several threads and fp32 differ
-by a factor, see `nas.controller.pace`."""
+"""Nominal seconds per image: they say how much more work one network is than another. They are those of bf16 training
+on one thread of an AMD EPYC with AVX512-BF16, a non-negative fit to 24 networks of `mixed` at 32, 64 and 128 px with a
+mean error of 7 % (`experiments.training_cost`). How long that work takes on the device that trains is measured, see
+`nas.controller.throughput`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ class Schedule:
 class FinalPlan:
     """The recipe every compared network is trained with, and how many finalists there are."""
 
-    recipe: TrainConfig
+    recipe: Recipe
     size: int
 
 
@@ -80,8 +81,8 @@ def schedule(elapsed_s: float, budget_s: float, *, baselines: bool) -> Schedule:
     return Schedule(search_short_until_s=elapsed_s + SHORT_SHARE * arm, search_until_s=elapsed_s + arm)
 
 
-def nominal_image_s(costs: Mapping[str, NDArray[np.float64]], threads: int) -> NDArray[np.float64]:
-    """What training one image of each network should take, (n,) seconds, from `SearchSpace.costs` alone.
+def nominal_image_s(costs: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
+    """The work of training one image of each network, (n,) nominal seconds, from `SearchSpace.costs` alone.
 
     Not a measurement on purpose: what is proposed depends on it, and the same seed has to propose the same candidates
     also when the machine happens to be slower.
@@ -91,7 +92,7 @@ def nominal_image_s(costs: Mapping[str, NDArray[np.float64]], threads: int) -> N
         + TRAIN_S_PER_ACTIVATION * costs["activations"]
         + TRAIN_S_PER_DEPTHWISE_MAC * costs["depthwise_macs"]
     )
-    return seconds / threads
+    return seconds
 
 
 def affordable_image_s(available_s: float, train_images: int, deployments: int, shape: TrainingShape) -> float:
@@ -102,7 +103,7 @@ def affordable_image_s(available_s: float, train_images: int, deployments: int, 
 
 
 def short_training(
-    recipe: TrainConfig, train_images: int, image_s: float, seconds: float, shape: TrainingShape
+    recipe: Recipe, train_images: int, image_s: float, seconds: float, shape: TrainingShape
 ) -> ShortTraining:
     """The recipe for comparing candidates: as many epochs and images as fit into `seconds`.
 
@@ -113,7 +114,7 @@ def short_training(
     lowest, highest = shape.short_epochs
     epochs = int(min(highest, max(lowest, passes // train_images)))
     images = min(train_images, max(shape.min_short_images, int(passes / epochs)))
-    return ShortTraining(replace(recipe, epochs=epochs), images if images < train_images else None)
+    return ShortTraining(recipe.changed(epochs=epochs), images if images < train_images else None)
 
 
 def final_time_s(planned_s: float, short_s: float, left_s: float, deployments: int) -> float:
@@ -128,7 +129,7 @@ def final_time_s(planned_s: float, short_s: float, left_s: float, deployments: i
 
 
 def final_plan(
-    recipe: TrainConfig,
+    recipe: Recipe,
     epoch_s: float,
     available_s: float,
     deployments: int,
@@ -151,18 +152,18 @@ def final_plan(
     epochs = min(highest, max(lowest, affordable[count]))
     # Where even the fewest epochs do not fit, the clock ends the training rather than the budget being ignored.
     limit_s = max(ANYTIME_S / 3, min(STRETCH * epochs * epoch_s, STRETCH * shares[count]))
-    return FinalPlan(replace(recipe, epochs=epochs, time_limit_s=limit_s), count)
+    return FinalPlan(recipe.changed(epochs=epochs, time_limit_s=limit_s), count)
 
 
 def open_end_plan(
-    recipe: TrainConfig, epoch_s: float, deployments: int, wanted: int, *, shape: TrainingShape, baselines: bool
+    recipe: Recipe, epoch_s: float, deployments: int, wanted: int, *, shape: TrainingShape, baselines: bool
 ) -> FinalPlan:
     """`final_plan` where trials alone end the search: `epoch_s` is nominal, no clock ends a training, and there is no
     time left over for more finalists."""
     marks = schedule(0.0, OPEN_END_S, baselines=baselines)
     final_s = marks.search_until_s - marks.search_short_until_s
     plan = final_plan(recipe, epoch_s, final_s, deployments, wanted, most=wanted, shape=shape)
-    return replace(plan, recipe=replace(plan.recipe, time_limit_s=None))
+    return replace(plan, recipe=plan.recipe.changed(time_limit_s=None))
 
 
 def room_for_baseline(

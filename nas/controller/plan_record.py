@@ -3,16 +3,16 @@
 import json
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from nas.controller.budget import Budget
-from nas.controller.pace import Pace
 from nas.controller.plan import REPORT_S, FinalPlan, Schedule, schedule
 from nas.controller.recipes import Recipes
 from nas.controller.run_folder import RunFolder
+from nas.controller.throughput import TrainingThroughput
 from nas.files.writing import write_json
-from nas.tasks import task_named
+from nas.training.recipe import Recipe
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,33 +32,31 @@ class SearchPlan:
 
 
 def search_plan(
-    folder: RunFolder, budget: Budget, recipes: Callable[[Pace | None], Recipes], *, baselines: bool
+    folder: RunFolder, budget: Budget, recipes: Callable[[TrainingThroughput | None], Recipes], *, baselines: bool
 ) -> SearchPlan:
-    """The plan recorded in `folder`, or a new one, recorded. With another budget only its pace is kept."""
+    """The plan recorded in `folder`, or a new one, recorded. With another budget only its throughput is kept."""
     known: dict[str, Any] = json.loads(folder.plan.read_text()) if folder.plan.exists() else {}
-    made = recipes(Pace(known["precision"], known.get("pace", 1.0)) if known else None)
+    made = recipes(TrainingThroughput.from_json(known["throughput"]) if "throughput" in known else None)
     budget_s = budget.seconds if math.isfinite(budget.seconds) else None
     if known and known["budget_s"] == budget_s:
         marks = Schedule(*(math.inf if mark is None else mark for mark in known["marks"]))
         return SearchPlan(marks, made)
     marks = schedule(budget.elapsed_s, budget.seconds, baselines=baselines)
     times = [mark if math.isfinite(mark) else None for mark in (marks.search_short_until_s, marks.search_until_s)]
-    write_json(
-        folder.plan, {"budget_s": budget_s, "marks": times, "precision": made.pace.precision, "pace": made.pace.factor}
-    )
+    write_json(folder.plan, {"budget_s": budget_s, "marks": times, "throughput": made.throughput.to_json()})
     return SearchPlan(marks, made)
 
 
-def read_final_plan(folder: RunFolder, task: str) -> FinalPlan | None:
-    """The last round's plan, where the run (of this task) has come to it."""
+def read_final_plan(folder: RunFolder) -> FinalPlan | None:
+    """The plan of the last round, where the run has come to it."""
     if not folder.final_plan.exists():
         return None
     document = json.loads(folder.final_plan.read_text())
-    return FinalPlan(task_named(task).recipe(**document["recipe"]), document["size"])
+    return FinalPlan(Recipe.of(document["recipe"], "final plan"), document["size"])
 
 
 def write_final_plan(folder: RunFolder, plan: FinalPlan) -> None:
-    write_json(folder.final_plan, {"recipe": asdict(plan.recipe), "size": plan.size})
+    write_json(folder.final_plan, {"recipe": plan.recipe.to_json(), "size": plan.size})
 
 
 def read_account(folder: RunFolder) -> dict[str, float]:

@@ -48,7 +48,9 @@ def prepare_search(opening: Opening, folder: RunFolder, budget: Budget, engine: 
     Measures how fast the host trains where no recent measurement is known; records plan and choice in `folder`.
     """
     config, space, data = opening.config, opening.space, opening.data
-    plan = search_plan(folder, budget, lambda pace: make_recipes(config, space, data, pace), baselines=config.baselines)
+    plan = search_plan(
+        folder, budget, lambda known: make_recipes(config, space, data, known), baselines=config.baselines
+    )
     affordable, costs = plan.recipes.affordable(len(opening.target.model.deployments))
     scorer, found, none = searchable(opening.scorer, affordable, config.seed)
     notes = [remark for remark in (none or costs,) if remark]

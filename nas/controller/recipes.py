@@ -2,26 +2,24 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nas.controller.config import SearchConfig
-from nas.controller.pace import FRESH_S, Pace, host_pace
 from nas.controller.plan import (
     SHORT_TRAININGS,
     affordable_image_s,
-    nominal_image_s,
     planned_s,
     schedule,
     short_training,
 )
+from nas.controller.throughput import FRESH_S, TrainingThroughput, host_throughput
 from nas.evaluation.short_training import ShortTraining
-from nas.measure.host import usable_threads
 from nas.networks.description import NetworkDescription
 from nas.tasks import TaskData, task_of
-from nas.training.config import TrainConfig
+from nas.training.recipe import Recipe
 from search_spaces import Architecture, Choices, SearchSpace
 
 OVERHEAD = 1.25
@@ -37,8 +35,8 @@ class Recipes:
     config: SearchConfig
     space: SearchSpace
     data: TaskData
-    base: TrainConfig
-    pace: Pace
+    base: Recipe
+    throughput: TrainingThroughput
 
     @property
     def planned_s(self) -> float:
@@ -57,17 +55,19 @@ class Recipes:
         return short_training(self.base, images, self.image_s(arch), self.short_s, shape)
 
     def image_s(self, arch: Architecture) -> float:
-        """Expected seconds to train on one image: nominal ones at this host's pace."""
+        """Expected seconds to train on one image, at the throughput of the device that trains."""
         return float(self._image_s(self.space.choices([arch]))[0])
 
     def measured_image_s(self, arch: Architecture) -> float:
         """Seconds to train on one image, from a few steps."""
-        from nas.training.precision import step_seconds
+        from nas.training.precision import resolve_device
+        from nas.training.setup import Setup, step_seconds
 
-        batch = min(self.base.batch_size, len(self.data.train))
+        throughput = self.throughput
+        setup = Setup(precision=throughput.precision, channels_last=True, batch_size=self._batch)
         described = NetworkDescription.of_architecture(self.space, arch, self.data.output_size)
-        seconds = step_seconds(described.build(), described.signature.input, batch, self.pace.precision)
-        return OVERHEAD * seconds / batch
+        seconds = step_seconds(described.build(), described.signature.input, setup, resolve_device(throughput.device))
+        return OVERHEAD * seconds / self._batch
 
     def affordable(self, deployments: int) -> tuple[Callable[[Choices], NDArray[np.bool_]], str | None]:
         """Which candidates can be trained fully within the budget (but never none), and a remark on what that means."""
@@ -87,12 +87,19 @@ class Recipes:
 
     def _image_s(self, choices: Choices) -> NDArray[np.float64]:
         costs = self.space.costs(choices, self.data.output_size)
-        return self.pace.factor * nominal_image_s(costs, usable_threads())
+        return self.throughput.image_s(costs, self._batch)
+
+    @property
+    def _batch(self) -> int:
+        return min(self.base.fixed_batch_size, len(self.data.train))
 
 
-def make_recipes(config: SearchConfig, space: SearchSpace, data: TaskData, pace: Pace | None) -> Recipes:
-    """With `pace` where it was recorded before, else this host's."""
+def make_recipes(
+    config: SearchConfig, space: SearchSpace, data: TaskData, throughput: TrainingThroughput | None
+) -> Recipes:
+    """With `throughput` where it was recorded before, else this host's."""
     base = task_of(data).recipe(seed=config.seed)
     fresh_s = FRESH_S if math.isfinite(config.seconds) else math.inf
-    pace = pace or host_pace(space, data.output_size, base.batch_size, fresh_s=fresh_s)
-    return Recipes(config=config, space=space, data=data, base=replace(base, precision=pace.precision), pace=pace)
+    throughput = throughput or host_throughput(space, data.output_size, base.fixed_batch_size, fresh_s=fresh_s)
+    base = base.changed(precision=throughput.precision)
+    return Recipes(config=config, space=space, data=data, base=base, throughput=throughput)

@@ -34,7 +34,8 @@ from nas.networks.run_networks import DEPLOYED, TRAINED
 from nas.networks.weights import load_weights
 from nas.targets.registry import material_differences
 from nas.tasks import TaskData, task_of
-from nas.training.config import Stopped, TrainConfig
+from nas.training.recipe import Recipe
+from nas.training.result import Stopped
 
 if TYPE_CHECKING:
     from torch import nn
@@ -71,7 +72,7 @@ class Before:
 
 
 def trained_network(
-    folder: Path, description: NetworkDescription, data: TaskData, recipe: TrainConfig, before: Before | None = None
+    folder: Path, description: NetworkDescription, data: TaskData, recipe: Recipe, before: Before | None = None
 ) -> "tuple[nn.Module, Trained]":
     """The network trained with `recipe`; read from `folder` where it was trained with just this before.
 
@@ -93,7 +94,7 @@ def trained_network(
     folder.mkdir(parents=True, exist_ok=True)
     save_network(network, description, folder / NETWORK)
     document = {
-        "recipe": asdict(recipe),
+        "recipe": recipe.to_json(),
         "network": description.to_json(),
         "accuracy": outcome.accuracy,
         "epochs": outcome.epochs,
@@ -105,9 +106,9 @@ def trained_network(
     return network, outcome
 
 
-def read_trained(folder: Path, description: NetworkDescription, recipe: TrainConfig) -> dict[str, Any] | None:
+def read_trained(folder: Path, description: NetworkDescription, recipe: Recipe) -> dict[str, Any] | None:
     """The record of a training with just this recipe; None where there is nothing to believe."""
-    return read_record(folder, TRAINED, {"recipe": asdict(recipe), "network": description.to_json()})
+    return read_record(folder, TRAINED, {"recipe": recipe.to_json(), "network": description.to_json()})
 
 
 def deployed_network(

@@ -81,7 +81,7 @@ def answer_again(search: Search, run: Path, *, goes_on: bool) -> SearchResult:
     """What the finalists of `run` say to the present limits, or a search that goes on from all that is known."""
     known = [] if goes_on else recorded_finalists(search)
     best = winners(search.config.objective, known, search.config.winners)
-    plan = read_final_plan(search.folder, search.data.task)
+    plan = read_final_plan(search.folder)
     if best and plan is not None:
         note = f"nothing was trained: {len(known)} finalists of {run} were judged again"
         return search.conclude(plan.recipe, search.evaluated(), known, best, notes=[note])
@@ -101,6 +101,8 @@ def changed_config(old: RunFolder, changes: Mapping[str, Any]) -> SearchConfig:
             "start a new search with another --out instead",
         )
     recorded = json.loads(old.config.read_text())
+    if "limits" not in recorded:
+        raise UserError(f"'{old.path}' is a run of another version: its limits cannot be read", "start a new search")
     known = {f.name for f in fields(SearchConfig)}
     check_estimator(old, changes.get("estimator"))
     values = {k: tuple(v) if isinstance(v, list) else v for k, v in recorded.items() if k in known}
@@ -176,7 +178,7 @@ def take_over(old: RunFolder, new: RunFolder, studies: StudyStorage | None = Non
 
 def recorded_finalists(search: Search) -> list[Finalist]:
     """Every finalist the run has trained, deployed where a kill came before that, judged by the present limits."""
-    plan = read_final_plan(search.folder, search.data.task)
+    plan = read_final_plan(search.folder)
     if plan is None:
         return []
     final = replace(search.final_round(plan), skip_missed=False)

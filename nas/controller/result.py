@@ -16,9 +16,11 @@ from nas.controller.outcome import Outcome
 from nas.controller.target_model import TargetModel
 from nas.controller.values import Evaluated, Finalist
 from nas.deploy.deploy import Deployed, TriedDeployment
+from nas.deployment import CPU
 from nas.evaluation.estimate import LEVEL, agreement
 from nas.evaluation.estimators import ESTIMATORS
 from nas.limits import LatencyLimit, Limits, Observation
+from nas.measure.devices import why_no_energy
 from nas.measure.measurement import Measurement
 from nas.tasks import TaskData, task_of
 from search_spaces import Signature
@@ -122,6 +124,7 @@ def _winner(o: Outcome, f: Finalist, rank: int, estimates: Estimates) -> dict[st
         "precision": chosen.deployment.precision,
         "threads": chosen.deployment.threads,
         "batch": chosen.deployment.batch,
+        "runs_on": chosen.deployment.device,
         "input": input_label(o.data, f.deployed.description.signature),
         "epochs": f.trained.epochs,
         "weights": "short training" if f.trained.by_short_training else "full training",
@@ -137,7 +140,7 @@ def _winner(o: Outcome, f: Finalist, rank: int, estimates: Estimates) -> dict[st
         "images_per_s": f.images_per_s,
         "memory_bytes": measured.memory_bytes if measured else None,
         "energy_mj": measured.energy_mj if measured and math.isfinite(measured.energy_mj) else None,
-        "energy_not_measured": o.target.site.no_energy if measured and o.target.site else None,
+        "energy_not_measured": _why_no_energy(o, measured),
         "size_bytes": chosen.size_bytes,
         "estimate": _estimate(f.evaluated),
         "accuracy": {
@@ -178,6 +181,14 @@ def _baselines(o: Outcome) -> list[dict[str, Any]]:
     return found
 
 
+def _why_no_energy(o: Outcome, measured: Measurement | None) -> str | None:
+    """Why there is no energy among a winner's figures; None where there is, or where nothing was measured."""
+    if measured is None or o.target.site is None:
+        return None
+    device = measured.request.deployment.device
+    return o.target.site.no_energy if device == CPU else o.target.site.run(why_no_energy, device)
+
+
 def _opponent(
     o: Outcome, name: str, kind: str, deployed: Deployed, trained: float | None, test: Mapping[str, float] | None
 ) -> dict[str, Any]:
@@ -191,6 +202,7 @@ def _opponent(
         "kind": kind,
         "runtime": chosen.deployment.runtime if chosen else None,
         "precision": chosen.deployment.precision if chosen else None,
+        "runs_on": chosen.deployment.device if chosen else None,
         "input": input_label(o.data, deployed.description.signature),
         "measured_latency_ms": latencies(measured),
         "machine": measured.machine if measured else None,

@@ -32,11 +32,11 @@ from nas.controller.proxies import proxy_scores
 from nas.controller.run_folder import RunFolder, check_folder, open_folder
 from nas.controller.short_weights import ShortWeights
 from nas.controller.target_record import write_target
-from nas.controller.training_times import doubt_pace, plan_last_round
+from nas.controller.training_times import doubt_throughput, plan_last_round
 from nas.controller.trials import SHORT
 from nas.controller.values import Evaluated, Failed, Finalist, RandomOpponent
 from nas.evaluation.estimators import SUPERNET_SHARE, EstimatorSetting
-from nas.evaluation.supernet.config import LOG_STEPS, SupernetConfig
+from nas.evaluation.supernet.config import LOG_STEPS
 from nas.executors import Executor
 from nas.files.writing import write_json
 from nas.measure.site import undisturbed
@@ -44,7 +44,7 @@ from nas.progress import Progress, SilentProgress, Stage
 from nas.samplers import Feasible, RandomFeasibleSampler, SamplerTask, WithExamples, make_sampler
 from nas.tasks import task_of
 from nas.text import duration
-from nas.training.config import TrainConfig
+from nas.training.recipe import Recipe
 
 REPEAT_SHARE = 0.25
 """Of what is left of the budget: time that one measurement may take for repeating disturbed sessions."""
@@ -146,7 +146,7 @@ class Search:
                 finalists += self._anytime(final, evaluated)
                 best = winners(self.config.objective, finalists, self.config.winners)
         full = [(f.evaluated.arch, f.trained) for f in finalists]
-        remark = doubt_pace(self.recipes, evaluated, full, final.recipe.epochs)
+        remark = doubt_throughput(self.recipes, evaluated, full, final.recipe.epochs)
         self.notes += [remark] if remark else []
         if not best:
             raise limits_missed(finalists, self.config.limits)
@@ -155,7 +155,7 @@ class Search:
 
     def conclude(
         self,
-        recipe: TrainConfig,
+        recipe: Recipe,
         evaluated: Sequence[Evaluated],
         finalists: Sequence[Finalist],
         best: Sequence[Finalist],
@@ -223,7 +223,7 @@ class Search:
     def _setting(self) -> EstimatorSetting:
         return EstimatorSetting(
             space=self.space, data=self.data, short=self.recipes.short,
-            supernet=self.choice.supernet or SupernetConfig(), checkpoint=self.folder.supernet,
+            supernet=self.choice.supernet, checkpoint=self.folder.supernet,
             admissible=self.scorer.feasible, seed=self.config.seed,
         )  # fmt: skip
 
@@ -238,7 +238,7 @@ class Search:
     def _search(self, arm: Arm) -> tuple[list[Evaluated], FinalRound]:
         """Judge candidates, and plan the last round they lead to. A run that had come to that goes on there."""
         study = arm.study(SEARCH_STUDY, self._sampler())
-        plan = read_final_plan(self.folder, self.data.task)
+        plan = read_final_plan(self.folder)
         if plan is None and not self.interrupts.asked:
             self._ready()
         if plan is None and not self.interrupts.asked:
@@ -316,7 +316,7 @@ class Search:
         """After an interrupt: one finalist with what is there, a training that was finished or else a quick one."""
         trained = [c for c in candidates if final.is_recorded(c)]
         if not trained:
-            final = replace(final, recipe=replace(final.recipe, time_limit_s=ANYTIME_S))
+            final = replace(final, recipe=final.recipe.changed(time_limit_s=ANYTIME_S))
         with self._stage("the best so far", 1) as bar:
             return list(replace(final, size=1).run(trained or candidates, bar))
 

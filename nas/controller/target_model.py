@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
 
 import numpy as np
@@ -10,17 +11,26 @@ import numpy as np
 from nas.controller.budget import Budget
 from nas.controller.config import SearchConfig
 from nas.controller.plan import planned_s
-from nas.deployment import Deployment
+from nas.deployment import CPU, Deployment, Placement
 from nas.errors import UserError
 from nas.executors.ray_cluster import device_resource
 from nas.measure.host import HostFingerprint, fingerprint, threads_here, usable_threads
 from nas.measure.measurement import MeasureRequest
 from nas.measure.reference import reference_model
 from nas.measure.site import Site, this_host
+from nas.measure.statistics import spread_pct
 from nas.progress import Progress, SilentProgress
 from nas.runtimes import deployments_here, load_runtime
+from nas.runtimes.devices import require_device
 from nas.targets.latency import Correction, LatencyModel
-from nas.targets.preparing import networks_to_measure, preparer, spaces_like, usual_spaces
+from nas.targets.preparing import (
+    deploy_untrained,
+    networks_to_measure,
+    new_folder,
+    preparer,
+    spaces_like,
+    usual_spaces,
+)
 from nas.targets.profile import ENOUGH_NETWORKS, DeploymentTable, DeviceProfile, quick_profile, saved_profile, set_aside
 from nas.targets.profiling import make_profile, measure_networks, median_or_none, timing_of
 from nas.targets.registry import LOCAL, bundled_profiles, load_target, material_differences, usable_deployments
@@ -69,14 +79,20 @@ def prepare_target(config: SearchConfig, budget: Budget, progress: Progress, dev
         site.run(threads_here, config.threads)
     threads = asked or (target.profile.threads if target.profile else (site or this_host()).run(usable_threads))
     batch = target.profile.batch if target.profile else 1
-    here = site.run(deployments_here, threads, None, batch) if site else []
+    devices = config.devices or (target.profile.devices if target.profile else (CPU,))
+    if site is not None:
+        for device_name in config.devices or ():
+            site.run(require_device, device_name)
+    here = [d for name in devices for d in site.run(deployments_here, threads, None, batch, name)] if site else []
     if config.strict and target.profile is not None and target.differences:
         raise UserError(
             f"the profile of target {config.target!r} is of a host that differs: {'; '.join(target.differences)}",
             "measure this one with `nas profile local`, or leave out --strict",
         )
-    deployments = usable_deployments(target.profile, here, config.runtimes, config.precisions, is_host=site is not None)
-    deployments = [d for d in deployments if d.threads == threads]
+    deployments = usable_deployments(
+        target.profile, here, config.runtimes, config.precisions, config.devices, is_host=site is not None
+    )
+    deployments = [d for d in deployments if d.fits_threads(threads)]
     if not deployments:
         known = target.profile.tables if target.profile else ()
         names = ", ".join(sorted({f"{t.deployment.name} with {t.deployment.threads} threads" for t in known})) or "none"
@@ -173,7 +189,10 @@ def make_quick_profile(
     """Of this host: few networks, enough to begin with."""
     spaces = spaces or usual_spaces()
     names = {space.name for space in spaces}
-    prior = any(arch.space in names for other in _bundled_of_others(fingerprint()) for arch in other.networks)
+    # Bundled profiles are of processors, which say nothing about a GPU.
+    on_cpu = all(d.device == CPU for d in deployments)
+    known = (arch for other in _bundled_of_others(fingerprint()) for arch in other.networks)
+    prior = on_cpu and any(arch.space in names for arch in known)
     return make_profile(
         name,
         deployments,
@@ -192,26 +211,46 @@ def make_quick_profile(
 def speed_corrections(
     profile: DeviceProfile, deployments: Sequence[Deployment], site: Site
 ) -> dict[Deployment, Correction]:
-    """How much slower the machine is now than while it was profiled, as the reference network shows.
+    """How much slower each device is now than while it was profiled, as the reference network shows.
 
     A shared or throttled host easily runs 20 % slower at one hour than at another, and all networks with it. Empty
     where the reference network cannot be run, and without the deployments for which the profile has no such time.
     """
-    reference = reference_model()
-    if reference is None:
-        return {}
-    counts = sorted({d.threads for d in deployments})
-    requests = [MeasureRequest(reference, Deployment("onnxruntime", "fp32", threads)) for threads in counts]
-    measured = dict(zip(counts, site.measure(requests, sessions=SPEED_SESSIONS, seconds_per_model=0.2), strict=True))
+    speeds = _speeds(deployments, site)
     found = {}
     for deployment in deployments:
-        table, now = profile.table(deployment), measured[deployment.threads]
+        table, now = profile.table(deployment), speeds.get(deployment.placement)
         then = median_or_none(table.column("reference_ms")) if table else None
-        if then is None or now.failed is not None:
+        if then is None or now is None:
             continue
-        found[deployment] = Correction(
-            factor=now.p50_ms / then, relative_std=now.between_session_spread_pct / 100 / SPEED_SESSIONS
-        )
+        found[deployment] = Correction(factor=median(now) / then, relative_std=spread_pct(now) / 100 / SPEED_SESSIONS)
+    return found
+
+
+def _speeds(deployments: Sequence[Deployment], site: Site) -> dict[Placement, list[float]]:
+    """Milliseconds of the reference network in each of `SPEED_SESSIONS` sessions, where it could be measured.
+
+    A processor's is a file that ONNX Runtime runs. A GPU's is made by its probe and timed beside every network, so the
+    smallest of one space is measured, whose own time does not matter.
+    """
+    places = sorted({d.placement for d in deployments})
+    reference = reference_model()
+    with TemporaryDirectory(prefix="nas-speed-") as folder:
+        requests = []
+        for number, place in enumerate(places):
+            if place.device != CPU:
+                there = [d for d in deployments if d.placement == place][:1]
+                arch = min(usual_spaces()[0].anchors, key=lambda a: a.key)
+                requests += deploy_untrained(arch, there, new_folder(Path(folder) / str(number)), seed=0)
+            elif reference is not None:
+                requests.append(MeasureRequest(reference, Deployment("onnxruntime", "fp32", place.threads)))
+        measured = site.measure(requests, sessions=SPEED_SESSIONS, seconds_per_model=0.2) if requests else []
+    found = {}
+    for request, m in zip(requests, measured, strict=True):
+        place = request.deployment.placement
+        if m.failed is None:
+            cpu = place.device == CPU  # there the network itself is the reference
+            found[place] = [s.p50_ms if cpu else s.reference_p50_ms for s in m.sessions]
     return found
 
 

@@ -1,4 +1,4 @@
-"""What trainings really took: the last round is planned by it, and a recorded pace that it contradicts is forgotten."""
+"""Times that trainings took: they plan the last round, and contradict a recorded throughput that is wrong."""
 
 import math
 from collections.abc import Sequence
@@ -8,7 +8,6 @@ import numpy as np
 
 from nas.controller.arm import best_first
 from nas.controller.budget import Budget
-from nas.controller.pace import forget_wrong_pace
 from nas.controller.plan import (
     FINALISTS,
     REPORT_S,
@@ -20,6 +19,7 @@ from nas.controller.plan import (
 )
 from nas.controller.recipes import OVERHEAD, Recipes
 from nas.controller.records import Trained
+from nas.controller.throughput import forget_wrong_throughput
 from nas.controller.values import Evaluated
 from nas.tasks import task_of
 from search_spaces import Architecture
@@ -53,14 +53,14 @@ def plan_last_round(
     return final_plan(recipes.base, epoch_s, available_s, deployments, wanted, shape=shape)
 
 
-def doubt_pace(
+def doubt_throughput(
     recipes: Recipes,
     evaluated: Sequence[Evaluated],
     full: Sequence[tuple[Architecture, Trained]] = (),
     epochs: int = 0,
     folder: Path | None = None,
 ) -> str | None:
-    """Have the next search on this host measure its pace again where trainings took another time than it says.
+    """Have the next search on this host measure its throughput again where trainings took another time than it says.
 
     Args:
         recipes: what this search's trainings were planned with; they stay as they are.
@@ -69,16 +69,17 @@ def doubt_pace(
         epochs: of a full training.
         folder: the user's cache.
 
-    Returns a remark where the pace was forgotten.
+    Returns a remark where the throughput was forgotten.
     """
     alone = recipes.config.ray is None and recipes.config.workers in (None, 1)
     took = [(e.arch, e.seconds_per_image) for e in evaluated if alone and e.seconds_per_image is not None]
     images = epochs * len(recipes.data.train)
     took += [(arch, outcome.seconds / images) for arch, outcome in full if outcome.epochs == epochs]
     ratios = [seconds / (OVERHEAD * recipes.image_s(arch)) for arch, seconds in took]
-    ratio = forget_wrong_pace(recipes.space, recipes.base.batch_size, recipes.pace, ratios, folder)
+    ratio = forget_wrong_throughput(recipes.space, recipes.base.fixed_batch_size, recipes.throughput, ratios, folder)
     if ratio is None:
         return None
     return (
-        f"trainings took {ratio:.2g} times as long as this host's recorded pace said: the next search measures it again"
+        f"trainings took {ratio:.2g} times as long as this host's recorded training throughput said: the next search "
+        "measures it again"
     )

@@ -4,12 +4,13 @@ Dimensions in docstrings: n images, h rows, w columns, c classes.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nas.data.memo import Memo
 from nas.data.portable import affine, normalised
 from nas.errors import UserError
 from search_spaces.signature import Size, TensorSpec
@@ -165,7 +166,8 @@ class ImageData:
     """Whether a mirrored image keeps its class (not so for digits)."""
     notes: tuple[str, ...] = ()
     """How the splits came about, for reports."""
-    _resized: dict[tuple[str, int], ImageSplit] = field(default_factory=dict, repr=False)
+    _memo: Memo = field(default_factory=Memo, init=False, repr=False)
+    """`at` by its arguments."""
 
     @property
     def task(self) -> Literal["classification"]:
@@ -195,9 +197,18 @@ class ImageData:
         if resolution == original.resolution:
             return original
         key = (split, resolution)
-        if key not in self._resized:
-            self._resized[key] = resized(original, resolution)
-        return self._resized[key]
+        if key not in self._memo:
+            self._memo[key] = resized(original, resolution)
+        found: ImageSplit = self._memo[key]
+        return found
+
+    def with_splits(self, *, train: ImageSplit, val: ImageSplit, test: ImageSplit) -> "ImageData":
+        """The same data with other examples."""
+        return replace(self, train=train, val=val, test=test)
+
+    def with_preprocess(self, preprocess: Preprocess) -> "ImageData":
+        """The same data, normalised otherwise."""
+        return replace(self, preprocess=preprocess)
 
 
 def resized(split: ImageSplit, resolution: int) -> ImageSplit:

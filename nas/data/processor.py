@@ -6,11 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
 from nas.data.decode import DAMAGED, unreadable
 from nas.data.portable import read_rgb, to_rgb
 from nas.errors import UserError
+
+SAMPLE_IMAGE = "sample.png"
 
 
 def image_of(example: Any) -> Image.Image:
@@ -47,3 +50,9 @@ def read_document(folder: Path, name: str) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise UserError(f"cannot read '{path}': {error}", "export the network again") from error
+
+
+def save_sample(folder: Path, pixels: NDArray[np.uint8]) -> str:
+    """Write an image (h, w, 3) uint8 losslessly into a bundle; returns the file's name."""
+    Image.fromarray(pixels).save(folder / SAMPLE_IMAGE)
+    return SAMPLE_IMAGE

@@ -49,7 +49,7 @@ class TriedDeployment:
     in_float: str = ""
     """The part (of `nas.deploy.float_parts.FLOAT_PARTS`) that int8 leaves in floating point; empty: none."""
     in_training: bool = False
-    """Int8 whose ranges, and weights, were learnt in training (`nas.training.qat.train`), not calibrated afterwards."""
+    """Int8 whose ranges, and weights, were learnt in training (`nas.finetune.quantisation`), not calibrated later."""
     accepted: bool = False
     chosen: bool = False
     reason: str = ""

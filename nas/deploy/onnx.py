@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nas.deployment import CPU
 from nas.files.writing import staged_file
 from nas.runtimes.base import run_in_batches
+from nas.runtimes.devices import execution_providers
 from nas.runtimes.onnx_file import VALUES_KEY
 from nas.tasks.classification import top1_agreement
 from search_spaces import TensorSpec
@@ -108,7 +110,7 @@ def check_parity(
     import onnxruntime
     import torch
 
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(str(path), providers=execution_providers(CPU))
     network = network.eval().to("cpu", torch.float32)
     with torch.no_grad():
         expected = np.concatenate([network(torch.from_numpy(example[None])).numpy() for example in inputs])

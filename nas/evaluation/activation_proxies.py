@@ -1,26 +1,26 @@
-"""Zero-cost proxies from how a network tells the images of a batch apart."""
+"""Zero-cost proxies from how a network tells the inputs of a batch apart."""
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from nas.evaluation.proxy_scratch import NoScoreError, check_images, scoring
+from nas.evaluation.proxy_scratch import NoScoreError, check_inputs, scoring
 
 GATES = (nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.Hardswish)
 """Activations with a kink or a gate at zero. A hard-swish has no two linear pieces as a ReLU has, but its output is
 positive exactly where its input is: the sign is taken for the pattern."""
 
 
-def naswot(network: nn.Module, images: Tensor, labels: Tensor) -> float:
-    """Log determinant of the kernel that counts, for two images, the units on which their on/off patterns agree.
+def naswot(network: nn.Module, inputs: Tensor, labels: Tensor) -> float:
+    """Log determinant of the kernel that counts, for two inputs, the units on which their on/off patterns agree.
 
     Mellor et al. 2021, "Neural architecture search without training" (https://arxiv.org/abs/2006.04647). A unit is
     on where the output of a module in `GATES` is positive; activations called as functions are not seen. `labels`
     are not used. Raises `NoScoreError` for a network without such modules (all SiLU or GELU, say).
     """
-    check_images(images)
-    n = len(images)
-    kernel = torch.zeros(n, n, dtype=torch.float64, device=images.device)
+    check_inputs(inputs)
+    n = len(inputs)
+    kernel = torch.zeros(n, n, dtype=torch.float64, device=inputs.device)
     units = 0
 
     def collect(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
@@ -35,12 +35,12 @@ def naswot(network: nn.Module, images: Tensor, labels: Tensor) -> float:
         for module in copied.modules():
             if isinstance(module, GATES):
                 module.register_forward_hook(collect)
-        outputs = copied(images)
+        outputs = copied(inputs)
     if not units:
         names = ", ".join(gate.__name__ for gate in GATES)
         raise NoScoreError(f"naswot needs a network with one of {names}; this one has none", "leave naswot out")
     if not bool(torch.isfinite(outputs).all()):
         return float("nan")
-    # the jitter keeps two images with equal patterns finite; it is nothing beside the kernel of different ones
+    # the jitter keeps two inputs with equal patterns finite; it is nothing beside the kernel of different ones
     sign, logdet = np.linalg.slogdet(kernel.cpu().numpy() + 1e-6 * units * np.eye(n))
     return float(logdet) if sign > 0 else float("nan")

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from nas.data import ImageData
 from nas.errors import UnknownNameError, UserError
 from nas.evaluation.estimate import Estimate, Estimator, Unit, normal_interval
 from nas.evaluation.short_training import ShortTraining, trained
@@ -38,7 +37,8 @@ class EstimatorSetting:
     data: TaskData
     short: Callable[[Architecture], ShortTraining]
     """The short training that a candidate gets."""
-    supernet: SupernetConfig
+    supernet: SupernetConfig | None = None
+    """How the supernet is trained, where there is one."""
     checkpoint: Path | None = None
     """Where the supernet's training is kept and gone on from."""
     admissible: Callable[[Choices], NDArray[np.bool_]] | None = None
@@ -242,7 +242,7 @@ def _supernet(setting: EstimatorSetting) -> Estimator:
     from nas.evaluation.supernet.training import train_supernet
 
     data = setting.data
-    assert isinstance(data, ImageData)  # of the tasks' `estimators`, only classification's has it
+    assert setting.supernet is not None
     supernet = Supernet(weight_sharing(setting.space), data.output_size, seed=setting.seed)
     log = train_supernet(
         supernet,

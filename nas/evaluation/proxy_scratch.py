@@ -33,33 +33,33 @@ def scoring(network: nn.Module) -> Iterator[nn.Module]:
         yield copied
 
 
-def check_images(images: Tensor) -> None:
-    """Raises `UserError` unless `images` is a float batch `(n, channels, h, w)` of two or more."""
-    if images.ndim != 4 or len(images) < 2 or not images.is_floating_point():
+def check_inputs(inputs: Tensor) -> None:
+    """Raises `UserError` unless `inputs` is a batch `(n, ...)` of two or more."""
+    if inputs.ndim < 2 or len(inputs) < 2:
         raise UserError(
-            f"zero-cost scores got images of shape {tuple(images.shape)} and type {images.dtype}",
-            "give at least two normalised images, float32 (n, channels, height, width)",
+            f"zero-cost scores got inputs of shape {tuple(inputs.shape)}",
+            "give at least two inputs as the network takes them, (n, ...)",
         )
 
 
-def check_labels(images: Tensor, labels: Tensor) -> None:
-    """Raises `UserError` unless `labels` holds one class index per image, `NoScoreError` if all are of one class."""
-    if labels.shape != images.shape[:1] or labels.is_floating_point():
+def check_labels(inputs: Tensor, labels: Tensor) -> None:
+    """Raises `UserError` unless `labels` holds one class index per input, `NoScoreError` if all are of one class."""
+    if labels.shape != inputs.shape[:1] or labels.is_floating_point():
         raise UserError(
-            f"{len(images)} images came with labels of shape {tuple(labels.shape)} and type {labels.dtype}",
-            "give one integer class per image",
+            f"{len(inputs)} inputs came with labels of shape {tuple(labels.shape)} and type {labels.dtype}",
+            "give one integer class per input",
         )
     if int(labels.min()) < 0:
         raise UserError(f"label {int(labels.min())} is out of range", "classes are numbered from 0")
     if int(labels.min()) == int(labels.max()):
         raise NoScoreError(
-            f"all {len(labels)} images of the batch are of class {int(labels[0])}", "draw the batch from all classes"
+            f"all {len(labels)} inputs of the batch are of class {int(labels[0])}", "draw the batch from all classes"
         )
 
 
-def loss_of(network: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+def loss_of(network: nn.Module, inputs: Tensor, labels: Tensor) -> Tensor:
     """Mean cross-entropy; raises `UserError` for a label that the network has no output for."""
-    logits = network(images)
+    logits = network(inputs)
     if int(labels.max()) >= logits.shape[1]:
         raise UserError(
             f"label {int(labels.max())} is out of range: the network has {logits.shape[1]} outputs",

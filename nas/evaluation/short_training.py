@@ -1,23 +1,23 @@
 """The label behind every decision of a search: a candidate's accuracy (its task's metric) after a short training."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nas.networks.description import NetworkDescription
 from nas.tasks import TaskData, task_of
-from nas.training.config import TrainConfig, TrainResult
+from nas.tasks.examples import examples_of
+from nas.training.recipe import Recipe
+from nas.training.result import EpochCallback, TrainResult
 
 if TYPE_CHECKING:
     from torch import nn
-
-    from nas.training.loop import EpochCallback
 
 
 @dataclass(frozen=True, slots=True)
 class ShortTraining:
     """How candidates are compared: all with the same recipe, images and seed."""
 
-    config: TrainConfig
+    recipe: Recipe
     train_images: int | None = None
     """Use only this many training images, drawn at random; None: all."""
 
@@ -26,7 +26,7 @@ def trained(
     description: NetworkDescription,
     data: TaskData,
     short: ShortTraining,
-    callback: "EpochCallback | None" = None,
+    callback: EpochCallback | None = None,
 ) -> tuple["nn.Module", TrainResult]:
     """Build and train one network; returns it with its result (the task's metric on the validation split).
 
@@ -34,18 +34,13 @@ def trained(
     """
     import torch
 
-    train_split = data.for_input("train", description.signature.input)
-    if short.train_images is not None and short.train_images < len(train_split):
-        train_split = train_split.some(short.train_images, short.config.seed)
+    from nas.training.loop import train
+    from nas.training.precision import resolve_device
+
+    recipe = short.recipe
+    examples = examples_of(data, description.signature.input, train_images=short.train_images, seed=recipe.seed)
     with torch.random.fork_rng():
-        torch.manual_seed(short.config.seed)
+        torch.manual_seed(recipe.seed)
         network = description.build()
-    result = task_of(data).train(
-        network,
-        train_split,
-        data.for_input("val", description.signature.input),
-        replace(short.config, flip=data.flip_ok),
-        preprocess=data.preprocess,
-        callback=callback,
-    )
-    return network, result
+    objective = task_of(data).objective(network, examples, recipe, device=resolve_device("auto"))
+    return network, train(network, objective, recipe, callback=callback)

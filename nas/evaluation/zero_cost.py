@@ -1,6 +1,6 @@
 """Scores of an untrained network from one mini-batch: cheap, noisy, and never trusted without calibration.
 
-Each takes a network, normalised images `(n, 3, h, w)` float32 and labels `(n,)` int64, returns one number (higher
+Each takes a network, a batch `(n, ...)` of what it takes and labels `(n,)` int64, returns one number (higher
 should mean better) and leaves the network as it was: weights, buffers, gradients, mode, hooks. The same network and
 batch give the same score, so a score is fixed by the seeds of the initialisation and of the batch. They serve as extra
 inputs of the learned accuracy predictor, which weighs them by how well they hold on the data at hand.
@@ -35,7 +35,7 @@ DEFAULT_PROXIES = TASKS["classification"].proxies
 
 def zero_cost_scores(
     network: nn.Module,
-    images: Tensor,
+    inputs: Tensor,
     labels: Tensor,
     names: Sequence[str] = DEFAULT_PROXIES,
     proxies: Mapping[str, Proxy] = PROXIES,
@@ -44,7 +44,7 @@ def zero_cost_scores(
 
     So a batch of one class costs the scores that need labels, a network without ReLU its naswot, and a network with
     NaN weights all that look at them. Raises `UserError` for a batch that is wrong for any network (labels out of
-    range, a single image) and `UnknownNameError` for a name that is not in `proxies`.
+    range, a single input) and `UnknownNameError` for a name that is not in `proxies`.
     """
     for name in names:
         if name not in proxies:
@@ -52,7 +52,7 @@ def zero_cost_scores(
     scores = np.full(len(names), np.nan)
     for at, name in enumerate(names):
         try:
-            scores[at] = proxies[name](network, images, labels)
+            scores[at] = proxies[name](network, inputs, labels)
         except NoScoreError:
             continue
     return np.where(np.isfinite(scores), scores, np.nan)

@@ -2,14 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 from nas.evaluation.short_training import ShortTraining
 from nas.networks.description import NetworkDescription
 from nas.tasks import TaskData
-
-if TYPE_CHECKING:
-    from nas.training.loop import EpochCallback
+from nas.training.result import EpochCallback
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +27,7 @@ class Evaluation:
         return {
             "network": self.description.to_json(),
             "data": self.data,
-            "recipe": asdict(self.short.config),
+            "recipe": self.short.recipe.to_json(),
             "train_images": self.short.train_images,
         }
 
@@ -73,12 +71,6 @@ class Finished:
     result: Outcome | Failure
 
 
-Evaluate = Callable[[Evaluation, TaskData, "EpochCallback | None"], Outcome | Failure]
+Evaluate = Callable[[Evaluation, TaskData, EpochCallback | None], Outcome | Failure]
 """How one network is judged: a function of a module, so that another process can import it. Calls the callback (if
 any) after each epoch, and ends the training where that returns True."""
-
-
-def without_cache(data: TaskData) -> TaskData:
-    """The data without the resized copies that it keeps: what is sent to another process."""
-    copy: TaskData = replace(cast(Any, data), _resized={})
-    return copy

@@ -7,6 +7,7 @@ best third of the networks that came so far goes on.
 import json
 import os
 import shutil
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict
@@ -14,13 +15,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from nas.executors.base import Evaluate, Evaluation, Failure, Finished, Outcome, without_cache
+from nas.executors.base import Evaluate, Evaluation, Failure, Finished, Outcome
 from nas.executors.journal import Journal
 from nas.executors.ray_cluster import Slots, connected, nodes_of, slots_of
 from nas.executors.ray_tasks import RETRIES, quiet_here
 from nas.executors.training import train_briefly
 from nas.tasks import TaskData
-from nas.training.config import EpochLog
+from nas.training.result import EpochRecord
 
 REDUCTION = 3
 """One of so many networks survives each rung."""
@@ -63,7 +64,7 @@ class AshaExecutor:
     def __enter__(self) -> Self:
         self._ray = self._stack.enter_context(connected(self._address))
         self._slots = slots_of(nodes_of(self._ray), self._workers)
-        self._data_ref = self._ray.put(without_cache(self._data))
+        self._data_ref = self._ray.put(self._data)
         return self
 
     def __exit__(
@@ -96,7 +97,7 @@ class AshaExecutor:
         from ray.tune.schedulers import ASHAScheduler
 
         os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
-        epochs = max(task.short.config.epochs for task in batch)
+        epochs = max(task.short.recipe.epochs for task in batch)
         tuner = tune.Tuner(
             tune.with_resources(
                 trainable(self._evaluate, [self._data_ref], batch, self._slots.cpus),
@@ -133,17 +134,17 @@ def trainable(
 
         torch.set_num_threads(threads)
         curve: list[float] = []
-
+        started = time.perf_counter()
         task = batch[config["index"]]
 
-        def report(log: EpochLog) -> None:
+        def report(log: EpochRecord) -> None:
             # Tune may end the process while it is in here: what was reported last is then the result.
             curve.append(log.val_accuracy)
             so_far = Outcome(
                 accuracy=log.val_accuracy,
                 curve=tuple(curve),
-                seconds=log.seconds,
-                stopped_early=log.epoch < task.short.config.epochs,
+                seconds=time.perf_counter() - started,
+                stopped_early=log.epoch < task.short.recipe.epochs,
             )
             tune.report({METRIC: log.val_accuracy, RESULT: encode(so_far)})
 

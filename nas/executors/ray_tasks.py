@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from nas.errors import UserError
-from nas.executors.base import Evaluate, Evaluation, Failure, Finished, Outcome, without_cache
+from nas.executors.base import Evaluate, Evaluation, Failure, Finished, Outcome
 from nas.executors.journal import Journal
 from nas.executors.local import MEMORY_SHARE, Worker
 from nas.executors.ray_cluster import Slots, connected, cores_held, nodes_of, slots_of
@@ -82,7 +82,7 @@ class RayExecutor:
     def __enter__(self) -> Self:
         self._ray: ModuleType = self._stack.enter_context(connected(self._address))
         self._slots = slots_of(nodes_of(self._ray), self._workers)
-        self._data_ref = self._ray.put(without_cache(self._data))
+        self._data_ref = self._ray.put(self._data)
         timeout_s, memory_bytes = self._limits
         self._setup = NodeSetup(
             evaluate=self._evaluate, threads=self._slots.cpus, timeout_s=timeout_s, memory_bytes=memory_bytes

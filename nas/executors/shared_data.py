@@ -1,39 +1,36 @@
 """A data set as plain array files that worker processes map into memory: stored once, however many there are."""
 
 import shutil
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from nas.files.writing import staged_folder
-from nas.tasks import Task, TaskData, TaskSplit, task_named, task_of
+from nas.tasks import TaskData, TaskSplit, task_of
 
 _SPLITS = ("train", "val", "test")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedData:
-    """Where the arrays of a data set lie, and all else there is to know about it. `load` gives it back."""
+    """Where the arrays of a data set lie, and the data set without its examples. `load` gives the whole back."""
 
     folder: Path
-    task: str
-    facts: Mapping[str, Any]
-    """See `nas.tasks.task.Task.facts`."""
+    empty: TaskData
+    """The data set with splits that hold nothing."""
     arrays: tuple[str, ...]
     """Names of the arrays of each split."""
 
     def load(self) -> TaskData:
         """The data, arrays mapped copy-on-write: pages are shared with every other process until one is written to."""
-        task = task_named(self.task)
-        data: TaskData = task.data_of(**{name: self._split(task, name) for name in _SPLITS}, **self.facts)
-        return data
+        return self.empty.with_splits(**{name: self._split(name) for name in _SPLITS})
 
-    def _split(self, task: "Task[TaskData, TaskSplit]", split: str) -> TaskSplit:
+    def _split(self, split: str) -> TaskSplit:
         files = {name: _file(self.folder, split, name) for name in self.arrays}
-        return task.split_of({n: np.load(f, mmap_mode="c", allow_pickle=False) for n, f in files.items()})
+        arrays = {name: np.load(file, mmap_mode="c", allow_pickle=False) for name, file in files.items()}
+        found: TaskSplit = task_of(self.empty).split_of(arrays)
+        return found
 
 
 def share(data: TaskData, folder: Path) -> SharedData:
@@ -47,7 +44,8 @@ def share(data: TaskData, folder: Path) -> SharedData:
             names = tuple(arrays)
             for name, array in arrays.items():
                 np.save(_file(staged, split, name), array, allow_pickle=False)
-    return SharedData(folder=folder.absolute(), task=data.task, facts=task.facts(data), arrays=names)
+    empty = data.with_splits(train=data.train.take([]), val=data.val.take([]), test=data.test.take([]))
+    return SharedData(folder=folder.absolute(), empty=empty, arrays=names)
 
 
 def _file(folder: Path, split: str, array: str) -> Path:

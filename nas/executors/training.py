@@ -1,19 +1,16 @@
 """The evaluation behind every search: a short training."""
 
 import math
-from typing import TYPE_CHECKING
 
 from nas.errors import UserError
 from nas.evaluation.short_training import trained
 from nas.executors.base import Evaluation, Failure, Outcome
 from nas.networks.weights import weights_of
 from nas.tasks import TaskData
-
-if TYPE_CHECKING:
-    from nas.training.loop import EpochCallback
+from nas.training.result import EpochCallback
 
 
-def train_briefly(task: Evaluation, data: TaskData, callback: "EpochCallback | None" = None) -> Outcome | Failure:
+def train_briefly(task: Evaluation, data: TaskData, callback: EpochCallback | None = None) -> Outcome | Failure:
     """Train the network of `task`; what a network alone can do wrong is a `Failure`, not an exception."""
     try:
         network, result = trained(task.description, data, task.short, callback)

@@ -1,4 +1,4 @@
-"""Where results go: whether anything can be written there, and that only one process does."""
+"""Folders for results: whether anything can be written there, and that only one process does."""
 
 import errno
 import fcntl
@@ -13,7 +13,7 @@ from nas.errors import UserError
 from nas.files.writing import remove_partials
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""What an `OSError` has as `errno` where a disk is full."""
+"""Values of `OSError.errno` where a disk is full."""
 
 
 def check_writable(folder: Path) -> None:

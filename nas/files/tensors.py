@@ -20,7 +20,7 @@ from nas.files.writing import write_whole
 Tensors = dict[str, torch.Tensor]
 
 _ZIP = b"PK\x03\x04"
-"""What `torch.save` writes begins so."""
+"""First bytes of a file that `torch.save` wrote."""
 
 
 def save_tensors(path: Path, tensors: Mapping[str, torch.Tensor], story: Mapping[str, Any]) -> None:
@@ -83,7 +83,7 @@ def _checksum(tensors: Mapping[str, torch.Tensor]) -> str:
 
 
 def _header_checksum(tensors: Mapping[str, torch.Tensor], story: str) -> str:
-    """Of what the bytes of the tensors stand for, and of the story."""
+    """Checksum of names, types and shapes of the tensors, and of the story."""
     kinds = [(name, str(tensor.dtype), list(tensor.shape)) for name, tensor in sorted(tensors.items())]
     return hashlib.sha256(json.dumps([kinds, story]).encode()).hexdigest()
 

@@ -1,4 +1,4 @@
-"""The end of a training: the best, last and average weights, finished and compared on the validation images."""
+"""The end of a training: the best, last and average weights, finished and compared on the validation examples."""
 
 import copy
 from collections.abc import Mapping, Sequence
@@ -11,12 +11,13 @@ from torch import nn
 from nas.data.images import Preprocess
 from nas.files.tensors import load_tensors, save_tensors
 from nas.files.writing import write_json
-from nas.finetune.lessons import accuracy_of
 from nas.networks.description import NetworkDescription
 from nas.networks.find import LABELS
-from nas.tasks import task_named
-from nas.tasks.classification.evaluate import recalibrate_batch_norm
-from nas.training.trainer import BEST, Trainer
+from nas.tasks import TaskData, task_named
+from nas.training.batch_norm import recalibrate_batch_norm
+from nas.training.folder import BEST
+from nas.training.loop import Training
+from nas.training.objective import random_inputs
 from search_spaces.modules import folded
 
 _AVERAGE_IMAGES = 1024
@@ -37,26 +38,35 @@ class Finished:
     """Of each kind there is."""
 
 
-def finish(trainer: Trainer, description: NetworkDescription, classes: Sequence[str], folder: Path) -> Finished:
+def finish(
+    training: Training, description: NetworkDescription, data: TaskData, folder: Path, *, best: Path | None = None
+) -> Finished:
     """Measure batch-norm statistics afresh where wanted, save every kind as a pair of files, and choose one.
 
     Writes `best`, `last` and `average` (`.network.json` and `.safetensors`), and the chosen one as `model`; beside them
     the names of the classes and the pre-processing, which `nas export` keeps to: they are those of the data that the
     network was trained on, where its run had others.
+
+    Args:
+        training: at its end.
+        description: of its network.
+        data: that it was trained on.
+        folder: to write into.
+        best: file of the best weights; None: in `folder`, where `train_in` leaves it.
     """
-    wanted = trainer.recipe.checkpoints.deliver
-    networks = {kind: _finished(trainer, kind, state) for kind, state in _states(trainer).items()}
-    images = trainer.images
+    wanted = training.recipe.checkpoints.deliver
+    networks = {
+        kind: _finished(training, kind, state) for kind, state in _states(training, best or folder / BEST).items()
+    }
     # In fp32, whatever the training's precision: so is the accuracy before it, and an export starts from fp32.
     accuracies = {
-        kind: accuracy_of(folded(network), images.val, images.preprocess, device=trainer.world.device)
-        for kind, network in networks.items()
+        kind: training.objective.validate(folded(network), "fp32").accuracy for kind, network in networks.items()
     }
     for kind, network in networks.items():
         save_pair(folder, kind, network, description, {"val_accuracy": accuracies[kind]})
     # An early end leaves no average.
     kind = wanted if wanted in networks else max(accuracies, key=lambda k: accuracies[k])
-    write_artifacts(folder, classes, description, images.preprocess)
+    write_artifacts(folder, data.classes, description, data.preprocess)
     save_pair(folder, "model", networks[kind], description, {"kind": kind, "val_accuracy": accuracies[kind]})
     return Finished(networks[kind], accuracies[kind], kind, accuracies)
 
@@ -78,30 +88,22 @@ def write_artifacts(
         write_json(folder / name, document)
 
 
-def _states(trainer: Trainer) -> dict[str, dict[str, torch.Tensor]]:
-    states = {"last": trainer.network.state_dict()}
-    best = trainer.folder / BEST
+def _states(training: Training, best: Path) -> dict[str, dict[str, torch.Tensor]]:
+    states = {"last": training.network.state_dict()}
     if best.exists():
         states["best"] = load_tensors(best)[0]
-    average = trainer.averaged()
+    average = training.last_epochs.mean()
     if average is not None:
         states["average"] = average
     return states
 
 
-def _finished(trainer: Trainer, kind: str, state: Mapping[str, torch.Tensor]) -> nn.Module:
-    network = copy.deepcopy(trainer.network)
+def _finished(training: Training, kind: str, state: Mapping[str, torch.Tensor]) -> nn.Module:
+    network = copy.deepcopy(training.network)
     network.load_state_dict(state)
-    images = trainer.recipe.recalibrate_images
+    count = training.recipe.recalibrate_images
     if kind == "average":
-        images = images or _AVERAGE_IMAGES
-    if images:
-        recalibrate_batch_norm(
-            network,
-            trainer.images.train,
-            trainer.images.preprocess,
-            images=images,
-            device=str(trainer.world.device),
-            seed=trainer.recipe.seed,
-        )
+        count = count or _AVERAGE_IMAGES
+    if count:
+        recalibrate_batch_norm(network, random_inputs(training.objective, count, seed=training.recipe.seed))
     return network.eval()

@@ -3,13 +3,12 @@
 import json
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from nas import __version__
-from nas.data import ImageData
 from nas.errors import UserError
 from nas.files.folders import NO_ROOM, check_writable, locked
 from nas.files.records import read_record, write_record
@@ -98,7 +97,7 @@ def finetune(
         "nas_version": __version__,
         "run": str(chosen.folder),
         "recipe": label,
-        "settings": settings.model_dump(mode="json"),
+        "settings": settings.to_json(),
         "smoke": smoke,
         "out": None if smoke else str(place),
         "data": {"name": images.name, "classes": len(images.classes), **_sizes(images)},
@@ -145,56 +144,58 @@ def _trained(
     candidate: "Candidate", job: Job, folder: Path, world: "World", advance: Callable[[float, str | None], None]
 ) -> dict[str, Any]:
     from nas.finetune.finished import finish
-    from nas.finetune.images import images_of
-    from nas.finetune.lessons import accuracy_of
+    from nas.finetune.quantisation import train_quantized
     from nas.finetune.sources import load_teacher, parameters, starting_network
-    from nas.training.qat.train import train_quantized
+    from nas.tasks.examples import examples_of
+    from nas.training.folder import kept_setup, train_in
+    from nas.training.loop import Training
     from nas.training.setup import choose_setup
-    from nas.training.trainer import Trainer, kept_setup
     from search_spaces.modules import folded
 
     recipe, data = job.recipe, job.data
+    task, device = task_of(data), world.device
     spec = candidate.description.signature.input
-    images = images_of(data, spec, recipe)
+    examples = examples_of(data, spec, validate_on=recipe.validate_on)
     scratch = recipe.start == "scratch"
     network, start = starting_network(candidate, data.output_size, recipe.seed, scratch=scratch)
     if not recipe.epochs and start != "trained":
         raise UserError(f"a network from {start} needs training", "set epochs to at least 1")
-    network.to(world.device)
-    before = None
-    if start == "trained" and world.is_first:
-        before = accuracy_of(folded(network), images.val, images.preprocess, device=world.device)
+    network.to(device)
     teacher: Teacher | None = None
     if recipe.distillation.teacher is not None:
-        teacher = load_teacher(recipe.distillation.teacher, data, spec, world.device)
+        teacher = load_teacher(recipe.distillation.teacher, data, spec, device)
+    objective = task.objective(network, examples, recipe, device=device, teacher=teacher)
+    before = None
+    if start == "trained" and world.is_first:
+        before = objective.validate(folded(network), "fp32").accuracy
     setup = world.agree(
-        (kept_setup(folder) or choose_setup(recipe, network, spec, len(images.train), world.device))
+        (kept_setup(folder) or choose_setup(recipe, network, spec, len(examples.train), device))
         if world.is_first
         else None
     )
     assert setup is not None
-    trainer = Trainer(network, images, recipe, setup, folder=folder, world=world, teacher=teacher)
-    trainer.run(lambda record: advance(1, f"{record.val_accuracy:.1%}"))
+    training = Training(network, objective, recipe, world=world, setup=setup, teacher=teacher)
+    train_in(folder, training, lambda record: advance(1, f"{record.val_accuracy:.1%}"))
     description = candidate.description.resized(data.output_size)
     document: dict[str, Any] = {}
     if world.is_first:
-        finished = finish(trainer, description, data.classes, folder)
-        deployed = folded(finished.network).to(world.device)
-        curve = trainer.curve
-        test = accuracy_of(deployed, images.test, images.preprocess, device=world.device)
+        finished = finish(training, description, data, folder)
+        deployed = folded(finished.network).to(device)
+        curve = training.curve
+        test = task.accuracy(deployed, data.for_input("test", spec), data.preprocess, device=str(device))
         document = {
             "rank": candidate.rank,
             "key": candidate.name,
-            "input": task_of(data).input_label(spec),
+            "input": task.input_label(spec),
             "params": parameters(deployed),
             "start": start,
             "accuracy": {"before": before, "after": finished.accuracy, "test": test, **_kinds(finished.accuracies)},
             "delivered": finished.kind,
             "epochs": len(curve),
-            "best_epoch": trainer.best_epoch,
-            "stopped_early": trainer.stopped and len(curve) < recipe.epochs,
+            "best_epoch": training.best_epoch,
+            "stopped_early": training.lacks_gain and len(curve) < recipe.epochs,
             "seconds": sum(record.seconds for record in curve),
-            "images_per_s": _median([record.images_per_s for record in curve]),
+            "images_per_s": _median([record.examples_per_s for record in curve]),
             "data_wait_share": _median([record.data_wait_share for record in curve]),
             "processes": world.size,
             **asdict(setup),
@@ -203,7 +204,6 @@ def _trained(
         network = finished.network
     if recipe.qat.epochs and world.is_first:
         # One process: the stage is short, and its ranges are one process's.
-        assert isinstance(data, ImageData)  # the lesson of detection knows no such stage
         weights = folder / "model.safetensors"
         document["qat"] = train_quantized(network, description, data, recipe, setup, folder / QUANTISED, weights)
     return document
@@ -222,7 +222,7 @@ def _identity(candidate: "Candidate", job: Job) -> dict[str, Any]:
     identity: dict[str, Any] = {
         "network": candidate.description.to_json(),
         "start_sha256": candidate.sha256 if job.recipe.start == "trained" else None,
-        "recipe": job.recipe.model_dump(mode="json"),
+        "recipe": job.recipe.to_json(),
         "data": {"name": job.data.name, "classes": list(job.data.classes), **_sizes(job.data)},
     }
     teacher = job.recipe.distillation.teacher
@@ -270,11 +270,8 @@ def _shortened(recipe: Recipe, data: TaskData) -> tuple[Recipe, TaskData]:
     def some(split: TaskSplit) -> TaskSplit:
         return split.some(count)
 
-    few: TaskData = replace(
-        cast(Any, data), train=some(data.train), val=some(data.val), test=some(data.test), _resized={}
-    )
-    qat = recipe.qat.model_copy(update={"epochs": min(1, recipe.qat.epochs)})
-    return recipe.model_copy(update={"epochs": min(1, recipe.epochs), "qat": qat}), few
+    few = data.with_splits(train=some(data.train), val=some(data.val), test=some(data.test))
+    return recipe.changed(epochs=min(1, recipe.epochs), qat={"epochs": min(1, recipe.qat.epochs)}), few
 
 
 def _kinds(accuracies: Any) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""What is trained and who teaches it: a run's networks, pairs of files, and torchvision's networks."""
+"""Networks to train and their teachers, found by the names that people give them."""
 
 import math
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ class Candidate:
     weights: Path | None = None
     """Where a training may start; None: random."""
     sha256: str | None = None
-    """Of the file `weights`, where that was recorded."""
+    """Checksum of the file `weights`, where that was recorded."""
 
     @property
     def name(self) -> str:
@@ -50,7 +50,7 @@ class Chosen:
     data: str | None
     """Name or path of the data that the first network was trained on; None where no file tells."""
     seed: int
-    """Of their splits."""
+    """Seed of their splits."""
 
 
 def chosen_networks(text: str, top: int) -> Chosen:

@@ -11,10 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from nas.errors import UserError
 from nas.limits.accuracy import AccuracyLimit
 from nas.limits.latency import PERCENTILES, LatencyLimit
-from nas.limits.limit import MB, Forecast, Limit, Needs, Observation, Violation, session_latencies_ms
+from nas.limits.limit import MB, Forecast, Limit, Needs, Observation, Violation, session_latencies_ms, wrong
 from nas.limits.memory import MemoryLimit
 from nas.limits.params import ParamsLimit
 from nas.limits.size import SizeLimit
@@ -74,9 +73,9 @@ class Limits:
         }
         given = [(kind, value) for kind in KINDS if (value := values.get(kind.name)) is not None]
         if percentile is not None and percentile not in PERCENTILES:
-            raise UserError(f"--percentile {percentile} is not measured", "choose 50, 90 or 99")
+            raise wrong(f"--percentile {percentile} is not measured", "choose 50, 90 or 99")
         if percentile not in (None, 50) and values.get(LatencyLimit.name) is None:
-            raise UserError(
+            raise wrong(
                 f"--percentile {percentile} says which calls keep --latency-ms, and there is none",
                 "give --latency-ms too, or leave out --percentile",
             )

@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-from nas.errors import UserError
-from nas.limits.limit import Limit, Observation
+from nas.limits.limit import Limit, Observation, wrong
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +23,7 @@ class AccuracyLimit(Limit):
     def __post_init__(self) -> None:
         Limit.__post_init__(self)
         if self.value > 1:
-            raise UserError(f"{100 * self.value:g} % {self.metric} makes no sense", "give at most 100")
+            raise wrong(f"{100 * self.value:g} % {self.metric} makes no sense", "give at most 100")
 
     @property
     def label(self) -> str:

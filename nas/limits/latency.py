@@ -6,13 +6,14 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from nas.errors import UserError
-from nas.limits.limit import Forecast, Limit, Needs, Observation
+from nas.limits.limit import Forecast, Limit, Needs, Observation, wrong
 from nas.text import milliseconds
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+    from nas.errors import UserError
 
 PERCENTILES = (50, 90, 99)
 
@@ -33,9 +34,9 @@ class LatencyLimit(Limit):
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.value) and self.value > 0):
-            raise UserError(f"a latency limit of {self.value} ms makes no sense", "give a number above 0")
+            raise wrong(f"a latency limit of {self.value} ms makes no sense", "give a number above 0")
         if self.percentile not in PERCENTILES:
-            raise UserError(f"--percentile {self.percentile} is not measured", "choose 50, 90 or 99")
+            raise wrong(f"--percentile {self.percentile} is not measured", "choose 50, 90 or 99")
 
     @property
     def tail(self) -> bool:
@@ -67,7 +68,7 @@ class LatencyLimit(Limit):
         return self.value
 
     def cannot_be_told(self, target: str) -> UserError:
-        return UserError(
+        return wrong(
             f"p{self.percentile} on {target!r} can only be measured there, and it is not at hand",
             "leave out --percentile, search on the device itself, or on a cluster (--ray) that it is part of",
         )

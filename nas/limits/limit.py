@@ -8,12 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
 
-from nas.errors import UserError
-
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from nas.errors import UserError
     from nas.measure.measurement import Measurement
 
 MB = 1e6
@@ -114,7 +113,7 @@ class Limit(ABC):
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.value) and self.value > 0):
-            raise UserError(f"{self.option} of {self.value} makes no sense", "give a number above 0")
+            raise wrong(f"{self.option} of {self.value} makes no sense", "give a number above 0")
 
     @property
     def option(self) -> str:
@@ -188,3 +187,10 @@ def session_latencies_ms(measurement: Measurement, percentile: int) -> tuple[flo
     if measurement.failed is not None:
         return ()
     return tuple(float(getattr(session, f"p{percentile}_ms")) for session in measurement.sessions)
+
+
+def wrong(message: str, hint: str) -> UserError:
+    """A `UserError`; its module is imported here, because it brings numpy and the options of a command are light."""
+    from nas.errors import UserError
+
+    return UserError(message, hint)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from nas.errors import UserError
-from nas.limits.limit import MB, Forecast, Limit, Needs, Observation
+from nas.limits.limit import MB, Forecast, Limit, Needs, Observation, wrong
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+    from nas.errors import UserError
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,6 @@ class MemoryLimit(Limit):
         return f"it took {value:.4g} MB of memory"
 
     def cannot_be_told(self, target: str) -> UserError:
-        return UserError(
+        return wrong(
             f"memory on {target!r} can only be measured there, and it is not at hand", f"leave out {self.option}"
         )

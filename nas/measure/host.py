@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from nas.errors import UserError
-from nas.runtimes.cpu import nvidia_device_present, parse_cpu_flags
+from nas.runtimes.cpu import parse_cpu_flags
+from nas.runtimes.devices import nvidia_device_present
 
 ISA_PREFIXES = ("avx2", "avx_vnni", "avx512", "amx_", "asimd", "sve", "i8mm", "bf16", "dotprod", "fp16")
 PACKAGES = ("onnxruntime", "openvino", "nncf", "torch", "numpy")

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from nas.deployment import Deployment
+from nas.deployment import Deployment, Placement
 from nas.runtimes.nodes import NodeTime
 
 
@@ -27,7 +27,8 @@ class Job:
     """What a worker does in its life."""
 
     models: tuple[JobModel, ...]
-    threads: int
+    placement: Placement
+    """Of all its models."""
     reference: Path | None
     seconds_per_model: float
     node_seconds: float = 0.0
@@ -53,7 +54,7 @@ class Job:
                 JobModel(m["index"], Path(m["path"]), Deployment(**m["deployment"]), m.get("streams", 1))
                 for m in document["models"]
             ),
-            threads=document["threads"],
+            placement=Placement(**document["placement"]),
             reference=None if document["reference"] is None else Path(document["reference"]),
             seconds_per_model=document["seconds_per_model"],
             node_seconds=document["node_seconds"],
@@ -74,13 +75,16 @@ class SessionTiming:
     """The reference network, timed in turns with this one."""
     load_ms: float
     memory_bytes: int
-    """Growth of the process's peak resident memory by loading and first running the network."""
+    """Growth of the process's peak resident memory by loading and first running the network; on a GPU of the device's
+    memory in use."""
     cpu_share: float
-    """Processor time over wall time while it was timed (with n threads up to n)."""
+    """Processor time over wall time while it was timed (with n threads up to n); on a GPU of the thread that feeds
+    it."""
     disturbance: str | None
     """Why the times cannot be trusted, None on a quiet machine."""
     energy_mj: float | None = None
-    """Of the processor packages per call, everything else that ran on them included; None where it cannot be read."""
+    """Of the processor packages per call, or of the GPU's board, everything else that ran on them included; None where
+    it cannot be read."""
     nodes: tuple[NodeTime, ...] = ()
     """Operators in the order they run, where they were asked for and the runtime can time them."""
 

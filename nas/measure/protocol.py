@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
+from nas.deployment import Placement
 from nas.measure.host import available_memory_bytes
 from nas.measure.job import Job, JobModel, SessionTiming
 from nas.measure.measurement import Measurement, MeasureRequest, quieter, slowed_down, summarise
@@ -43,9 +44,9 @@ def measure(
 ) -> list[Measurement]:
     """Latency of networks on this host, in the order of `requests`.
 
-    Each session is one fresh worker process over all networks of a thread count, pinned to as many cores. A network
-    that crashes its worker, returns something that is not a number, hangs or takes too much memory is a recorded
-    failure; the others are measured all the same. A session that was disturbed is repeated.
+    Each session is one fresh worker process over all networks of a placement (device and threads), pinned to as many
+    cores as threads. A network that crashes its worker, returns something that is not a number, hangs or takes too much
+    memory is a recorded failure; the others are measured all the same. A session that was disturbed is repeated.
 
     Args:
         requests: files as `Runtime.prepare` returned them.
@@ -70,8 +71,8 @@ def measure(
         _Account(len(requests) * sessions, progress),
     )
     for session in range(sessions):
-        for threads in sorted({request.deployment.threads for request in requests}):
-            batch.run_session(session, threads)
+        for placement in sorted({request.deployment.placement for request in requests}):
+            batch.run_session(session, placement)
     return batch.measurements()
 
 
@@ -111,40 +112,42 @@ class _Batch:
         self._sessions: list[list[SessionTiming]] = [[] for _ in requests]
         self._failed: dict[int, str] = {}
 
-    def run_session(self, session: int, threads: int) -> None:
-        """One fresh session of every network with that many threads."""
-        alive = [i for i, request in enumerate(self._requests) if request.deployment.threads == threads]
+    def run_session(self, session: int, placement: Placement) -> None:
+        """One fresh session of every network that runs there."""
+        alive = [i for i, request in enumerate(self._requests) if request.deployment.placement == placement]
         remaining = [i for i in alive if i not in self._failed]
         self._account.add(len(alive) - len(remaining))
-        timings = self._time(remaining, threads, session, account=True)
+        timings = self._time(remaining, placement, session, account=True)
         for attempt in range(1, REPEATS + 1):
-            timings = self._judge(timings, threads)
+            timings = self._judge(timings, placement)
             noisy = [i for i, timing in timings.items() if timing.disturbance is not None]
             if not noisy or self._repeat_s <= 0:
                 break
             began = time.monotonic()
             time.sleep(PAUSE_S * attempt)
-            for i, again in self._time(noisy, threads, session, account=False).items():
+            for i, again in self._time(noisy, placement, session, account=False).items():
                 timings[i] = quieter(timings[i], again)
             self._repeat_s -= time.monotonic() - began
-        for i, timing in self._judge(timings, threads).items():
+        for i, timing in self._judge(timings, placement).items():
             self._sessions[i].append(timing)
 
     def measurements(self) -> list[Measurement]:
-        usual = {threads: median(times) for threads, times in self._references().items()}
+        usual = {placement: median(times) for placement, times in self._references().items()}
         found = [
-            summarise(request, sessions, self._failed.get(i), usual.get(request.deployment.threads, float("nan")))
+            summarise(request, sessions, self._failed.get(i), usual.get(request.deployment.placement, math.nan))
             for i, (request, sessions) in enumerate(zip(self._requests, self._sessions, strict=True))
         ]
         return [replace(m, machine=socket.gethostname()) for m in found]
 
-    def _time(self, indices: Iterable[int], threads: int, seed: int, *, account: bool) -> dict[int, SessionTiming]:
+    def _time(
+        self, indices: Iterable[int], placement: Placement, seed: int, *, account: bool
+    ) -> dict[int, SessionTiming]:
         """Run workers until each network has a timing or has failed."""
         timings: dict[int, SessionTiming] = {}
         remaining = list(indices)
         blameless_deaths = 0
         while remaining:
-            report = run_worker(self._job(remaining, threads, seed), self._limits)
+            report = run_worker(self._job(remaining, placement, seed), self._limits)
             timings.update(report.timings)
             self._failed.update(report.failed)
             if report.death is not None:
@@ -156,7 +159,7 @@ class _Batch:
                 self._account.add(before - len(remaining))
         return timings
 
-    def _job(self, indices: Sequence[int], threads: int, seed: int) -> Job:
+    def _job(self, indices: Sequence[int], placement: Placement, seed: int) -> Job:
         models = tuple(
             JobModel(
                 i, Path(self._requests[i].path).absolute(), self._requests[i].deployment, self._requests[i].streams
@@ -165,24 +168,24 @@ class _Batch:
         )
         return Job(
             models=models,
-            threads=threads,
+            placement=placement,
             reference=self._reference,
             seconds_per_model=self._seconds_per_model,
             node_seconds=self._node_seconds,
             seed=seed,
         )
 
-    def _judge(self, timings: dict[int, SessionTiming], threads: int) -> dict[int, SessionTiming]:
+    def _judge(self, timings: dict[int, SessionTiming], placement: Placement) -> dict[int, SessionTiming]:
         """Also count a session as disturbed where only the reference network shows it (busy neighbour, hot chip)."""
-        references = [timing.reference_p50_ms for timing in timings.values()] + self._references().get(threads, [])
+        references = [timing.reference_p50_ms for timing in timings.values()] + self._references().get(placement, [])
         return {i: slowed_down(timing, min(references), REFERENCE_TOLERANCE) for i, timing in timings.items()}
 
-    def _references(self) -> dict[int, list[float]]:
-        """Reference latencies of all sessions so far, by threads."""
-        found: dict[int, list[float]] = {}
+    def _references(self) -> dict[Placement, list[float]]:
+        """Reference latencies of all sessions so far, by device and threads."""
+        found: dict[Placement, list[float]] = {}
         for request, sessions in zip(self._requests, self._sessions, strict=True):
-            found.setdefault(request.deployment.threads, []).extend(timing.reference_p50_ms for timing in sessions)
-        return {threads: times for threads, times in found.items() if times}
+            found.setdefault(request.deployment.placement, []).extend(timing.reference_p50_ms for timing in sessions)
+        return {placement: times for placement, times in found.items() if times}
 
 
 def _blamed(report: WorkerReport, remaining: Sequence[int], blameless_deaths: int) -> Sequence[int]:

@@ -1,17 +1,19 @@
-"""The reference network: measured beside every other one, it shows how fast the machine happens to be right now."""
+"""The reference network: measured beside every other one, it shows how fast the device happens to be right now."""
 
 import os
 import stat
 import tempfile
 from contextlib import suppress
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
 from nas.files.cache import user_cache
 from nas.files.writing import write_whole
-from nas.runtimes.base import Images, Logits
+from nas.runtimes.base import Images, Logits, Session
+from nas.runtimes.torch_eager import GraphDevice, GraphSession
 
 _FILE = "reference-1.onnx"
 """Its number changes with the network, so that an old file is never taken for a new one."""
@@ -71,6 +73,30 @@ class MatmulReference:
         for weight in self._weights:
             features = features @ weight
         return features[: len(images)]
+
+
+_GRAPH_SHAPE = (8, 64, 64, 64)
+_GRAPH_WIDTHS = (128, 256, 256)
+"""31 GMACs: about a millisecond at 60 TFLOP/s, so that the device's arithmetic takes far longer than the copies."""
+
+
+def graph_reference(graphs: GraphDevice) -> Session:
+    """The reference network of a device that replays recorded work: a few convolutions in PyTorch, fp32.
+
+    Raises whatever PyTorch raises where the device cannot be used.
+    """
+    import torch
+    from torch import nn
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        widths = (_GRAPH_SHAPE[1], *_GRAPH_WIDTHS)
+        layers = [
+            layer for before, after in pairwise(widths) for layer in (nn.Conv2d(before, after, 3, padding=1), nn.ReLU())
+        ]
+        network = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    placed = network.eval().to(graphs.tensors_on)
+    return GraphSession(placed, torch.float32, _GRAPH_SHAPE, graphs)
 
 
 def _build() -> bytes:

@@ -86,6 +86,13 @@ def disturbance(activity: Activity, threads: int) -> str | None:
     share = activity.cpu_s / activity.wall_s
     if threads == 1 and share < MIN_CPU_SHARE:
         return f"only {share:.0%} of the time was spent computing"
+    return host_disturbance(activity, threads)
+
+
+def host_disturbance(activity: Activity, threads: int) -> str | None:
+    """`disturbance` for a process that may wait of its own accord, as one does that waits for a GPU."""
+    if activity.wall_s <= 0:
+        return None
     if activity.waiting_s is not None:
         waiting = activity.waiting_s / (activity.wall_s * threads)
         if waiting > MAX_WAITING_SHARE:

@@ -112,7 +112,7 @@ def load_network(path: Path, *, fold: bool = True) -> "nn.Module":
 
 
 def read_description(path: Path) -> NetworkDescription:
-    """What `NAME.network.json` says. Raises `UserError` if it is missing or no such file."""
+    """The description in `NAME.network.json`. Raises `UserError` if it is missing or no such file."""
     return NetworkDescription.from_json(read_json(path))
 
 

@@ -1,4 +1,4 @@
-"""What a person may name as a network, for every command: one vocabulary, resolved in one place.
+"""The names of networks, for every command: one vocabulary, resolved in one place.
 
 RUN#k                      the k-th network of a run, see `nas.networks.run_networks`; RUN alone is RUN#1
 FOLDER                     a bundle, or any folder with `model.network.json` and its weights
@@ -59,17 +59,17 @@ class FoundNetwork:
     file: Path | None = None
     """`NAME.network.json`, `ARCH.json` or the ONNX file; None for torchvision's."""
     description: NetworkDescription | None = None
-    """Of the kind `network` alone: others say nothing of their classes."""
+    """Set for the kind `network` alone: others say nothing of their classes."""
     architecture: Architecture | None = None
-    """Of the kind `architecture` alone."""
+    """Set for the kind `architecture` alone."""
     weights: Path | None = None
     """Safetensors; a file that is missing is found out when it is loaded."""
     sha256: str | None = None
-    """Of `weights`, where a record beside them lists it."""
+    """Checksum of `weights`, where a record beside them lists it."""
     onnx: Path | None = None
     """The ONNX file, also that of a bundle, where there is one."""
     receipt: Mapping[str, Any] = field(default_factory=dict)
-    """Of a bundle; else empty."""
+    """A bundle's `receipt.json`; empty for any other network."""
     run: Path | None = None
     """Folder of the run that the network is of."""
     rank: int | None = None
@@ -261,7 +261,7 @@ def _run_of(path: Path) -> Path | None:
 
 
 def _receipt(folder: Path) -> dict[str, Any]:
-    """Of a bundle; empty where there is none. Raises `UserError` for a damaged one."""
+    """A bundle's `receipt.json`; empty where there is none. Raises `UserError` for a damaged one."""
     if not (folder / RECEIPT).is_file():
         return {}
     document = read_json(folder / RECEIPT)

@@ -1,4 +1,4 @@
-"""What `RUN#k` means, in every command: a run's winners, then its other finalists, the most accurate first."""
+"""The meaning of `RUN#k` in every command: a run's winners, then its other finalists, the most accurate first."""
 
 import json
 from dataclasses import dataclass, replace

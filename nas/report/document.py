@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from nas.deployment import CPU
 from nas.text import duration, milliseconds, percent, worth
 
 SCHEMA = 1
@@ -83,7 +84,7 @@ def answer(document: Document) -> str:
     latency += f", {' '.join(speed)}" if speed else ""
     accuracy, images = final_accuracy(best)
     found = (
-        f"Found: a network for {best['runtime']} {best['precision']} at {best['input']} with an "
+        f"Found: a network for {best['runtime']} {best['precision']}{on_device(best)} at {best['input']} with an "
         f"{metric(document)} of {accuracy} ({images}) and a {latency}"
     )
     if objective(document) == "pareto" and len(document["best"]) > 1:
@@ -222,3 +223,14 @@ def agreement_text(document: Document) -> str | None:
         f"Agreement of estimates with trained accuracies: Kendall tau {tau} over {found['n']} finalists; "
         f"parameters alone {versus}."
     )
+
+
+def on_device(entry: Document) -> str:
+    """` on cuda:0`, where a deployment's entry says so; nothing for the CPU."""
+    device = entry.get("runs_on") or CPU
+    return "" if device == CPU else f" on {device}"
+
+
+def placed(entry: Document) -> str:
+    """Where a deployment runs, for people: `2 threads`, or the name of a GPU."""
+    return f"{entry['threads']} threads" if not on_device(entry) else str(entry["runs_on"])

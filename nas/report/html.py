@@ -8,6 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nas.deployment import name_in
 from nas.report.document import (
     Document,
     agreement_text,
@@ -19,6 +20,7 @@ from nas.report.document import (
     metric,
     objective,
     p50_ms,
+    placed,
     postprocess_text,
     question,
     test_figures,
@@ -104,7 +106,7 @@ def _headline(document: Document) -> str:
             ("latency (median)", f"{milliseconds(p50_ms(best))} ms", spread),
             *((("throughput", *speed),) if speed else ()),
             ("limits", limits_text(document) or "none", _margin(best, kept)),
-            ("deployment", f"{best['runtime']} {best['precision']}", f"{best['threads']} threads"),
+            ("deployment", f"{best['runtime']} {best['precision']}", placed(best)),
             ("size", f"{count(best['params'])} params", f"{count(best['macs'])} MACs at {best['input']}"),
         )
         cells = (
@@ -382,4 +384,4 @@ validation and {data["test"]:,} test images. Seed {document["seed"]}. Written by
 
 
 def _deployment(result: Document) -> str:
-    return f"{result['runtime']}-{result['precision']}"
+    return name_in(result)

@@ -7,6 +7,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from nas.deployment import name_in
 from nas.report.document import (
     Document,
     agreement_text,
@@ -16,6 +17,7 @@ from nas.report.document import (
     limits_speed,
     metric,
     p50_ms,
+    placed,
     postprocess_text,
     question,
     test_figures,
@@ -98,7 +100,7 @@ def print_receipt(folder: str, receipt: Mapping[str, Any], console: Console | No
         speed += "" if latency["verdict"] == "quiet" else f" ({latency['verdict']} machine)"
     else:
         speed = f"predicted to take up to {milliseconds(receipt['predicted_ms'])} ms (not measured here)"
-    name = f"{receipt['runtime']} {receipt['precision']}, {receipt['threads']} threads, {receipt['input']}"
+    name = f"{receipt['runtime']} {receipt['precision']}, {placed(receipt)}, {receipt['input']}"
     name += f", {receipt['batch']} images in a call" if receipt["batch"] > 1 else ""
     console.print(Text(f"{receipt['source']} for {name}: {speed}", style="bold"))
     if receipt["limits_text"]:
@@ -243,7 +245,7 @@ def _common(result: Document) -> Sequence[str]:
     predicted = result["measured_latency_ms"] is None and p50_ms(result) is not None
     deployed = accuracy.get("deployed")
     return (
-        f"{result['runtime']}-{result['precision']}",
+        name_in(result),
         result["input"],
         ("~" if predicted else "") + milliseconds(p50_ms(result)),
         "kept" if result["within_limit"] else "missed",

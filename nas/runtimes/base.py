@@ -18,7 +18,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from nas.deployment import Deployment
+from nas.deployment import CPU, Deployment
 from nas.errors import MissingDependencyError, UnknownNameError, UserError
 
 Images = NDArray[np.float32]
@@ -73,8 +73,8 @@ class Runtime(Protocol):
         """The command that installs the runtime, or None where it is installed."""
         ...
 
-    def unsupported(self, precision: str) -> str | None:
-        """Why this host cannot run `precision` (a sentence for people), or None where it can."""
+    def unsupported(self, precision: str, device: str = CPU) -> str | None:
+        """Why this host cannot run `precision` on `device` (a sentence for people), or None where it can."""
         ...
 
     def prepare(
@@ -128,12 +128,13 @@ def check_precision(runtime: Runtime, precision: str) -> None:
         raise UnknownNameError(f"precision of {runtime.name}", precision, runtime.precisions)
 
 
-def check_supported(runtime: Runtime, precision: str) -> None:
-    """Raises a UserError where this host cannot run `precision`, rather than silently running another one."""
+def check_supported(runtime: Runtime, precision: str, device: str = CPU) -> None:
+    """Raises a UserError where this host cannot run `precision` on `device`, rather than silently running another."""
     check_precision(runtime, precision)
-    reason = runtime.unsupported(precision)
+    reason = runtime.unsupported(precision, device)
     if reason is not None:
-        raise UserError(f"{runtime.name} cannot run {precision} on this host: {reason}", "choose another precision")
+        where = "this host" if device == CPU else device
+        raise UserError(f"{runtime.name} cannot run {precision} on {where}: {reason}", "choose another precision")
 
 
 def check_calibration(runtime: Runtime, calibration: Images | None) -> Images:
@@ -171,6 +172,10 @@ def check_input_shape(path: Path, shape: Sequence[int | None], deployment: Deplo
             f"{path.name} was exported for batch {batch}, not {deployment.batch}", "export it with the batch you deploy"
         )
     return (batch, image[0], image[1], image[2])
+
+
+GPU_ONLY = "half precision is for GPUs, and processors compute it in fp32 or slower"
+"""Why fp16 is not offered on the CPU."""
 
 
 def run_in_batches(call: Callable[[Images], Logits], images: Images, input_shape: tuple[int, int, int, int]) -> Logits:

@@ -28,8 +28,3 @@ def has_bf16(flags: frozenset[str]) -> bool:
 def has_int8_dot_product(flags: frozenset[str]) -> bool:
     """Whether products of 8-bit numbers are summed in 32 bits at once."""
     return not flags.isdisjoint({"avx512_vnni", "avx_vnni", "amx_int8", "asimddp"})
-
-
-def nvidia_device_present() -> bool:
-    """Whether an NVIDIA driver has made its device node: tells a GPU host apart without importing torch."""
-    return Path("/dev/nvidiactl").exists() or Path("/dev/dxg").exists()

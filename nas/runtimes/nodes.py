@@ -1,9 +1,11 @@
 """How long each operator of a network takes, as its runtime's own profiler says."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
+
+import numpy as np
 
 from nas.deployment import Deployment
 from nas.runtimes.base import Images
@@ -29,6 +31,12 @@ class NodeTimer(Protocol):
         Raises as `Runtime.load` does.
         """
         ...
+
+
+def typical(times: Sequence[float]) -> float:
+    """Mean without the slowest tenth (first calls, interruptions), in the unit of `times`; at least one."""
+    kept = np.sort(np.asarray(times, dtype=np.float64))[: max(1, len(times) * 9 // 10)]
+    return float(kept.mean())
 
 
 def run_for(seconds: float, clock: Callable[[], float], call: Callable[[], object]) -> None:

@@ -1,4 +1,4 @@
-"""ONNX Runtime on the CPU: fp32, and int8 by static quantisation (QDQ)."""
+"""ONNX Runtime: fp32; on the CPU int8 by static quantisation (QDQ), on a GPU fp16."""
 
 import contextlib
 import io
@@ -6,15 +6,16 @@ import json
 import logging
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from nas.deployment import Deployment
+from nas.deployment import CPU, Deployment
 from nas.errors import UserError
 from nas.runtimes.base import (
+    GPU_ONLY,
     FloatPart,
     Images,
     Logits,
@@ -31,7 +32,8 @@ from nas.runtimes.base import (
     staging_folder,
 )
 from nas.runtimes.cpu import cpu_flags, has_int8_dot_product
-from nas.runtimes.nodes import NodeTime, run_for
+from nas.runtimes.devices import execution_providers, why_no_device, why_no_provider
+from nas.runtimes.nodes import NodeTime, run_for, typical
 from nas.runtimes.onnx_file import read_input
 
 _KERNEL_TIME = "_kernel_time"
@@ -58,14 +60,20 @@ class OnnxRuntime:
     """See `nas.runtimes.base.Runtime`."""
 
     name = "onnxruntime"
-    precisions = ("fp32", "int8")
+    precisions = ("fp32", "int8", "fp16")
 
     def missing(self) -> str | None:
         return missing_modules(("onnxruntime",), "pip install onnxruntime")
 
-    def unsupported(self, precision: str) -> str | None:
+    def unsupported(self, precision: str, device: str = CPU) -> str | None:
         check_precision(self, precision)
-        return None
+        if device == CPU:
+            return GPU_ONLY if precision == "fp16" else None
+        if precision == "int8":
+            return "its integer networks are made for the instructions of processors"
+        import onnxruntime as ort
+
+        return why_no_device(device) or why_no_provider(device, ort.get_available_providers())
 
     def prepare(
         self,
@@ -80,6 +88,9 @@ class OnnxRuntime:
         require(self)
         if precision == "fp32":
             return model
+        if precision == "fp16":
+            with staging_folder(out_dir) as staging:
+                return publish(_halve(model, staging), out_dir / f"{model.stem}.{self.name}-fp16.onnx")
         images = check_calibration(self, calibration)
         final = out_dir / int8_name(model, self.name, float_part, ".onnx")
         with staging_folder(out_dir) as staging:
@@ -98,10 +109,10 @@ class OnnxRuntime:
         for event in events:
             if event.get("cat") == "Node" and event["name"].endswith(_KERNEL_TIME):
                 durations.setdefault(event["name"].removesuffix(_KERNEL_TIME), []).append(event["dur"])
-        return [NodeTime(name, _typical(times) / 1e3) for name, times in durations.items()]
+        return [NodeTime(name, typical(times) / 1e3) for name, times in durations.items()]
 
     def _load(self, path: Path, deployment: Deployment, profile: Path | None = None) -> OrtSession:
-        check_supported(self, deployment.precision)
+        check_supported(self, deployment.precision, deployment.device)
         require(self)
         import onnxruntime as ort
         from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
@@ -120,7 +131,8 @@ class OnnxRuntime:
         # one thread there is nobody to wake.
         options.add_session_config_entry("session.intra_op.allow_spinning", "1" if deployment.threads > 1 else "0")
         try:
-            session = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+            providers = execution_providers(deployment.device, ort.get_available_providers(), deployment.precision)
+            session = ort.InferenceSession(path, options, providers=providers)
         except (
             ort_errors.Fail,
             ort_errors.InvalidArgument,
@@ -131,6 +143,11 @@ class OnnxRuntime:
             ort_errors.RuntimeException,
         ) as error:
             raise UserError(f"onnxruntime cannot load {path}: {error}", "export the network again") from error
+        if deployment.device != CPU and session.get_providers()[0] == "CPUExecutionProvider":
+            raise UserError(  # ONNX Runtime falls back to the CPU where a library of CUDA is missing
+                f"onnxruntime could not start its CUDA provider for {path.name}, and would run on the CPU",
+                "install the CUDA and cuDNN libraries that its version needs",
+            )
         inputs, outputs = session.get_inputs(), session.get_outputs()
         if len(inputs) != 1 or len(outputs) != 1:
             raise UserError(
@@ -138,12 +155,6 @@ class OnnxRuntime:
             )
         declared = [size if isinstance(size, int) else None for size in inputs[0].shape]
         return OrtSession(session, inputs[0].name, check_input_shape(path, declared, deployment))
-
-
-def _typical(times_us: Sequence[float]) -> float:
-    """Mean without the slowest tenth (first calls, interruptions), in microseconds."""
-    kept = np.sort(np.asarray(times_us, dtype=np.float64))[: max(1, len(times_us) * 9 // 10)]
-    return float(kept.mean())
 
 
 class _CalibrationImages:
@@ -198,6 +209,16 @@ def _quantize(model: Path, staging: Path, images: Images, float_part: FloatPart 
             reduce_range=not has_int8_dot_product(cpu_flags()),
         )
     return quantized
+
+
+def _halve(model: Path, staging: Path) -> Path:
+    """The network computing in fp16, its input and output still in fp32."""
+    import onnx
+    from onnxruntime.transformers.float16 import convert_float_to_float16
+
+    halved = staging / "fp16.onnx"
+    onnx.save(convert_float_to_float16(onnx.load(model), keep_io_types=True), halved)
+    return halved
 
 
 @contextlib.contextmanager

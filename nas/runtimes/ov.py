@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from nas.deployment import Deployment
+from nas.deployment import CPU, Deployment
 from nas.errors import UserError
 from nas.runtimes.base import (
     FloatPart,
@@ -71,8 +71,10 @@ class OpenVino:
     def missing(self) -> str | None:
         return missing_modules(("openvino",), "pip install openvino nncf")
 
-    def unsupported(self, precision: str) -> str | None:
+    def unsupported(self, precision: str, device: str = CPU) -> str | None:
         check_precision(self, precision)
+        if device != CPU:
+            return "it runs on the CPU alone"
         if precision == "bf16" and not _has_bf16():
             # The CPU plugin takes the hint and quietly computes in fp32.
             return "its processor has no bf16 arithmetic"
@@ -123,7 +125,7 @@ class OpenVino:
         ]
 
     def _load(self, path: Path, deployment: Deployment, extra: dict[str, Any]) -> OpenVinoSession:
-        check_supported(self, deployment.precision)
+        check_supported(self, deployment.precision, deployment.device)
         require(self)
         import openvino
 

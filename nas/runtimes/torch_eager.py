@@ -1,4 +1,4 @@
-"""Eager PyTorch, fp32 and bf16, on the CPU or on a GPU (there replayed as a CUDA graph).
+"""Eager PyTorch on the CPU in fp32 and bf16, or on a GPU, there also in fp16 and replayed as a CUDA graph.
 
 Its file is the pair `<stem>.network.json` + `<stem>.safetensors` beside `<stem>.onnx`; the shape of the input is read
 from the latter.
@@ -10,9 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from nas.deployment import Deployment
+from nas.deployment import CPU, Deployment, cuda_index
 from nas.errors import UserError
 from nas.runtimes.base import (
+    GPU_ONLY,
     FloatPart,
     Images,
     Logits,
@@ -25,6 +26,7 @@ from nas.runtimes.base import (
     run_in_batches,
 )
 from nas.runtimes.cpu import cpu_flags, has_bf16
+from nas.runtimes.devices import Cuda, TorchCuda, why_no_device
 from nas.runtimes.onnx_file import read_input
 
 if TYPE_CHECKING:
@@ -38,6 +40,11 @@ LoadNetwork = Callable[[Path], "nn.Module"]
 class GraphDevice(Protocol):
     """What a CUDA graph needs of its device; a fake one lets the session be tested without a GPU."""
 
+    @property
+    def tensors_on(self) -> str:
+        """PyTorch's name of the device that weights and inputs lie on."""
+        ...
+
     def capture(self, call: Callable[[], torch.Tensor]) -> tuple[Callable[[], None], torch.Tensor]:
         """Record `call` once; returns what replays it, and the tensor each replay writes to."""
         ...
@@ -48,28 +55,32 @@ class GraphDevice(Protocol):
 
 
 class CudaGraphDevice:
-    """The current CUDA device."""
+    """A CUDA device by its PyTorch name, such as `cuda:0`. Convolutions in fp32 are computed as such, not in TF32."""
+
+    def __init__(self, device: str) -> None:
+        self.tensors_on = device
 
     def capture(self, call: Callable[[], torch.Tensor]) -> tuple[Callable[[], None], torch.Tensor]:
         import torch
 
         # Libraries choose algorithms and allocate on their first calls, which must not happen during a capture:
         # a few calls on a side stream, as https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs asks.
-        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for _ in range(3):
-                call()
-        torch.cuda.current_stream().wait_stream(stream)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            output = call()
+        with torch.cuda.device(self.tensors_on), torch.backends.cudnn.flags(allow_tf32=False):
+            stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                for _ in range(3):
+                    call()
+            torch.cuda.current_stream().wait_stream(stream)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                output = call()
         return graph.replay, output
 
     def synchronize(self) -> None:
         import torch
 
-        torch.cuda.synchronize()
+        torch.cuda.synchronize(self.tensors_on)
 
 
 class EagerSession:
@@ -99,14 +110,13 @@ class GraphSession:
     """
 
     def __init__(
-        self, network: nn.Module, dtype: torch.dtype, input_shape: tuple[int, int, int, int], device: str,
-        graphs: GraphDevice,
+        self, network: nn.Module, dtype: torch.dtype, input_shape: tuple[int, int, int, int], graphs: GraphDevice
     ) -> None:  # fmt: skip
         import torch
 
         self.input_shape = input_shape
         self._graphs = graphs
-        self._input = torch.zeros(input_shape, dtype=dtype, device=device)
+        self._input = torch.zeros(input_shape, dtype=dtype, device=graphs.tensors_on)
         with torch.inference_mode():
             self._replay, self._output = graphs.capture(lambda: network(self._input))
 
@@ -130,31 +140,38 @@ class TorchEager:
 
     Args:
         load_network: reads a `.network.json` and its weights into a network in evaluation mode.
-        device: `cpu`, `cuda`, or None for a GPU where there is one.
-        graphs: how a network is recorded on a device other than the CPU.
+        graphs: makes what records networks on a CUDA device of that name.
+        cuda: who is asked for GPUs.
     """
 
     name = "torch"
-    precisions = ("fp32", "bf16")
+    precisions = ("fp32", "bf16", "fp16")
 
     def __init__(
         self,
         load_network: LoadNetwork | None = None,
-        device: str | None = None,
-        graphs: GraphDevice | None = None,
+        graphs: Callable[[str], GraphDevice] = CudaGraphDevice,
+        cuda: Cuda | None = None,
     ) -> None:
         self._load_network = load_network
-        self._device = device
         self._graphs = graphs
+        self._cuda = cuda or TorchCuda()
 
     def missing(self) -> str | None:
         return missing_modules(("torch",), "pip install torch")
 
-    def unsupported(self, precision: str) -> str | None:
+    def unsupported(self, precision: str, device: str = CPU) -> str | None:
         check_precision(self, precision)
-        if precision == "bf16" and self._resolved_device() == "cpu" and not has_bf16(cpu_flags()):
-            return "its processor has no bf16 arithmetic"
-        return None
+        index = cuda_index(device)
+        if index is None:
+            if precision == "fp16":
+                return GPU_ONLY
+            emulated = precision == "bf16" and not has_bf16(cpu_flags())
+            return "its processor has no bf16 arithmetic" if emulated else None
+        reason = why_no_device(device, self._cuda)
+        if reason is None and precision == "bf16" and not self._cuda.has_bf16(index):
+            return "that GPU has no bf16 arithmetic"
+        return reason
 
     def prepare(
         self,
@@ -174,25 +191,25 @@ class TorchEager:
 
     def load(self, path: Path, deployment: Deployment) -> Session:
         require(self)
-        check_supported(self, deployment.precision)
+        check_supported(self, deployment.precision, deployment.device)
         import torch
 
         shape = _input_shape(path, deployment)
         load_network = self._load_network or _default_loader()
-        device = self._resolved_device()
-        dtype = torch.bfloat16 if deployment.precision == "bf16" else torch.float32
-        network = load_network(path).eval().to(device=device, dtype=dtype)
-        if device == "cpu" and self._graphs is None:
+        dtype = dtype_of(deployment)
+        network = load_network(path).eval()
+        if deployment.device == CPU:
             torch.set_num_threads(deployment.threads)
-            return EagerSession(network, dtype, shape)
-        return GraphSession(network, dtype, shape, device, self._graphs or CudaGraphDevice())
+            return EagerSession(network.to(dtype=dtype), dtype, shape)
+        graphs = self._graphs(deployment.device)
+        return GraphSession(network.to(device=graphs.tensors_on, dtype=dtype), dtype, shape, graphs)
 
-    def _resolved_device(self) -> str:
-        if self._device is not None:
-            return self._device
-        import torch
 
-        return "cuda" if torch.cuda.is_available() else "cpu"
+def dtype_of(deployment: Deployment) -> torch.dtype:
+    """The type that a deployment of PyTorch computes in."""
+    import torch
+
+    return {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[deployment.precision]
 
 
 def _default_loader() -> LoadNetwork:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nas.deploy.onnx import export_onnx
-from nas.deployment import Deployment
+from nas.deployment import CPU, Deployment
 from nas.errors import UserError
 from nas.files.writing import staged_file
 from nas.measure.host import HostFingerprint, isa_of_interest, parse_cpu_identity, parse_meminfo
@@ -22,8 +22,9 @@ from nas.measure.protocol import REFERENCE_TOLERANCE
 from nas.measure.reference import reference_model
 from nas.measure.statistics import spread_pct
 from nas.progress import Progress
-from nas.runtimes import load_runtime
+from nas.runtimes import deployments_here, load_runtime
 from nas.runtimes.cpu import parse_cpu_flags
+from nas.runtimes.devices import execution_providers
 from nas.runtimes.nodes import NodeTime
 from nas.targets.block_times import slot_times_ms
 from nas.targets.latency import held_out_error
@@ -48,11 +49,12 @@ def export_kit(
     Raises `UserError` where ONNX Runtime has no such precision or the file cannot be written.
     """
     runtime = load_runtime(RUNTIME)
-    unknown = [p for p in precisions if p not in runtime.precisions]
+    offered = [p for p in runtime.precisions if runtime.unsupported(p) is None]
+    unknown = [p for p in precisions if p not in offered]
     if unknown:
         raise UserError(
-            f"a kit is measured with {RUNTIME}, which has no {unknown[0]}",
-            f"choose from {', '.join(runtime.precisions)}",
+            f"a kit is measured with {RUNTIME} on the CPU, which has no {unknown[0]}",
+            f"choose from {', '.join(offered)}",
         )
     if path.is_dir():
         raise UserError(f"cannot write the kit {path}: it is a folder", "name a file in it, such as kit.zip")
@@ -73,7 +75,13 @@ def export_kit(
                 _write_network(kit, arch, names, batch, seed=i)
                 entries.append({"architecture": space_of(arch).to_json(arch), "files": names})
                 bar.advance(1)
-            manifest = {"schema": SCHEMA, "output_size": OUTPUT_SIZE, "batch": batch, "networks": entries}
+            manifest = {
+                "schema": SCHEMA,
+                "output_size": OUTPUT_SIZE,
+                "batch": batch,
+                "providers": execution_providers(CPU),
+                "networks": entries,
+            }
             kit.writestr("kit.json", json.dumps(manifest))
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}", "choose another place") from error
@@ -98,7 +106,7 @@ def export_random_networks(
         raise UserError(f"a kit is measured with {RUNTIME} alone", "leave out --runtime")
     chosen_spaces = [resolve_space(reference) for reference in spaces] or usual_spaces()
     archs = networks_to_measure(chosen_spaces, networks, 0, allowed)
-    chosen = precisions or load_runtime(RUNTIME).precisions
+    chosen = precisions or [d.precision for d in deployments_here(1, [RUNTIME])]
     export_kit(path, archs, chosen, batch=batch, progress=progress)
 
 

@@ -71,7 +71,7 @@ def main() -> None:
         log(f"session {len(result['sessions']) + 1} of {options.sessions}\n")
         began = time.time()
         try:
-            measured_session(kit["networks"], options.threads, options.seconds, result["unfinished"])
+            measured_session(kit, options.threads, options.seconds, result["unfinished"])
             result["sessions"].append(result["unfinished"])
             result["unfinished"] = {}
         except KeyboardInterrupt:
@@ -98,15 +98,17 @@ def resumed(path: Path, identity: dict[str, Any]) -> dict[str, Any] | None:
     return None
 
 
-def measured_session(networks: list[dict[str, Any]], threads: int, seconds: float, found: dict[str, Any]) -> None:
+def measured_session(kit: dict[str, Any], threads: int, seconds: float, found: dict[str, Any]) -> None:
     """Add to `found` the times of every network, in fresh processes: one that ends its process is noted and left out,
     and so is one that gives no answer within `NETWORK_S`."""
-    tasks = [(f"{i}/{name}", file) for i, network in enumerate(networks) for name, file in network["files"].items()]
+    networks = enumerate(kit["networks"])
+    tasks = [(f"{i}/{name}", file) for i, network in networks for name, file in network["files"].items()]
+    common = {"providers": kit["providers"], "threads": threads, "seconds": seconds}
     while len(found) < len(tasks):
         left = [task for task in tasks if task[0] not in found]
         with tempfile.TemporaryDirectory() as folder:
             job = Path(folder) / "job.json"
-            job.write_text(json.dumps({"tasks": left, "threads": threads, "seconds": seconds}))
+            job.write_text(json.dumps({"tasks": left, **common}))
             line = [sys.executable, __file__, "--worker", str(job)]
             # An interrupt from the keyboard is for us; we end the process.
             process = subprocess.Popen(line, stdout=subprocess.PIPE, universal_newlines=True, start_new_session=True)
@@ -142,22 +144,23 @@ def work(job: dict[str, Any]) -> None:
     """Time the networks of a job one after the other, a line each on stdout."""
     if LINUX:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-job["threads"] :])
-    reference, _ = load("reference.onnx", job["threads"])
+    reference, _ = load("reference.onnx", job)
     for task, file in job["tasks"]:
         try:
             before = restarted_peak()
-            run, _ = load(file, job["threads"])
+            run, _ = load(file, job)
             call_for(job["seconds"], run)  # warming up
             memory = None if before is None else max(0, status_bytes("VmHWM") - before)
             answer = {**timed(run, reference, job["seconds"]), "memory_bytes": memory}
-            answer["nodes"] = node_times(file, job["threads"], job["seconds"] / 2)
+            answer["nodes"] = node_times(file, job)
         except Exception as error:  # noqa: BLE001 - whatever a runtime raises is this network's result
             answer = {"failed": f"{type(error).__name__}: {error}"}
         print(json.dumps({"task": task, **answer}), flush=True)
 
 
-def load(file: str, threads: int, profile: str | None = None) -> tuple[Run, Any]:
+def load(file: str, job: dict[str, Any], profile: str | None = None) -> tuple[Run, Any]:
     """A function that runs the network once, and its session."""
+    threads = job["threads"]
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
@@ -166,7 +169,7 @@ def load(file: str, threads: int, profile: str | None = None) -> tuple[Run, Any]
     if profile is not None:
         options.enable_profiling = True
         options.profile_file_prefix = profile
-    session = ort.InferenceSession(str(HERE / file), options, providers=["CPUExecutionProvider"])
+    session = ort.InferenceSession(str(HERE / file), options, providers=job["providers"])
     entry = session.get_inputs()[0]
     images = np.random.default_rng(0).standard_normal(entry.shape, dtype=np.float32)
 
@@ -203,11 +206,11 @@ def call_for(seconds: float, call: Run) -> list[float]:
             return times
 
 
-def node_times(file: str, threads: int, seconds: float) -> list[tuple[str, float]]:
+def node_times(file: str, job: dict[str, Any]) -> list[tuple[str, float]]:
     """Name and milliseconds of each operator in the order they run: the mean without the slowest tenth."""
     with tempfile.TemporaryDirectory() as folder:
-        run, session = load(file, threads, str(Path(folder) / "nodes"))
-        call_for(seconds, run)
+        run, session = load(file, job, str(Path(folder) / "nodes"))
+        call_for(job["seconds"] / 2, run)
         events = json.loads(Path(session.end_profiling()).read_text())
     durations: dict[str, list[float]] = {}
     for event in events:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from nas.deployment import Deployment
+from nas.deployment import CPU, Deployment
 from nas.errors import UserError
 from nas.targets.profile import ENOUGH_NETWORKS, DeploymentTable, DeviceProfile, HeldOutError
 from predictors.base import Prediction
@@ -149,7 +149,11 @@ def prior_predictors(prior: Sequence[DeviceProfile], deployment: Deployment) -> 
             abs(other.threads - deployment.threads),
         )
 
-    tables = [(p, t) for p in prior for t in p.tables if t.measured >= ENOUGH_FOR_PRIOR]
+    def same_kind(table: DeploymentTable) -> bool:
+        # What is slow on a processor says little about a GPU, and the other way round.
+        return (table.deployment.device == CPU) == (deployment.device == CPU)
+
+    tables = [(p, t) for p in prior for t in p.tables if t.measured >= ENOUGH_FOR_PRIOR and same_kind(t)]
     nearest = sorted(tables, key=lambda found: unlike(found[1]))[:MOST_SOURCES]
     return [
         BlockLatencyPredictor().fit(*training_data(p, t.deployment, np.flatnonzero(np.isfinite(t.steady_latency_ms()))))

@@ -61,9 +61,9 @@ class NetworkTiming:
     """Time of each block slot (see `block_times.slot_times_ms`) as the runtime's own profiler sees it; empty where the
     runtime cannot tell."""
     memory_bytes: float = math.nan
-    """Growth of the peak resident memory by loading and running it."""
+    """Growth of the peak resident memory by loading and running it; on a GPU of the device's memory in use."""
     energy_mj: float = math.nan
-    """Of the processor packages per call."""
+    """Of the processor packages per call, or of the GPU's board."""
 
 
 FAILED = NetworkTiming(math.nan, math.nan, math.nan)
@@ -135,6 +135,11 @@ class DeviceProfile:
     def threads(self) -> int:
         """The largest number of threads it knows."""
         return max(t.deployment.threads for t in self.tables)
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Devices of its deployments, each once, in the order of its tables."""
+        return tuple(dict.fromkeys(t.deployment.device for t in self.tables))
 
     @property
     def batch(self) -> int:

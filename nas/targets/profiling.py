@@ -12,16 +12,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nas.deployment import Deployment
+from nas.deployment import CPU, Deployment
 from nas.errors import UserError
 from nas.files.folders import check_writable
-from nas.measure.energy import why_no_energy
+from nas.measure.devices import why_no_energy
 from nas.measure.host import fingerprint, threads_here
 from nas.measure.measurement import Measurement
 from nas.measure.protocol import measure
 from nas.measure.site import Measure
 from nas.progress import Progress
-from nas.runtimes import deployments_here
+from nas.runtimes import deployments_here, nothing_runs
+from nas.runtimes.devices import require_device
 from nas.targets.block_times import slot_times_ms
 from nas.targets.latency import held_out_error
 from nas.targets.preparing import (
@@ -183,8 +184,15 @@ def _started(
         output_size=OUTPUT_SIZE,
         tables=tuple(DeploymentTable(d) for d in deployments),
         sessions=sessions,
-        energy_not_measured=why_no_energy(),
+        energy_not_measured=_why_no_energy(deployments),
     )
+
+
+def _why_no_energy(deployments: Sequence[Deployment]) -> str | None:
+    """Why some of the devices' energy is not measured; None where all is."""
+    devices = dict.fromkeys(d.device for d in deployments)
+    reasons = [f"{device}: {why}" if device != CPU else why for device in devices if (why := why_no_energy(device))]
+    return "; ".join(reasons) or None
 
 
 def require_writable(path: Path) -> None:
@@ -243,15 +251,25 @@ def profile_this_host(
     networks: int,
     threads: Sequence[int] = (),
     batch: int = 1,
+    devices: Sequence[str] = (),
     runtimes: Sequence[str] = (),
     precisions: Sequence[str] = (),
     spaces: Sequence[str] = (),
     allowed: Mapping[str, Sequence[Option]] | None = None,
 ) -> DeviceProfile:
-    """`make_profile` for this host, with its usual deployments narrowed down to what was asked for."""
+    """`make_profile` for this host, with its usual deployments narrowed down to what was asked for.
+
+    Raises `UserError` for a device that this host lacks, and one that no runtime here can use.
+    """
     counts = sorted({threads_here(count) for count in threads or (None,)})
     asked = list(dict.fromkeys(runtimes)) or None
-    here = [d for count in counts for d in deployments_here(count, asked, batch)]
+    here = list[Deployment]()
+    for device in devices or (CPU,):
+        require_device(device)
+        found = [d for count in counts for d in deployments_here(count, asked, batch, device)]
+        if not found:
+            raise UserError(*nothing_runs(device, asked))
+        here += [d for d in found if d not in here]
     unknown = [p for p in precisions if p not in {d.precision for d in here}]
     if unknown:
         raise UserError(
@@ -280,6 +298,7 @@ def profile_summary(profile: DeviceProfile) -> dict[str, Any]:
         rows.append(
             {
                 "deployment": table.deployment.name,
+                "runs_on": table.deployment.device,
                 "threads": table.deployment.threads,
                 "batch": table.deployment.batch,
                 "n_blocks": table.timed_blocks,

@@ -140,7 +140,7 @@ def _networks_by_deployment(profile: DeviceProfile, threads: int | None, task: s
     one_of = {arch.space: arch for arch in profile.networks}
     spaces = {name for name, arch in one_of.items() if task in (None, space_of(arch).task)}
     of_task = np.array([arch.space in spaces for arch in profile.networks], dtype=bool)
-    tables = [t for t in profile.tables if threads in (None, t.deployment.threads)]
+    tables = [t for t in profile.tables if t.deployment.fits_threads(threads)]
     return [int((np.isfinite(t.column("latency_ms")) & of_task).sum()) for t in tables]
 
 
@@ -204,6 +204,7 @@ def usable_deployments(
     here: Sequence[Deployment],
     runtimes: Sequence[str] | None,
     precisions: Sequence[str] | None,
+    devices: Sequence[str] | None = None,
     *,
     is_host: bool,
 ) -> list[Deployment]:
@@ -215,4 +216,5 @@ def usable_deployments(
         if (not is_host or d in here)
         and (not runtimes or d.runtime in runtimes)
         and (not precisions or d.precision in precisions)
+        and (not devices or d.device in devices)
     ]

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from nas.data.images import Preprocess
 from nas.tasks.task import Run, TaskData
 from search_spaces import TensorSpec
 
@@ -71,12 +70,12 @@ class Processor(Protocol):
 class BundleArtifacts(Protocol[Data]):
     """A task's share of a bundle. Stateless."""
 
-    def documents(self, preprocess: Preprocess, description: "NetworkDescription") -> dict[str, Any]:
+    def documents(self, preprocess: Any, description: "NetworkDescription") -> dict[str, Any]:
         """File name -> JSON document: all it takes to make the network's input and to use its output."""
         ...
 
-    def read_preprocess(self, folder: Path) -> Preprocess | None:
-        """The preprocessing that `documents` wrote into `folder`; None where there is none.
+    def read_preprocess(self, folder: Path) -> Any | None:
+        """The task's preprocessing (`TaskData.preprocess`) that `documents` wrote into `folder`; None without one.
 
         Raises:
             UserError: the file is damaged.
@@ -95,8 +94,21 @@ class BundleArtifacts(Protocol[Data]):
         """The template of `run.py`; see `nas.bundles.run_script.run_script`."""
         ...
 
-    def sample(self, data: Data, input: TensorSpec) -> tuple[NDArray[np.uint8], dict[str, Any]]:
-        """A validation image (h, w, 3) as a network takes it, and what `sample.json` tells of it."""
+    def write_sample(self, folder: Path, data: Data, input: TensorSpec) -> tuple[NDArray[Any], dict[str, Any]]:
+        """Store a validation example in `folder`.
+
+        Returns:
+            The example as a network takes it, (1, ...), and the entries of `sample.json` that hold it or name its file,
+            and say what it shows.
+        """
+        ...
+
+    def read_sample(self, folder: Path, sample: Mapping[str, Any]) -> NDArray[Any]:
+        """The example that `write_sample` stored, as the network takes it, (1, ...); `sample` is `sample.json`.
+
+        Raises:
+            UserError, KeyError, TypeError, ValueError or OSError: it is damaged.
+        """
         ...
 
     def write_output(self, folder: Path, output: NDArray[np.float32]) -> dict[str, Any]:

@@ -1,29 +1,13 @@
 """What all tasks on square images share."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
 
-from nas.data.images import Preprocess, image_side
+from nas.data.images import image_side
 from search_spaces import SearchSpace, TensorSpec
 from search_spaces.architecture import Option
 
 RESOLUTION = "resolution"
 """The decision of a space of images that is up to the data."""
-
-
-class SquareImages(Protocol):
-    """A data set of images."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def classes(self) -> tuple[str, ...]: ...
-    @property
-    def native_resolution(self) -> int: ...
-    @property
-    def preprocess(self) -> Preprocess: ...
-    @property
-    def flip_ok(self) -> bool: ...
 
 
 def at_fitting_resolutions(space: SearchSpace, native: int, allowed: Mapping[str, Sequence[Option]]) -> SearchSpace:
@@ -45,14 +29,3 @@ def at_fitting_resolutions(space: SearchSpace, native: int, allowed: Mapping[str
 def side_label(input: TensorSpec) -> str:
     """Rows and columns of an image for people: `96 px`."""
     return f"{image_side(input)} px"
-
-
-def image_facts(data: SquareImages) -> dict[str, Any]:
-    """Everything about a data set but its splits and notes, see `nas.tasks.task.Task.facts`."""
-    return {
-        "name": data.name,
-        "classes": data.classes,
-        "native_resolution": data.native_resolution,
-        "preprocess": data.preprocess,
-        "flip_ok": data.flip_ok,
-    }

@@ -11,18 +11,21 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from nas.data.images import Preprocess, SplitName
+from nas.data.images import SplitName
 from nas.tasks.baseline import BaselineNetwork
-from nas.training.config import Precision, TrainConfig, TrainResult
+from nas.training.precision import Precision
 from search_spaces import SearchSpace, Signature, TensorSpec
 from search_spaces.architecture import Option
 from search_spaces.signature import Size
 
 if TYPE_CHECKING:
+    import torch
     from torch import nn
 
     from nas.tasks.artifacts import BundleArtifacts
-    from nas.training.loop import EpochCallback
+    from nas.tasks.examples import Examples
+    from nas.training.distill import Teacher
+    from nas.training.objective import Objective
     from nas.training.recipe import Recipe
 
 Run = Callable[[NDArray[Any]], NDArray[np.float32]]
@@ -49,20 +52,28 @@ class TaskSplit(Protocol):
 
 
 class TaskData(Protocol):
-    """A data set in memory with three splits, as `nas.data.images.ImageData` describes them.
+    """A data set in memory: an immutable value with three splits, which can be pickled.
 
-    What implements it is a dataclass with these fields, and a cache `_resized` which may be emptied.
+    - `train`: weights are fitted on it, int8 ranges are calibrated on it.
+    - `val`: every decision of a search (proxies, short trainings, early stopping, choice of precision) uses it.
+    - `test`: the final number only; nothing may be chosen by it.
     """
 
     @property
     def task(self) -> str:
-        """Key in `nas.tasks.TASKS`."""
+        """Reference of its task: a name in `nas.tasks.TASKS`, or `package.module:ATTRIBUTE`."""
         ...
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """For people and records."""
+        ...
+
     @property
-    def classes(self) -> tuple[str, ...]: ...
+    def classes(self) -> tuple[str, ...]:
+        """Names of what the network tells apart, in the order of its outputs; a bundle carries them."""
+        ...
+
     @property
     def output_size(self) -> Size:
         """What a network's answer has to have for these data, such as `(classes,)`."""
@@ -75,11 +86,28 @@ class TaskData(Protocol):
     @property
     def test(self) -> TaskSplit: ...
     @property
-    def preprocess(self) -> Preprocess: ...
+    def preprocess(self) -> Any:
+        """How an example becomes what a network takes, for training, calibration and deployment alike.
+
+        A value of the task's own, compared by ==; the engine hands it back to the task and looks at nothing in it.
+        """
+        ...
+
     @property
     def flip_ok(self) -> bool: ...
     @property
-    def notes(self) -> tuple[str, ...]: ...
+    def notes(self) -> tuple[str, ...]:
+        """How the splits came about, for reports."""
+        ...
+
+    def with_splits(self, *, train: Any, val: Any, test: Any) -> Self:
+        """The same data with other examples."""
+        ...
+
+    def with_preprocess(self, preprocess: Any) -> Self:
+        """The same data with another `preprocess`: that of a network trained earlier."""
+        ...
+
     def for_input(self, split: SplitName, input: TensorSpec) -> TaskSplit:
         """`split` as a network takes it; kept in memory, so that a second call costs nothing."""
         ...
@@ -110,7 +138,8 @@ class Task(Protocol[Data, Split]):
 
     @property
     def name(self) -> str:
-        """Key in `nas.tasks.TASKS`, and the first part of a run folder's name."""
+        """For people and the first part of a run folder's name: lower-case letters, digits and hyphens; for a bundled
+        task its key in `nas.tasks.TASKS`."""
         ...
 
     @property
@@ -144,7 +173,7 @@ class Task(Protocol[Data, Split]):
         """Well-known networks to compare winners with; perhaps none.
 
         Names are unique over all tasks; a task outside `nas.tasks.TASKS` names its own `REFERENCE/NAME`, so that
-        `nas.tasks.find_baseline` finds them in any process.
+        `nas.tasks.baseline_named` finds them in any process.
         """
         ...
 
@@ -187,14 +216,6 @@ class Task(Protocol[Data, Split]):
         """The inverse of `arrays`."""
         ...
 
-    def facts(self, data: Data) -> dict[str, Any]:
-        """Everything in `data` but its splits and notes, as picklable values, for other processes."""
-        ...
-
-    def data_of(self, **fields: Any) -> Data:
-        """Data from its splits and the result of `facts`."""
-        ...
-
     # -- learning --------------------------------------------------------------------------------
 
     @property
@@ -214,33 +235,43 @@ class Task(Protocol[Data, Split]):
         """Raises `UserError` for settings that make no sense for this task."""
         ...
 
-    def recipe(self, **settings: Any) -> TrainConfig:
-        """The task's default recipe with some settings changed; with all of `asdict(recipe)`, that recipe again."""
+    def recipe(self, **settings: Any) -> "Recipe":
+        """How a search trains candidates and finalists, with some settings changed as by `Recipe.changed`."""
         ...
 
-    def train(
+    def objective(
         self,
         network: "nn.Module",
-        train_split: Split,
-        val_split: Split,
-        config: TrainConfig,
+        examples: "Examples[Split]",
+        recipe: "Recipe",
         *,
-        preprocess: Preprocess,
-        callback: "EpochCallback | None" = None,
-    ) -> TrainResult:
-        """As `nas.training.loop.train`: in place, measured on `val_split` after each epoch."""
+        device: "torch.device",
+        teacher: "Teacher | None" = None,
+    ) -> "Objective":
+        """Batches, losses and metric of a training of `network` with `recipe` on `device`.
+
+        Raises:
+            UserError: the recipe has settings that the task has not, the examples have nothing to learn from, or the
+                teacher cannot teach this network.
+        """
         ...
 
     # -- judging ---------------------------------------------------------------------------------
 
     def accuracy(
-        self, network: "nn.Module", split: Split, preprocess: Preprocess, *, precision: Precision = "fp32"
+        self,
+        network: "nn.Module",
+        split: Split,
+        preprocess: Any,
+        *,
+        precision: Precision = "fp32",
+        device: str = "auto",
     ) -> float:
-        """Of a torch network, which is left in evaluation mode."""
+        """Of a torch network on `device` (`auto`: the GPU where there is one), which is left in evaluation mode."""
         ...
 
     def accuracy_in_runtime(
-        self, run: Run, split: Split, preprocess: Preprocess, signature: Signature, *, batch: int = 1
+        self, run: Run, split: Split, preprocess: Any, signature: Signature, *, batch: int = 1
     ) -> float:
         """Of an exported network, which takes and gives what `signature` says; `run` always gets exactly `batch`
         examples."""
@@ -250,7 +281,7 @@ class Task(Protocol[Data, Split]):
         self,
         run: Run,
         split: Split,
-        preprocess: Preprocess,
+        preprocess: Any,
         signature: Signature,
         *,
         classes: Sequence[str],

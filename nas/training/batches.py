@@ -1,22 +1,20 @@
-"""Training batches: their order and their augmentation, each a function of the seed and the step alone.
+"""Training batches: their order, the random numbers behind them, and their preparation beside the gradients.
 
-Nothing has to be remembered to go on after an interruption: the random state is set anew before every step. All work
-is done on whole batches, in the training process: the loop makes the next batch while it computes gradients, and worker
-processes would only copy it.
+All work is done on whole batches, in the training process: the loop makes the next batch while it computes gradients,
+and worker processes would only copy it.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import TracebackType
+from typing import Generic, Self, TypeVar
 
 import numpy as np
 import torch
-from torchvision.transforms import v2
 
-from nas.training.augment import augment
-from nas.training.recipe import AugmentationSettings
+from nas.files.tensors import Tensors
 
-_GROUP = 8
-"""Images that share their RandAugment operations: torchvision applies one to a whole tensor."""
+T = TypeVar("T")
 
 
 def seed_step(*numbers: int) -> torch.Generator:
@@ -30,78 +28,104 @@ def seed_step(*numbers: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-class Augmenter:
-    """A recipe's augmentation; draws from torch's global state and the generator it is given."""
-
-    def __init__(self, settings: AugmentationSettings, num_classes: int, *, flip_ok: bool) -> None:
-        self.settings = settings
-        self.flip = flip_ok if settings.flip == "auto" else settings.flip
-        ops = settings.randaugment_ops
-        self.randaugment = v2.RandAugment(num_ops=ops, magnitude=settings.randaugment_magnitude) if ops else None
-        mixers = ((v2.MixUp, settings.mixup_alpha), (v2.CutMix, settings.cutmix_alpha))
-        self.mixers = [mixer(alpha=alpha, num_classes=num_classes) for mixer, alpha in mixers if alpha > 0]
-
-    def images(self, images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-        """(n, h, h, 3) uint8 -> the same shape, uint8 or float32 in 0..255."""
-        if self.randaugment is not None:
-            groups = images.permute(0, 3, 1, 2).split(_GROUP)  # type: ignore[no-untyped-call]
-            images = torch.cat([self.randaugment(group) for group in groups]).permute(0, 2, 3, 1)
-        if self.settings.crop == "light":
-            images = augment(images, generator, flip=self.flip)
-        elif self.flip:
-            mirrored = (torch.rand(len(images), generator=generator) < 0.5).to(images.device)
-            images = torch.where(mirrored[:, None, None, None], images.flip(2), images)
-        return images
-
-    def mixed(
-        self, images: torch.Tensor, targets: torch.Tensor, generator: torch.Generator
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Boxes erased and images mixed: (n, 3, h, w) normalised -> the same, with targets (n,) or (n, c)."""
-        if self.settings.erasing_probability:
-            images = erased(images, self.settings.erasing_probability, generator)
-        if self.mixers and float(torch.rand((), generator=generator)) < self.settings.mix_probability:
-            mixer = self.mixers[int(torch.randint(len(self.mixers), (), generator=generator))]
-            images, targets = mixer(images, targets)
-        return images, targets
-
-
-def erased(images: torch.Tensor, probability: float, generator: torch.Generator) -> torch.Tensor:
-    """Some of the images with a random box of zeros (the mean), 2-33 % of the area (Zhong et al. 2017).
-
-    (n, c, h, w) normalised. For all images at once; timm's has a loop and draws from Python's global random state.
-    """
-    n, _, height, width = images.shape
-    draws = torch.rand(5, n, generator=generator)
-    area = 0.02 + draws[0] * (1 / 3 - 0.02)
-    ratio = torch.exp((2 * draws[1] - 1) * np.log(1 / 0.3))
-    box_height, box_width = (area * ratio).sqrt().clamp(max=1) * height, (area / ratio).sqrt().clamp(max=1) * width
-    top, left = draws[2] * (height - box_height), draws[3] * (width - box_width)
-    rows, columns = torch.arange(height), torch.arange(width)
-    inside_rows = (rows >= top[:, None]) & (rows < (top + box_height)[:, None])
-    inside_columns = (columns >= left[:, None]) & (columns < (left + box_width)[:, None])
-    box = inside_rows[:, :, None] & inside_columns[:, None, :] & (draws[4] < probability)[:, None, None]
-    return images.masked_fill(box[:, None].to(images.device), 0.0)
-
-
-@dataclass(frozen=True)
 class Batches:
-    """The batches of a training, of nearly equal size: a small last one would disturb batch norm."""
+    """The batches of a training, of nearly equal size: a small last one would disturb batch norm.
 
-    count: int
-    """Training images."""
-    batch_size: int
-    """Over all processes together."""
-    seed: int
-    rank: int = 0
-    world: int = 1
+    Each hangs on the seed, the epoch and its number alone: the random state is set anew before every step, and nothing
+    has to be remembered to go on after an interruption.
+
+    Args:
+        count: training examples.
+        batch_size: over all processes together.
+        seed: of the order and of what is drawn for each batch.
+        rank: this process's number of `world`, from 0.
+    """
+
+    def __init__(self, count: int, batch_size: int, seed: int, rank: int = 0, world: int = 1) -> None:
+        self.count, self.batch_size, self.seed, self.rank, self.world = count, batch_size, seed, rank, world
 
     @property
     def per_epoch(self) -> int:
+        """Number of batches."""
         return max(1, min(round(self.count / self.batch_size), self.count // (2 * self.world)))
 
-    def epoch(self, epoch: int) -> Iterator[torch.Tensor]:
-        """Indices of this process's part of each batch of an epoch, in its random order."""
+    def start(self) -> None:
+        """Seed torch's global random state for the beginning of the training."""
+        seed_step(self.seed)
+
+    def epoch(self, epoch: int) -> Iterator[tuple[torch.Tensor, torch.Generator]]:
+        """Indices (b,) int64 of this process's part of each batch of an epoch, and the generator of what it draws."""
         generator = torch.Generator().manual_seed(int(np.random.SeedSequence((self.seed, epoch)).generate_state(1)[0]))
         order = torch.randperm(self.count, generator=generator)
+        for index, indices in enumerate(order.tensor_split(self.per_epoch)):
+            yield indices.tensor_split(self.world)[self.rank], seed_step(self.seed, epoch, index, self.rank)
+
+    def random_state(self) -> Tensors:
+        """Random state to be kept after an epoch, by name."""
+        return {}
+
+    def restore(self, state: Tensors) -> None:
+        """Undo `random_state`."""
+
+
+class StreamedBatches(Batches):
+    """The batches of a training whose random numbers all come from one stream, in the order of the steps.
+
+    For one process alone: what another one draws depends on its images.
+    """
+
+    def __init__(self, count: int, batch_size: int, seed: int) -> None:
+        super().__init__(count, batch_size, seed)
+        self._generator = torch.Generator().manual_seed(seed)
+
+    def start(self) -> None:
+        torch.manual_seed(self.seed)
+
+    def epoch(self, epoch: int) -> Iterator[tuple[torch.Tensor, torch.Generator]]:
+        order = torch.randperm(self.count, generator=self._generator)
         for indices in order.tensor_split(self.per_epoch):
-            yield indices.tensor_split(self.world)[self.rank]
+            yield indices, self._generator
+
+    def random_state(self) -> Tensors:
+        found = {"order": self._generator.get_state(), "cpu": torch.get_rng_state()}
+        if torch.cuda.is_available():
+            found["cuda"] = torch.cuda.get_rng_state()
+        return found
+
+    def restore(self, state: Tensors) -> None:
+        self._generator.set_state(state["order"])
+        torch.set_rng_state(state["cpu"])
+        if "cuda" in state and torch.cuda.is_available():
+            torch.cuda.set_rng_state(state["cuda"])
+
+
+class Ahead(Generic[T]):
+    """Takes items from an iterator, the next one in a thread of its own while the caller computes.
+
+    The thread has one thread for each of its operations: the cores are busy with the network.
+    """
+
+    def __init__(self, items: Iterator[T], count: int) -> None:
+        self._items, self._left = items, count
+        self._beside = ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(1,))
+        self._coming: Future[T] | None = None
+
+    def __enter__(self) -> Self:
+        self.prepare()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._beside.shutdown()
+
+    def take(self) -> T:
+        """The item that was prepared last; waits for it."""
+        assert self._coming is not None
+        return self._coming.result()
+
+    def prepare(self) -> None:
+        """Begin with the next item, if there is one."""
+        if self._left:
+            self._left -= 1
+            self._coming = self._beside.submit(next, self._items)

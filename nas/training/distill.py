@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import nn
-from torch.nn.functional import cosine_similarity, interpolate, kl_div, log_softmax
+from torch.nn.functional import cosine_similarity, interpolate
 
 from nas.data.images import Preprocess
 from nas.errors import UserError
@@ -27,7 +27,7 @@ def rescaling(given: Preprocess, wanted: Preprocess) -> Rescale | None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Teacher:
-    """A trained network that is only asked."""
+    """A trained network whose outputs another one learns from."""
 
     network: nn.Module
     """In evaluation mode."""
@@ -68,22 +68,15 @@ class Learner(nn.Module):
         return logits, self.adapter(features)
 
 
-def soft_labels(learnt: torch.Tensor, taught: torch.Tensor, temperature: float) -> torch.Tensor:
-    """Divergence of the classes' probabilities, from logits (n, c) of network and teacher."""
-    student, teacher = (log_softmax(logits.float() / temperature, dim=1) for logits in (learnt, taught))
-    # t^2 keeps the gradients' size (Hinton et al. 2015, section 2).
-    return kl_div(student, teacher, log_target=True, reduction="batchmean") * temperature * temperature
-
-
 def distilled(
     target_loss: torch.Tensor,
-    likeness: torch.Tensor,
+    distillation_loss: torch.Tensor,
     features: torch.Tensor | None,
     teacher_features: torch.Tensor | None,
     settings: DistillationSettings,
 ) -> torch.Tensor:
-    """The whole loss of one batch: what its targets say, and how far network and teacher are apart."""
-    loss = (1 - settings.logits_weight) * target_loss + settings.logits_weight * likeness
+    """The whole loss of one batch: by its targets, and by how far network and teacher are apart."""
+    loss = (1 - settings.logits_weight) * target_loss + settings.logits_weight * distillation_loss
     if features is not None and teacher_features is not None:
         alike = cosine_similarity(features.float(), teacher_features.float()).mean()
         loss = loss + settings.features_weight * (1 - alike)

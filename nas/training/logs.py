@@ -2,36 +2,18 @@
 
 import csv
 import io
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Sequence
+from dataclasses import asdict, fields
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from nas.errors import UserError
 from nas.files.writing import write_whole
+from nas.training.result import EpochRecord
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EpochRecord:
-    """One finished epoch."""
-
-    epoch: int
-    """From 1."""
-    lr: float
-    """Of the last step."""
-    train_loss: float
-    """Mean over the epoch's batches, with augmentation, smoothing and distillation."""
-    val_accuracy: float
-    """Fraction, in the training's precision; of the averaged weights where the recipe has an average."""
-    images_per_s: float
-    """Training images per second of training time, waiting for data included."""
-    data_wait_share: float
-    """Of the training time, spent on fetching and augmenting images (fraction)."""
-    seconds: float
-    """Of the epoch, validation included."""
-
-
-def write_csv(path: Path, curve: list[EpochRecord]) -> None:
+def write_csv(path: Path, curve: Sequence[EpochRecord]) -> None:
     """Write the whole curve; a resumed training leaves no line twice.
 
     Raises:

@@ -1,301 +1,312 @@
-"""The training loop: one for all tasks, and the lesson of classification."""
+"""The one training loop: short trainings of candidates, finalists and `nas finetune` run it, each as its recipe says.
+
+Each thing a recipe asks for has one place: the order of batches and what is drawn (`batches`), the optimiser
+(`optimizer`), its rate (`schedule`), averages of weights (`average`), the time limit (`clock`), precision and memory
+layout (`setup`), a teacher (`distill`), and everything that depends on the task (`objective`).
+"""
 
 import math
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Protocol
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
-from nas.data.images import ImageSplit, Preprocess
 from nas.errors import UserError
-from nas.tasks import classification
-from nas.tasks.classification.evaluate import evaluate_accuracy
-from nas.training.augment import augment
-from nas.training.config import EpochLog, Precision, Stopped, TrainConfig, TrainResult
-from nas.training.optim import WeightAverage, lr_factor, make_optimizer
-from nas.training.precision import autocast, choose_precision, resolve_device
-from search_spaces import TensorSpec
-
-EpochCallback = Callable[[EpochLog], bool | None]
-"""Gets each epoch's log; True stops the training (pruning)."""
-
-_DIVERGED_FACTOR = 100
-"""A loss of this many times that of guessing cannot come from a training that works."""
-
-
-@dataclass(frozen=True, slots=True)
-class Validation:
-    """What a network is worth."""
-
-    accuracy: float
-    """The task's metric, a fraction."""
-    details: Mapping[str, float] = field(default_factory=dict)
-    """Other metrics by name."""
-
-
-class Lesson(Protocol):
-    """What a network is taught: the batches, the loss and the metric of one task, over splits that it holds."""
-
-    @property
-    def train_images(self) -> int:
-        """How many images there are to learn from."""
-
-    @property
-    def val_images(self) -> int:
-        """How many images validation looks at."""
-
-    @property
-    def input(self) -> TensorSpec:
-        """What the network takes."""
-
-    def loss(
-        self, model: nn.Module, indices: torch.Tensor, generator: torch.Generator, progress: float, precision: Precision
-    ) -> torch.Tensor:
-        """Loss of the training images at `indices`, a float32 scalar with a gradient.
-
-        Args:
-            indices: (b,) int64.
-            generator: of everything that is drawn.
-            progress: share of the training that is done, in [0, 1].
-        """
-
-    def guessing_loss(self) -> float:
-        """The loss of a network that knows nothing; asked for after the first batch."""
-
-    def validate(self, model: nn.Module, precision: Precision) -> Validation:
-        """Leaves the model in evaluation mode."""
+from nas.files.tensors import Tensors
+from nas.training.average import EpochAverage, MovingAverage
+from nas.training.batches import Ahead, Batches, StreamedBatches, seed_step
+from nas.training.clock import Clock
+from nas.training.distill import Learner, Teacher, distilled
+from nas.training.objective import Objective, Validation, has_diverged
+from nas.training.optimizer import clip_gradients, make_optimizer, set_rate
+from nas.training.precision import autocast, resolve_device
+from nas.training.recipe import Recipe
+from nas.training.result import EpochCallback, EpochRecord, Stopped, TrainResult
+from nas.training.schedule import learning_rate
+from nas.training.setup import Setup, choose_setup, laid_out
+from nas.training.world import World
 
 
 def train(
-    model: nn.Module,
-    train_split: ImageSplit,
-    val_split: ImageSplit,
-    config: TrainConfig,
-    *,
-    preprocess: Preprocess,
-    callback: EpochCallback | None = None,
-    device: str = "auto",
-) -> TrainResult:
-    """Train a classifier in place and measure it on `val_split` after each epoch, as `teach` says.
-
-    Both splits have the resolution to train at (`ImageData.at`).
-
-    Raises:
-        UserError: a split without images, or an augmentation that is of another task.
-    """
-    lesson = _Classification(train_split, val_split, config, preprocess, resolve_device(device))
-    return teach(model, lesson, config, callback=callback, device=device)
-
-
-def teach(
-    model: nn.Module,
-    lesson: Lesson,
-    config: TrainConfig,
+    network: nn.Module,
+    objective: Objective,
+    recipe: Recipe,
     *,
     callback: EpochCallback | None = None,
-    device: str = "auto",
+    device: torch.device | str = "auto",
 ) -> TrainResult:
-    """Train `model` in place and validate it after each epoch.
+    """Train `network` in place and validate it after each epoch; nothing is written.
 
-    The model ends in evaluation mode, on the device it came from, with averaged weights where `config.ema_decay` is
-    set. With the same model, data, config, number of threads and explicit precision, the result on a CPU is the same
-    in every process, unless `time_limit_s` cuts in. torch's global random state is left as it was.
+    The network ends in evaluation mode, on the device it came from, with averaged weights where the recipe has an
+    average. With the same network, data, recipe, number of threads and explicit precision, the result on a CPU is the
+    same in every process, unless the recipe's time limit cuts in. torch's global random state is left as it was.
 
-    A loss that is not finite, or absurdly high, ends training with `stopped="diverged"` instead of an exception.
-    `time_limit_s` ends it within one step, with time for the last validation reserved (the one exception: a limit
-    too short even for that validation).
+    A loss that is not finite, or absurdly high, ends training with `stopped="diverged"` instead of an exception. The
+    time limit ends it within one step, with time for the last validation reserved (the one exception: a limit too short
+    even for that validation).
+
+    Args:
+        network: is trained.
+        objective: of the task, on `device`.
+        recipe: says everything else.
+        callback: gets each finished epoch, and may end the training.
+        device: that trains; `auto` is the GPU where there is one.
+    """
+    origin = next(network.parameters()).device
+    training = Training(network, objective, recipe, world=World(0, 1, resolve_device(str(device))))
+    try:
+        result = training.run(callback)
+        if training.network is not network:
+            network.load_state_dict(training.network.state_dict())
+    finally:
+        network.eval().to(origin)
+    return result
+
+
+class Training:
+    """One training of one network, from its first step or from a state (`nas.training.state.restore`).
+
+    Args:
+        network: is trained in place, on the world's device.
+        objective: of the task, on that device.
+        recipe: says everything else.
+        world: the processes that train together.
+        setup: what the recipe leaves to the machine; None: measured here.
+        teacher: of the recipe's distillation.
 
     Raises:
-        UserError: too few images.
+        UserError: the recipe asks several processes for what one alone can do.
     """
-    if lesson.train_images < 2 or lesson.val_images == 0:
-        raise UserError(
-            f"cannot train on {lesson.train_images} and validate on {lesson.val_images} images",
-            "give at least 2 training images and 1 validation image",
-        )
-    origin = next(model.parameters()).device
-    with torch.random.fork_rng():
-        torch.manual_seed(config.seed)
-        run = _Run(model, lesson, config, resolve_device(device))
-        try:
-            return run.loop(callback)
-        finally:
-            model.to(origin)
-
-
-class _Classification:
-    """Batches of labelled images, cross-entropy, top-1 accuracy."""
 
     def __init__(
         self,
-        train_split: ImageSplit,
-        val_split: ImageSplit,
-        config: TrainConfig,
-        preprocess: Preprocess,
-        device: torch.device,
+        network: nn.Module,
+        objective: Objective,
+        recipe: Recipe,
+        *,
+        world: World,
+        setup: Setup | None = None,
+        teacher: Teacher | None = None,
     ) -> None:
-        if config.augment == "mosaic":
-            raise UserError("training setting augment = 'mosaic' is for detection", "classification has none and light")
-        self.config, self.preprocess, self.device = config, preprocess, device
-        self.val_split = val_split
-        self.images = torch.from_numpy(train_split.images)
-        self.labels = torch.from_numpy(train_split.labels)
-        self.input = train_split.input
-        self.train_images, self.val_images = len(train_split), len(val_split)
-        self.classes = 1
-
-    def loss(
-        self, model: nn.Module, indices: torch.Tensor, generator: torch.Generator, progress: float, precision: Precision
-    ) -> torch.Tensor:
-        images, targets = self.images[indices].to(self.device), self.labels[indices].to(self.device)
-        if self.config.augment == "light":
-            images = augment(images, generator, flip=self.config.flip)
-        with autocast(self.device, precision):
-            logits = model(self.preprocess.tensor(images))
-        self.classes = logits.shape[1]
-        return classification.loss(logits, targets, self.config.label_smoothing)
-
-    def guessing_loss(self) -> float:
-        return float(np.log(self.classes))
-
-    def validate(self, model: nn.Module, precision: Precision) -> Validation:
-        return Validation(
-            evaluate_accuracy(model, self.val_split, self.preprocess, device=str(self.device), precision=precision)
+        _require_possible(recipe, world)
+        self.clock = Clock(recipe.time_limit_s, objective.val_examples)
+        self.objective, self.recipe, self.world, self.teacher = objective, recipe, world, teacher
+        self.setup = setup = setup or choose_setup(
+            recipe, network, objective.input, objective.train_examples, world.device
+        )
+        with torch.random.fork_rng():
+            seed_step(recipe.seed)  # the learner may have a random part of its own
+            self.learner = Learner(network, teacher, recipe.distillation)
+        self.learner.to(world.device).to(memory_format=setup.memory_format)
+        self.batches = _batches(objective.train_examples, setup.batch_size, recipe, world)
+        whole, reference = setup.batch_size * recipe.accumulate_steps, recipe.optimizer.lr_batch_size
+        self.peak_lr = recipe.optimizer.lr * (whole / reference if reference is not None else 1.0)
+        self.steps_per_epoch = math.ceil(self.batches.per_epoch / recipe.accumulate_steps)
+        self.parameters = list(self.learner.parameters())
+        fp16 = setup.precision == "fp16"
+        self.optimizer = make_optimizer(self.learner, recipe.optimizer, self.peak_lr, may_skip_steps=fp16)
+        # Does nothing unless the gradients are in fp16, where small ones would be lost.
+        self.scaler = torch.amp.GradScaler(world.device.type, enabled=fp16)
+        self.average = MovingAverage(network, recipe.ema_decay, recipe.ema_rise) if recipe.ema_decay else None
+        self.last_epochs = EpochAverage()
+        self.curve: list[EpochRecord] = []
+        self.random_state: Tensors = {}
+        """That `run` goes on from, as `Batches.random_state` gave it; empty: the beginning."""
+        self._guessing_loss: float | None = None
+        self._parallel: Callable[[torch.Tensor], Any] = (
+            DistributedDataParallel(self.learner) if world.size > 1 else self.learner
         )
 
+    @property
+    def network(self) -> nn.Module:
+        """The network that is validated and delivered: the average where there is one."""
+        return self.average.module if self.average is not None else self.learner.network
 
-class _Run:
-    """The state of one call of `teach`."""
+    @property
+    def best_epoch(self) -> int:
+        """The first of those with the best accuracy on the validation examples, from 1; 0 before there is one."""
+        return self._accuracies.index(max(self._accuracies)) + 1 if self.curve else 0
 
-    def __init__(self, model: nn.Module, lesson: Lesson, config: TrainConfig, device: torch.device) -> None:
-        self.started = time.perf_counter()
-        self.config, self.lesson = config, lesson
-        # Steps of nearly equal size instead of a small last one, which would disturb batch norm.
-        n = lesson.train_images
-        self.steps_per_epoch = max(1, min(round(n / config.batch_size), n // 2))
-        self.model = model.to(device).to(memory_format=torch.channels_last)
-        self.precision: Precision = (
-            choose_precision(model, lesson.input, min(n, config.batch_size), device=str(device))
-            if config.precision == "auto"
-            else config.precision
-        )
-        self.optimizer = make_optimizer(model, config)
-        self.average = WeightAverage(model, config.ema_decay) if config.ema_decay is not None else None
-        self.generator = torch.Generator().manual_seed(config.seed)
-        self.step_count = 0
-        self.images_seen = 0
-        self.train_seconds = 0.0
-        self.longest_step_s = 0.0
-        self.validation_s: float | None = None  # measured at the first validation
+    @property
+    def lacks_gain(self) -> bool:
+        """Whether the recipe's patience with epochs that bring no gain is at its end."""
+        settings = self.recipe.early_stopping
+        patience = settings.patience_epochs
+        return patience is not None and epochs_without_gain(self._accuracies, settings.min_gain) >= patience
 
-    def loop(self, callback: EpochCallback | None) -> TrainResult:
-        curve: list[EpochLog] = []
+    @property
+    def _accuracies(self) -> list[float]:
+        return [record.val_accuracy for record in self.curve]
+
+    def run(
+        self, on_epoch: EpochCallback | None = None, keep: Callable[["Training"], None] | None = None
+    ) -> TrainResult:
+        """Train to the end, from the epoch behind `curve`.
+
+        Args:
+            on_epoch: gets each finished epoch; True ends the training. Asked in the first process alone.
+            keep: called after each finished epoch, before `on_epoch`, to save what is needed to go on.
+        """
+        epochs = self.recipe.epochs
         stopped: Stopped | None = None
-        found = Validation(0.0)
-        for epoch in range(1, self.config.epochs + 1):
-            train_loss, stopped = self.train_epoch()
-            if stopped == "diverged":
-                found = Validation(0.0)
-                break
-            found = self.validate(final=stopped is not None or epoch == self.config.epochs)
-            if stopped is not None:
-                break
-            log = EpochLog(epoch, train_loss, found.accuracy, self.elapsed())
-            curve.append(log)
-            wants_stop = callback(log) if callback is not None else None
-            if wants_stop and epoch < self.config.epochs:
-                stopped = "pruned by callback"
-                self.use_average()
-                break
-        self.model.eval()
+        found = Validation(self.curve[-1].val_accuracy if self.curve else 0.0)
+        with torch.random.fork_rng():
+            self.batches.start()
+            if self.random_state:
+                self.batches.restore(self.random_state)
+            while len(self.curve) < epochs and stopped is None:
+                if self.lacks_gain:
+                    stopped = "no gain"
+                    break
+                started = time.perf_counter()
+                found, stopped = self._epoch(len(self.curve) + 1, started)
+                if stopped is not None:
+                    break
+                if keep is not None:
+                    keep(self)
+                wants_end = on_epoch is not None and self.world.is_first and bool(on_epoch(self.curve[-1]))
+                if self.world.agree(wants_end) and len(self.curve) < epochs:
+                    stopped = "pruned by callback"
+        self.learner.eval()
         return TrainResult(
-            accuracy=found.accuracy,
-            curve=tuple(curve),
-            seconds=self.elapsed(),
-            stopped=stopped,
-            images_per_second=self.images_seen / self.train_seconds if self.train_seconds else 0.0,
-            precision=self.precision,
-            details=found.details,
+            found.accuracy, tuple(self.curve), self.clock.elapsed_s, stopped, self.setup.precision, found.details
         )
 
-    def elapsed(self) -> float:
-        return time.perf_counter() - self.started
+    def _epoch(self, epoch: int, started: float) -> tuple[Validation, Stopped | None]:
+        """Train and validate; a record is added where the epoch comes to its end."""
+        steps = _Steps()
+        stopped = self._train_epoch(epoch, steps)
+        if stopped == "diverged":
+            return Validation(0.0), stopped
+        trained_s = time.perf_counter() - started
+        before = time.perf_counter()
+        first = self.world.is_first
+        found = self.world.agree(self.objective.validate(self.network, self.setup.precision) if first else None)
+        assert found is not None
+        self.clock.validated(time.perf_counter() - before)
+        if stopped is not None:
+            return found, stopped
+        if epoch > self.recipe.epochs - self.recipe.checkpoints.average_epochs:
+            self.last_epochs.add(self.network.state_dict())
+        self.curve.append(
+            EpochRecord(
+                epoch=epoch,
+                lr=steps.lr,
+                train_loss=float(torch.stack(steps.losses).mean()),
+                val_accuracy=found.accuracy,
+                examples_per_s=steps.examples * self.world.size / trained_s,
+                data_wait_share=steps.waited_s / trained_s,
+                seconds=time.perf_counter() - started,
+            )
+        )
+        return found, None
 
-    def train_epoch(self) -> tuple[float, Stopped | None]:
-        """Mean loss of the epoch's steps and why it stopped early, if it did."""
-        self.model.train()
-        order = torch.randperm(self.lesson.train_images, generator=self.generator)
-        losses: list[torch.Tensor] = []
-        for indices in order.tensor_split(self.steps_per_epoch):
-            if self.out_of_time():
-                return math.nan, "time limit"
-            start = time.perf_counter()
-            losses.append(self.step(indices))
-            # One step late: reading the newest loss would make a GPU wait.
-            if len(losses) > 1 and self.diverged(losses[-2]):
-                return math.nan, "diverged"
-            seconds = time.perf_counter() - start
-            self.train_seconds += seconds
-            self.longest_step_s = max(self.longest_step_s, seconds)
-            self.images_seen += len(indices)
-        if self.diverged(losses[-1]):
-            return math.nan, "diverged"
-        return float(torch.stack(losses).mean()), None
+    def _train_epoch(self, epoch: int, done: "_Steps") -> Stopped | None:
+        """The steps of one epoch, told to `done`; the reason why they ended early, if they did."""
+        self.learner.train()
+        count, group = self.batches.per_epoch, self.recipe.accumulate_steps
+        with Ahead(self._prepared(epoch), count) as coming:
+            for index in range(count):
+                if self.clock.is_out:
+                    return "time limit"
+                start = time.perf_counter()
+                inputs, targets = coming.take()
+                waited_s = time.perf_counter() - start
+                in_group = min(group, count - index // group * group)
+                loss = self._loss(inputs, targets)
+                # Not before: dropout in the forward pass draws from the same global random state as augmentation, and
+                # nothing behind it does. So all is drawn in the order in which it would be without a thread.
+                coming.prepare()
+                if index % group == 0:
+                    # Here rather than behind the step: a forward pass into memory that gradients have just left makes
+                    # the backward pass fetch new memory, which on a CPU costs a small network some per cent.
+                    self.optimizer.zero_grad(set_to_none=True)
+                self.scaler.scale(loss if in_group == 1 else loss / in_group).backward()  # type: ignore[no-untyped-call]
+                if (index + 1) % group == 0 or index + 1 == count:
+                    done.lr = self._update((epoch - 1) * self.steps_per_epoch + index // group)
+                done.add(loss.detach(), len(inputs), waited_s)
+                # One step late: reading the newest loss would make a GPU wait.
+                if len(done.losses) > 1 and self._diverged(done.losses[-2]):
+                    return "diverged"
+                self.clock.stepped(time.perf_counter() - start, len(inputs))
+        return "diverged" if self._diverged(done.losses[-1]) else None
 
-    def step(self, indices: torch.Tensor) -> torch.Tensor:
-        """One optimiser step on the images at `indices`; the loss, detached."""
-        config, progress = self.config, self.progress()
-        factor = lr_factor(progress, config.warmup_fraction)
-        for group in self.optimizer.param_groups:
-            group["lr"] = config.lr * factor
-        loss = self.lesson.loss(self.model, indices, self.generator, progress, self.precision)
-        self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
-        nn.utils.clip_grad_norm_(self.model.parameters(), config.clip_norm)
-        self.optimizer.step()
+    def _prepared(self, epoch: int) -> Iterator[tuple[torch.Tensor, Any]]:
+        """The augmented inputs of each batch, laid out, with their targets."""
+        steps = self.recipe.epochs * self.batches.per_epoch
+        for index, (indices, generator) in enumerate(self.batches.epoch(epoch)):
+            share = ((epoch - 1) * self.batches.per_epoch + index + 0.5) / steps
+            inputs, targets = self.objective.batch(indices, generator, self.clock.progress(share))
+            yield laid_out(inputs, self.setup), targets
+
+    def _loss(self, inputs: torch.Tensor, targets: Any) -> torch.Tensor:
+        with autocast(self.world.device, self.setup.precision):
+            outputs, features = self._parallel(inputs)
+            taught = self.teacher(inputs, features=features is not None) if self.teacher is not None else None
+        loss = self.objective.loss(outputs, targets)
+        if taught is None:
+            return loss
+        apart = self.objective.distillation_loss(outputs, taught[0])
+        return distilled(loss, apart, features, taught[1], self.recipe.distillation)
+
+    def _update(self, step: int) -> float:
+        """Optimiser step number `step`, from 0; returns its rate."""
+        share = (step + 0.5) / (self.recipe.epochs * self.steps_per_epoch)
+        rate = learning_rate(self.recipe.schedule, self.peak_lr, self.clock.progress(share), self.recipe.epochs)
+        set_rate(self.optimizer, rate)
+        if self.recipe.clip_norm is not None:
+            self.scaler.unscale_(self.optimizer)
+            clip_gradients(self.parameters, self.recipe.clip_norm)
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
         if self.average is not None:
-            self.average.update()
-        self.step_count += 1
-        return loss.detach()
+            self.average.update(step + 1)
+        return rate
 
-    def progress(self) -> float:
-        """Share done in [0, 1]: of the steps, or of the time limit where that ends first."""
-        steps = (self.step_count + 0.5) / (self.config.epochs * self.steps_per_epoch)
-        if self.config.time_limit_s is None:
-            return steps
-        return min(1.0, max(steps, (self.elapsed() + self.reserve_s()) / self.config.time_limit_s))
-
-    def out_of_time(self) -> bool:
-        limit = self.config.time_limit_s
-        return limit is not None and self.elapsed() + self.longest_step_s + self.reserve_s() > limit
-
-    def reserve_s(self) -> float:
-        """Seconds that the last validation will take."""
-        if self.validation_s is not None:
-            return 1.1 * self.validation_s
-        if not self.images_seen:
-            return 0.0
-        # A forward pass is about a third of a training step; a half leaves room.
-        return 0.5 * self.lesson.val_images * self.train_seconds / self.images_seen
-
-    def diverged(self, loss: torch.Tensor) -> bool:
+    def _diverged(self, loss: torch.Tensor) -> bool:
         value = float(loss)
-        return not math.isfinite(value) or value > _DIVERGED_FACTOR * max(1.0, self.lesson.guessing_loss())
+        if self._guessing_loss is None:
+            self._guessing_loss = self.objective.guessing_loss(value)
+        return has_diverged(value, self._guessing_loss)
 
-    def use_average(self) -> None:
-        if self.average is not None:
-            self.average.swap()
 
-    def validate(self, *, final: bool) -> Validation:
-        """With averaged weights where there are any; the model keeps those if `final`."""
-        start = time.perf_counter()
-        self.use_average()
-        found = self.lesson.validate(self.model, self.precision)
-        if not final:
-            self.use_average()
-        self.validation_s = max(self.validation_s or 0.0, time.perf_counter() - start)
-        return found
+class _Steps:
+    """Figures of an epoch's steps so far."""
+
+    def __init__(self) -> None:
+        self.losses: list[torch.Tensor] = []
+        self.lr = 0.0
+        self.examples = 0
+        self.waited_s = 0.0
+
+    def add(self, loss: torch.Tensor, examples: int, waited_s: float) -> None:
+        self.losses.append(loss)
+        self.examples += examples
+        self.waited_s += waited_s
+
+
+def epochs_without_gain(accuracies: Sequence[float], min_gain: float) -> int:
+    """How many epochs ago the accuracy last grew by more than `min_gain` over the last one that had."""
+    best, last = -math.inf, 0
+    for epoch, accuracy in enumerate(accuracies, start=1):
+        if accuracy > best + min_gain:
+            best, last = accuracy, epoch
+    return len(accuracies) - last
+
+
+def _batches(count: int, batch_size: int, recipe: Recipe, world: World) -> Batches:
+    if recipe.draws == "stream":
+        return StreamedBatches(count, batch_size, recipe.seed)
+    return Batches(count, batch_size, recipe.seed, world.rank, world.size)
+
+
+def _require_possible(recipe: Recipe, world: World) -> None:
+    if world.size == 1:
+        return
+    if recipe.draws == "stream":
+        raise UserError("draws = stream is for one process", "set draws=step, or train without torchrun")
+    if recipe.time_limit_s is not None:
+        raise UserError("a time limit (time_limit_s) is for one process", "leave it out, or train without torchrun")

@@ -1,14 +1,25 @@
-"""What a recipe can say. Every setting has a unit in its name or is a count; unknown keys are errors."""
+"""The one language of trainings: short ones, finalists, supernets and `nas finetune` are told by a `Recipe` alone.
 
-from typing import Annotated, Literal
+Every setting has a unit in its name or is a count; unknown keys are errors. `nas.training.recipe_files` reads recipes
+as YAML. Importing this is cheap: no torch.
+"""
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from nas.errors import UnknownNameError, UserError
 
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 Probability = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Settings = Mapping[str, Any]
+"""Some settings of a recipe by name; those of a section as a mapping of their own."""
+Crop = Literal["none", "light", "mosaic"]
+AverageRise = Literal["power", "ratio"]
 
 
 class Section(BaseModel):
@@ -18,7 +29,7 @@ class Section(BaseModel):
 
 
 class OptimizerSettings(Section):
-    """Who moves the weights. Norms and biases get no weight decay."""
+    """The optimiser. Norms and biases get no weight decay."""
 
     name: Literal["sgd", "adam", "adamw", "nadamw", "rmsprop", "lamb", "lion"] = "sgd"
     """timm's of that name; `sgd` has Nesterov momentum. All but `sgd` want a lower rate."""
@@ -29,14 +40,19 @@ class OptimizerSettings(Section):
     momentum: Fraction = 0.9
     """Of sgd and rmsprop."""
     weight_decay: Amount = 5e-4
+    fused: bool = True
+    """One pass over the weights where torch has such a form (sgd, adam, adamw): faster, its sums are rounded
+    otherwise."""
 
 
 class ScheduleSettings(Section):
-    """How the learning rate goes, as a function of the optimiser step alone."""
+    """How the learning rate goes, as a function of the share of the training that is done."""
 
     name: Literal["cosine", "step", "one-cycle"] = "cosine"
     warmup_epochs: Amount = 0.0
     """Linear rise to the peak; with `one-cycle` the rising half-cosine."""
+    warmup_fraction: Fraction = 0.0
+    """The same as a share of the whole training; the longer of the two counts."""
     step_epochs: tuple[Annotated[int, Field(ge=1)], ...] = ()
     """Of `step`: after each of these epochs the rate is multiplied by `step_factor`."""
     step_factor: Annotated[float, Field(gt=0, le=1)] = 0.1
@@ -45,11 +61,12 @@ class ScheduleSettings(Section):
 
 
 class AugmentationSettings(Section):
-    """What is done to training images. All but `crop` and `flip` are for classification."""
+    """How training images are changed at random. All but `crop` and `flip` are for classification."""
 
-    crop: Literal["none", "light", "mosaic"] = "light"
-    """`light`: random shifts below 64 px, else random resized crops, see `nas.training.augment`; in detection random
-    scales, places and colours, see `nas.tasks.detection.augment`. `mosaic`: four images in one, of detection."""
+    crop: Crop = "light"
+    """`light`: random shifts below 64 px, else random resized crops, see `nas.tasks.classification.augment`; in
+    detection random scales, places and colours, see `nas.tasks.detection.augment`. `mosaic`: four images in one, of
+    detection."""
     flip: bool | Literal["auto"] = "auto"
     """Mirror half of the images; `auto`: where the data allow it (not so for digits)."""
     randaugment_ops: Count = 0
@@ -137,6 +154,8 @@ class Recipe(Section):
     """Largest norm of all gradients together; None: not clipped."""
     ema_decay: Annotated[float, Field(gt=0, lt=1)] | None = None
     """Of the moving average of the weights, per step; validation and checkpoints use the average. None: none."""
+    ema_rise: AverageRise = "power"
+    """How the decay rises in the first steps, see `nas.training.average.decay_at`."""
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
     """Of forward and backward passes (automatic mixed precision). `auto`: fp32 or bf16, by a short measurement; fp16,
     with scaled losses, is for GPUs without bf16."""
@@ -150,3 +169,82 @@ class Recipe(Section):
     early_stopping: EarlyStoppingSettings = EarlyStoppingSettings()
     checkpoints: CheckpointSettings = CheckpointSettings()
     seed: Annotated[int, Field(ge=0)] = 0
+    draws: Literal["step", "stream"] = "step"
+    """Where random numbers come from. `step`: from the seed and the number of the step, so that an interrupted training
+    goes on without any state, and several processes agree. `stream`: from one stream for the whole training."""
+    time_limit_s: Positive | None = None
+    """Wall-clock limit of the whole training, validation included; the learning rate still ends at zero. Of one process
+    alone."""
+
+    @property
+    def fixed_batch_size(self) -> int:
+        """`batch_size` of a recipe that does not leave it to the machine; raises `ValueError` for one that does."""
+        if self.batch_size == "auto":
+            raise ValueError("this recipe leaves its batch size to the machine")
+        return self.batch_size
+
+    def changed(self, **settings: Any) -> Self:
+        """This recipe with other settings; those of a section as a mapping: `changed(optimizer={"lr": 0.1})`.
+
+        Raises:
+            UserError: an unknown setting (`UnknownNameError`), or a value that makes no sense.
+        """
+        return type(self).of(merged(self.to_json(), settings), "training setting")
+
+    def to_json(self) -> dict[str, Any]:
+        """All settings as a document for `of`."""
+        return self.model_dump(mode="json")
+
+    @classmethod
+    def of(cls, settings: Settings, name: str) -> Self:
+        """The recipe with these settings; `name` is what errors call them.
+
+        Raises:
+            UserError: an unknown key (`UnknownNameError`), or a value that makes no sense.
+        """
+        _check_keys(settings, cls, ())
+        try:
+            return cls.model_validate(settings)
+        except ValidationError as error:
+            first = error.errors()[0]
+            # The last part may name a member of a union: not a key.
+            key = ".".join(str(part) for part in first["loc"] if str(part) in _all_keys(cls))
+            problem = str(first["msg"]).removeprefix("Value error, ")
+            raise UserError(
+                f"{name}: {key + ' = ' if key else ''}{first['input']!r}: {problem[:1].lower()}{problem[1:]}",
+                "see `nas recipes show base` for every setting and a value that it takes",
+            ) from error
+
+
+INHERITS = "inherits"
+"""The key of a file that names the recipe whose settings it changes."""
+
+
+def merged(base: Settings, over: Settings) -> dict[str, Any]:
+    """`base` with what `over` says; mappings are merged, everything else is replaced."""
+    out = dict(base)
+    for key, value in over.items():
+        known = out.get(key)
+        out[key] = merged(known, value) if isinstance(known, Mapping) and isinstance(value, Mapping) else value
+    return out
+
+
+def _check_keys(settings: Settings, model: type[BaseModel], path: tuple[str, ...]) -> None:
+    for key, value in settings.items():
+        if key not in model.model_fields:
+            prefix = "".join(f"{part}." for part in path)
+            known = [*model.model_fields, *([] if path else [INHERITS])]
+            raise UnknownNameError("recipe key", f"{prefix}{key}", [f"{prefix}{name}" for name in known])
+        section = _section(model, key)
+        if section is not None and isinstance(value, Mapping):
+            _check_keys(value, section, (*path, key))
+
+
+def _section(model: type[BaseModel], key: str) -> type[BaseModel] | None:
+    annotation = model.model_fields[key].annotation
+    return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
+
+
+def _all_keys(model: type[BaseModel]) -> set[str]:
+    sections = (_section(model, key) for key in model.model_fields)
+    return set(model.model_fields).union(*(_all_keys(s) for s in sections if s is not None))

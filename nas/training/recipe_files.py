@@ -11,15 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import BaseModel, ValidationError
 
 from nas.errors import UnknownNameError, UserError
-from nas.training.recipe import Recipe
+from nas.training.recipe import INHERITS, Recipe, merged
 
 Settings = dict[str, Any]
 _SUFFIXES = (".yaml", ".yml")
-_PARENT = "inherits"
-"""The key of a file that names the recipe whose settings it changes."""
 
 
 class _Loader(yaml.SafeLoader):
@@ -67,41 +64,12 @@ def load_recipe(
     settings = _resolved(name_or_file, None, (), shared_recipes() if bundled is None else bundled)
     for override in overrides:
         settings = merged(settings, _override(override))
-    return validated(settings, f"recipe {name_or_file!r}")
-
-
-def merged(base: Settings, over: Settings) -> Settings:
-    """`base` with what `over` says; mappings are merged, everything else is replaced."""
-    out = dict(base)
-    for key, value in over.items():
-        known = out.get(key)
-        out[key] = merged(known, value) if isinstance(known, dict) and isinstance(value, dict) else value
-    return out
-
-
-def validated(settings: Settings, what: str) -> Recipe:
-    """The settings as a recipe; `what` names them in errors.
-
-    Raises:
-        UserError: an unknown key or a value that makes no sense.
-    """
-    _check_keys(settings, Recipe, ())
-    try:
-        return Recipe.model_validate(settings)
-    except ValidationError as error:
-        first = error.errors()[0]
-        # The last part may name a member of a union: not a key.
-        key = ".".join(str(part) for part in first["loc"] if str(part) in _all_keys(Recipe))
-        problem = str(first["msg"]).removeprefix("Value error, ")
-        raise UserError(
-            f"{what}: {key + ' = ' if key else ''}{first['input']!r}: {problem[:1].lower()}{problem[1:]}",
-            "see `nas recipes show base` for every setting and a value that it takes",
-        ) from error
+    return Recipe.of(settings, f"recipe {name_or_file!r}")
 
 
 def to_yaml(recipe: Recipe) -> str:
     """The resolved recipe as a YAML file that says the same."""
-    return str(yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False, allow_unicode=True))
+    return str(yaml.safe_dump(recipe.to_json(), sort_keys=False, allow_unicode=True))
 
 
 def _resolved(name_or_file: str, beside: Path | None, chain: tuple[str, ...], bundled: Mapping[str, str]) -> Settings:
@@ -111,7 +79,7 @@ def _resolved(name_or_file: str, beside: Path | None, chain: tuple[str, ...], bu
         cycle = " -> ".join(recipe_label(c) for c in (*chain[chain.index(identity) :], identity))
         raise UserError(f"recipes inherit from each other: {cycle}", "remove one `inherits`")
     settings = _parsed(text, name_or_file)
-    parent = settings.pop(_PARENT, None)
+    parent = settings.pop(INHERITS, None)
     if parent is None:
         return settings
     if not isinstance(parent, str):
@@ -154,7 +122,7 @@ def _override(text: str) -> Settings:
     parts = [part.strip() for part in key.split(".")]
     if not equals or not all(parts):
         raise UserError(f"--set {text!r} is no setting", "write it like --set optimizer.lr=0.01")
-    if parts == [_PARENT]:
+    if parts == [INHERITS]:
         raise UserError(f"--set {text!r}: only a file can inherit", f"name that recipe itself: --recipe {value}")
     try:
         nested: Any = yaml.safe_load(value)
@@ -174,27 +142,6 @@ def _number(text: str) -> str | float:
         return float(text)
     except ValueError:
         return text
-
-
-def _check_keys(settings: Mapping[str, Any], model: type[BaseModel], path: tuple[str, ...]) -> None:
-    for key, value in settings.items():
-        if key not in model.model_fields:
-            prefix = "".join(f"{part}." for part in path)
-            known = [*model.model_fields, *([] if path else [_PARENT])]
-            raise UnknownNameError("recipe key", f"{prefix}{key}", [f"{prefix}{name}" for name in known])
-        section = _section(model, key)
-        if section is not None and isinstance(value, dict):
-            _check_keys(value, section, (*path, key))
-
-
-def _section(model: type[BaseModel], key: str) -> type[BaseModel] | None:
-    annotation = model.model_fields[key].annotation
-    return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
-
-
-def _all_keys(model: type[BaseModel]) -> set[str]:
-    sections = (_section(model, key) for key in model.model_fields)
-    return set(model.model_fields).union(*(_all_keys(s) for s in sections if s is not None))
 
 
 def _is_yaml(name: str) -> bool:

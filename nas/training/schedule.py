@@ -1,32 +1,40 @@
-"""The learning rate as a function of the optimiser step alone, so that a resumed training needs no schedule state."""
+"""The learning rate as a function of the share of the training that is done, so that it needs no state."""
 
 import math
 
-from nas.training.optim import lr_factor
-from nas.training.recipe import Recipe
+from nas.training.recipe import ScheduleSettings
 
 _START = 0.04
 """Of the peak, where one-cycle begins (Smith and Topin 2018)."""
+_LONGEST_WARMUP = 0.9
+"""Of the training: a warm-up as long as the training would leave no decay."""
 
 
-def learning_rate(recipe: Recipe, peak: float, step: int, steps_per_epoch: int) -> float:
-    """The rate of optimiser step `step`, from 0.
+def learning_rate(settings: ScheduleSettings, peak: float, progress: float, epochs: int) -> float:
+    """The rate of an optimiser step.
 
     Args:
+        settings: the recipe's schedule.
         peak: the largest rate.
-        steps_per_epoch: of the optimiser.
+        progress: share of the training that is done in the middle of the step, in [0, 1].
+        epochs: of the whole training.
     """
-    schedule = recipe.schedule
-    epoch = (step + 0.5) / steps_per_epoch
-    # A warm-up as long as the training would leave no decay.
-    warmup = min(schedule.warmup_epochs / max(1, recipe.epochs), 0.9)
-    progress = min(1.0, epoch / max(1, recipe.epochs))
-    if schedule.name == "step":
+    warmup = max(settings.warmup_fraction, min(settings.warmup_epochs / max(1, epochs), _LONGEST_WARMUP))
+    if settings.name == "step":
         rise = 0.05 + 0.95 * progress / warmup if progress < warmup else 1.0
-        return peak * rise * schedule.step_factor ** sum(epoch > after for after in schedule.step_epochs)
-    if schedule.name == "one-cycle" and progress < warmup:
+        return peak * rise * settings.step_factor ** sum(progress * epochs > after for after in settings.step_epochs)
+    if settings.name == "one-cycle" and progress < warmup:
         return peak * (_START + (1 - _START) * 0.5 * (1 - math.cos(math.pi * progress / warmup)))
     factor = lr_factor(progress, warmup)
     if progress < warmup:
         return peak * factor
-    return peak * (schedule.final_lr_fraction + (1 - schedule.final_lr_fraction) * factor)
+    return peak * (settings.final_lr_fraction + (1 - settings.final_lr_fraction) * factor)
+
+
+def lr_factor(progress: float, warmup_fraction: float) -> float:
+    """Share of the peak learning rate at `progress` in [0, 1]: linear warm-up, then cosine to 0 (Loshchilov 2017)."""
+    if progress < warmup_fraction:
+        # Not from zero: the first step would be wasted.
+        return 0.05 + 0.95 * progress / warmup_fraction
+    decay = (progress - warmup_fraction) / (1 - warmup_fraction)
+    return 0.5 * (1 + math.cos(math.pi * min(decay, 1.0)))

@@ -1,15 +1,18 @@
-"""What a recipe leaves to the machine: precision, memory layout and batch size, by short measurements."""
+"""Everything that a recipe leaves to the machine (precision, memory layout, batch size), by short measurements.
+
+The one step timer and the one rule for bf16: searches, supernets and `nas finetune` ask here.
+"""
 
 import copy
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
 
 import torch
 from torch import nn
 
-from nas.training.config import Precision
-from nas.training.precision import autocast, random_inputs
+from nas.training.precision import Precision, autocast
 from nas.training.recipe import Recipe
 from search_spaces import TensorSpec
 
@@ -30,29 +33,41 @@ class Setup:
 
     @property
     def memory_format(self) -> torch.memory_format:
+        """Of weights and inputs with four dimensions."""
         return torch.channels_last if self.channels_last else torch.contiguous_format
 
 
-def choose_setup(recipe: Recipe, model: nn.Module, input: TensorSpec, images: int, device: torch.device) -> Setup:
-    """What the recipe says, and where it says `auto` the fastest. `images` is the number of training images.
+def choose_setup(recipe: Recipe, network: nn.Module, input: TensorSpec, examples: int, device: torch.device) -> Setup:
+    """The setup that the recipe says, and where it says `auto` the fastest.
 
-    The model is not changed. An automatic batch grows as long as that makes training faster by 5 %, fits into memory
-    and leaves enough steps per epoch.
+    The network is not changed. An automatic batch grows as long as that makes training faster by 5 %, fits into memory
+    and leaves enough steps per epoch. The outcome depends on the machine and, where options are close, on its load.
+
+    Args:
+        recipe: of the training.
+        network: to be trained; copies of it are timed.
+        input: of the network.
+        examples: in the training split.
+        device: that trains.
     """
-    size = min(recipe.batch_size if recipe.batch_size != "auto" else _BATCHES[0], max(2, images))
+    size = min(recipe.batch_size if recipe.batch_size != "auto" else _BATCHES[0], max(2, examples))
     precisions: tuple[Precision, ...] = ("fp32", "bf16") if recipe.precision == "auto" else (recipe.precision,)
     layouts = (True, False) if recipe.channels_last == "auto" else (recipe.channels_last,)
     options = [Setup(precision=p, channels_last=c, batch_size=size) for p, c in product(precisions, layouts)]
-    best = options[0] if len(options) == 1 else _fastest(options, model, input, device)
+
+    def seconds(option: Setup) -> float:
+        return step_seconds(network, input, option, device)
+
+    best = options[0] if len(options) == 1 else fastest({option: seconds(option) for option in options})
     if recipe.batch_size != "auto":
         return best
-    rate = size / step_seconds(model, input, best, device)
+    rate = size / seconds(best)
     for larger in _BATCHES[1:]:
-        if images / larger < _MIN_STEPS:
+        if examples / larger < _MIN_STEPS:
             break
         option = Setup(precision=best.precision, channels_last=best.channels_last, batch_size=larger)
         try:
-            found = larger / step_seconds(model, input, option, device)
+            found = larger / seconds(option)
         except torch.OutOfMemoryError:
             break
         if found < 1.05 * rate:
@@ -61,29 +76,36 @@ def choose_setup(recipe: Recipe, model: nn.Module, input: TensorSpec, images: in
     return best
 
 
-def _fastest(options: list[Setup], model: nn.Module, input: TensorSpec, device: torch.device) -> Setup:
-    """The fastest, where simpler ones (fp32, contiguous) are a tenth slower; else the simpler one."""
-    seconds = {option: step_seconds(model, input, option, device) for option in options}
+def fastest(seconds: Mapping[Setup, float]) -> Setup:
+    """The setup whose steps are fastest; a simpler one (fp32, contiguous) unless the other is a tenth faster."""
 
     def handicapped(option: Setup) -> float:
         strange = (option.precision == "bf16") + option.channels_last
         return seconds[option] * _MIN_GAIN**strange
 
-    return min(options, key=handicapped)
+    return min(seconds, key=handicapped)
 
 
-def step_seconds(model: nn.Module, input: TensorSpec, setup: Setup, device: torch.device, steps: int = 3) -> float:
-    """Seconds of the fastest of `steps` training steps on random inputs, after one to warm up."""
-    with torch.random.fork_rng():
-        network = copy.deepcopy(model).to(device).to(memory_format=setup.memory_format).train()
-        inputs = random_inputs(input, setup.batch_size, device, setup.memory_format)
+def step_seconds(network: nn.Module, input: TensorSpec, setup: Setup, device: torch.device, *, steps: int = 3) -> float:
+    """Seconds of the fastest of `steps` training steps on random inputs, after one to warm up.
+
+    The network is not changed, and torch's global random state neither.
+    """
+    with torch.random.fork_rng():  # dropout must not use up the caller's random numbers
+        copied = copy.deepcopy(network).to(device).to(memory_format=setup.memory_format).train()
+        inputs = laid_out(input.draw_torch(setup.batch_size).to(device), setup)
         times = []
         for _ in range(steps + 1):
             start = time.perf_counter()
             with autocast(device, setup.precision):
-                output = network(inputs)
+                output = copied(inputs)
             output.float().square().mean().backward()
             if device.type == "cuda":
                 torch.cuda.synchronize(device)
             times.append(time.perf_counter() - start)
     return min(times[1:])
+
+
+def laid_out(inputs: torch.Tensor, setup: Setup) -> torch.Tensor:
+    """Inputs (b, ...) in the setup's memory layout, which only those of four dimensions have."""
+    return inputs.contiguous(memory_format=setup.memory_format) if inputs.ndim == 4 else inputs.contiguous()

@@ -1,10 +1,78 @@
-"""The state of a training as tensors by name, and the numbers beside them."""
+"""The state of a training as a value: tensors by name, and the numbers beside them.
+
+A training that is restored from it goes on as if it had never ended: weights, optimiser, averages, and where the next
+random numbers come from.
+"""
 
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 
+from nas.errors import UserError
 from nas.files.tensors import Tensors
+from nas.training.loop import Training
+from nas.training.optimizer import group_numbers, optimizer_tensors, restore_optimizer
+from nas.training.result import EpochRecord
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TrainingState:
+    """All that a training knows after an epoch."""
+
+    tensors: Tensors
+    numbers: dict[str, Any]
+    """As JSON: recipe, setup, curve, and the numbers of optimiser, scaler and averages."""
+
+
+def state_of(training: Training) -> TrainingState:
+    """The training's state between two epochs; its tensors are the training's own."""
+    tensors = {
+        **prefixed("learner", training.learner.state_dict()),
+        **prefixed("optimizer", optimizer_tensors(training.optimizer)),
+        **prefixed("sums", training.last_epochs.sums),
+        **prefixed("random", training.batches.random_state()),
+    }
+    if training.average is not None:
+        tensors.update(prefixed("average", training.average.module.state_dict()))
+    return TrainingState(
+        tensors,
+        {
+            "recipe": training.recipe.to_json(),
+            "setup": asdict(training.setup),
+            "optimizer": group_numbers(training.optimizer),
+            "scaler": training.scaler.state_dict(),
+            "curve": [asdict(record) for record in training.curve],
+            "summed": training.last_epochs.count,
+        },
+    )
+
+
+def restore(training: Training, state: TrainingState) -> None:
+    """Undo `state_of` in a training of the same recipe and network.
+
+    Raises:
+        UserError: the state is of another recipe or network.
+    """
+    numbers, tensors = state.numbers, state.tensors
+    if numbers.get("recipe") != training.recipe.to_json():
+        raise UserError("this is the state of a training with another recipe", "begin anew in another folder")
+    try:
+        training.learner.load_state_dict(below("learner", tensors))
+        if training.average is not None:
+            training.average.module.load_state_dict(below("average", tensors))
+        restore_optimizer(training.optimizer, below("optimizer", tensors), numbers["optimizer"])
+        if training.scaler.is_enabled():
+            training.scaler.load_state_dict(numbers["scaler"])
+    except (RuntimeError, ValueError) as error:
+        raise UserError("this is the state of another network's training", "begin anew in another folder") from error
+    device = training.world.device
+    training.last_epochs.sums = {k: v.to(device) for k, v in below("sums", tensors).items()}
+    training.last_epochs.count = numbers["summed"]
+    training.random_state = below("random", tensors)
+    training.curve = [EpochRecord(**record) for record in numbers["curve"]]
+    training.clock.earlier_s = sum(record.seconds for record in training.curve)
 
 
 def prefixed(prefix: str, tensors: Mapping[str, torch.Tensor]) -> Tensors:
@@ -15,47 +83,3 @@ def prefixed(prefix: str, tensors: Mapping[str, torch.Tensor]) -> Tensors:
 def below(prefix: str, tensors: Mapping[str, torch.Tensor]) -> Tensors:
     """What `prefixed` gave."""
     return {k.removeprefix(f"{prefix}."): v for k, v in tensors.items() if k.startswith(f"{prefix}.")}
-
-
-def optimizer_tensors(optimizer: torch.optim.Optimizer) -> Tensors:
-    """The state of an optimiser, without its settings, as `NUMBER.NAME`."""
-    state = optimizer.state_dict()["state"]
-    return {
-        f"{number}.{name}": value if isinstance(value, torch.Tensor) else torch.tensor(value)
-        for number, entries in state.items()
-        for name, value in entries.items()
-        if value is not None
-    }
-
-
-GroupNumbers = dict[str, float | list[float]]
-"""Settings of an optimiser's group; a tensor of no dimension is a list of one."""
-
-
-def group_numbers(optimizer: torch.optim.Optimizer) -> list[GroupNumbers]:
-    """The numbers of an optimiser's groups: some count their steps there."""
-    return [{k: number for k, v in g.items() if (number := _number(v)) is not None} for g in optimizer.param_groups]
-
-
-def _number(value: object) -> float | list[float] | None:
-    if isinstance(value, torch.Tensor):
-        return [float(value)] if value.ndim == 0 else None
-    return value if isinstance(value, int | float) else None
-
-
-def restore_optimizer(
-    optimizer: torch.optim.Optimizer, tensors: Mapping[str, torch.Tensor], numbers: list[GroupNumbers]
-) -> None:
-    """Undo `optimizer_tensors` and `group_numbers`."""
-    for group, saved in zip(optimizer.param_groups, numbers, strict=True):
-        group.update({k: torch.tensor(v[0]) if isinstance(v, list) else v for k, v in saved.items()})
-    parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    state: dict[int, dict[str, torch.Tensor]] = {}
-    for key, tensor in tensors.items():
-        number, _, name = key.partition(".")
-        parameter = parameters[int(number)]
-        if tensor.shape == parameter.shape:
-            # In the parameter's memory layout: sums over it would be rounded differently in another one.
-            tensor = torch.empty_like(parameter, dtype=tensor.dtype, requires_grad=False).copy_(tensor)
-        state.setdefault(int(number), {})[name] = tensor
-    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})

@@ -10,8 +10,9 @@ from nas.data.images import complete
 from nas.errors import UserError
 from nas.evaluation.short_training import ShortTraining, trained
 from nas.networks.description import NetworkDescription
-from nas.training.config import EpochLog, TrainConfig
+from nas.tasks import TASKS
 from search_spaces import load_search_space
+from tests.nas.training.records import epoch_record
 
 EPOCHS = 12
 
@@ -95,7 +96,7 @@ def test_one_epoch_trainings_work() -> None:
 
 def stopped_after(callback: StopBadOnes, curve: NDArray[np.float64]) -> int | None:
     for epoch, accuracy in enumerate(curve.tolist(), start=1):
-        if callback(EpochLog(epoch, 1.0, accuracy, float(epoch))):
+        if callback(epoch_record(epoch, accuracy)):
             return epoch
     return None
 
@@ -113,8 +114,8 @@ def test_bad_ones_are_stopped_and_the_best_are_not() -> None:
 
 def test_a_stopped_training_has_a_label() -> None:
     callback = StopBadOnes(CurveExtrapolator(4).fit(), target=0.999, min_epochs=2)
-    assert not callback(EpochLog(1, 1.0, 0.2, 1.0))
-    assert callback(EpochLog(2, 1.0, 0.25, 2.0))
+    assert not callback(epoch_record(1, 0.2))
+    assert callback(epoch_record(2, 0.25))
     assert callback.predicted is not None
     assert 0.2 < callback.predicted.median < 0.999
 
@@ -126,7 +127,7 @@ def test_ends_a_real_short_training() -> None:
     space = load_search_space("mobile").restrict("resolution", [32])
     description = NetworkDescription.of_architecture(space, space.architecture([0] * len(space.decisions)), (2,))
     callback = StopBadOnes(CurveExtrapolator(6, classes=2).fit(), target=0.999)
-    short = ShortTraining(TrainConfig(epochs=6, batch_size=16, precision="fp32"))
+    short = ShortTraining(TASKS["classification"].recipe(epochs=6, batch_size=16, precision="fp32"))
     _, result = trained(description, data, short, callback)
     assert result.stopped == "pruned by callback"
     assert 2 <= len(result.curve) < 6

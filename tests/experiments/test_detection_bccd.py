@@ -106,7 +106,7 @@ def test_random_networks_keep_the_limit_and_are_always_the_same() -> None:
         assert isinstance(arch, Architecture)
         rows = space.choices([arch])
         assert model.fastest(space, rows, data.output_size)[1].mean[0] < 12.0
-        assert nominal_image_s(space.costs(rows, data.output_size), threads=1)[0] <= 0.03
+        assert nominal_image_s(space.costs(rows, data.output_size))[0] <= 0.03
     with pytest.raises(UnknownNameError, match="'epic'"):
         random_contestants(1, 12.0, "epic", None, data)
 

@@ -19,8 +19,8 @@ from nas.measure.measurement import Measurement, MeasureRequest
 from nas.measure.site import this_host
 from nas.runtimes import deployments_here
 from nas.tasks.classification.data.registry import load_dataset
-from nas.training.logs import EpochRecord
 from nas.training.recipe_files import load_recipe
+from nas.training.result import EpochRecord
 from tests.nas.small_bundles import instant, timed
 
 

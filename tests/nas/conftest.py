@@ -2,10 +2,11 @@
 
 import pytest
 
-from nas.data import ImageData
-from nas.finetune.images import Images
+from nas.data import ImageData, ImageSplit
+from nas.data.images import image_input
 from nas.measure import protocol
 from nas.tasks.classification.data.registry import load_dataset
+from nas.tasks.examples import Examples, examples_of
 from tests.nas.small_runs import write_data
 
 
@@ -16,6 +17,11 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session")
-def images(tmp_path_factory: pytest.TempPathFactory) -> Images:
-    data: ImageData = load_dataset(str(write_data(tmp_path_factory.mktemp("data") / "data.npz", per_class=30)))
-    return Images(train=data.train, val=data.val, test=data.test, preprocess=data.preprocess, size=(3,), flip_ok=True)
+def blob_data(tmp_path_factory: pytest.TempPathFactory) -> ImageData:
+    """90 training images of three classes at 32 px, read from a file."""
+    return load_dataset(str(write_data(tmp_path_factory.mktemp("data") / "data.npz", per_class=30)))
+
+
+@pytest.fixture(scope="session")
+def images(blob_data: ImageData) -> Examples[ImageSplit]:
+    return examples_of(blob_data, image_input(32))

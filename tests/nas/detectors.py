@@ -15,7 +15,7 @@ from search_spaces import load_search_space
 from search_spaces.modules import set_norm_statistics
 from tests.nas.tasks.detection.rectangles import rectangles
 
-RESOLUTION = 64
+RESOLUTION = 128
 ORT = Deployment("onnxruntime", "fp32", 1)
 
 

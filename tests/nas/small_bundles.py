@@ -27,7 +27,7 @@ def digits(val: int = 40) -> ImageData:
     whole = load_dataset("digits")
     return replace(
         whole, train=whole.train.some(200), val=whole.val.some(val) if val else whole.val.take([]),
-        test=whole.test.some(20), _resized={},
+        test=whole.test.some(20)
     )  # fmt: skip
 
 

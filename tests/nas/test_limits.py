@@ -24,7 +24,6 @@ from nas.limits import KINDS, Limits, Observation
 from nas.measure.job import SessionTiming
 from nas.measure.measurement import Measurement, MeasureRequest, summarise
 from nas.tasks import TASKS
-from nas.training.config import TrainConfig
 from search_spaces import Architecture
 
 ALL = Limits.of(
@@ -168,10 +167,14 @@ def test_trials_alone_are_planned_for_a_usual_budget() -> None:
         expected = estimate(3.0, endless, 5.0, 4, baselines=baselines)
         assert all(math.isfinite(s) and s > 0 for s in expected.values())
         assert expected["total"] == pytest.approx(sum(s for stage, s in expected.items() if stage != "total"))
-        plan = open_end_plan(TrainConfig(), 2.0, 5, 2, shape=TASKS["classification"].shape, baselines=baselines)
+        plan = open_end_plan(
+            TASKS["classification"].recipe(), 2.0, 5, 2, shape=TASKS["classification"].shape, baselines=baselines
+        )
         assert plan.recipe.time_limit_s is None, "no clock ends a training"
         assert 5 <= plan.recipe.epochs <= 40
-        cheap = open_end_plan(TrainConfig(), 1e-3, 5, 2, shape=TASKS["classification"].shape, baselines=baselines)
+        cheap = open_end_plan(
+            TASKS["classification"].recipe(), 1e-3, 5, 2, shape=TASKS["classification"].shape, baselines=baselines
+        )
         assert cheap.size == 2, "no time is left over where none was given"
     assert room_for_baseline(1e6, endless, {"short_training": 1e5}, 3, 2)
     assert hangs_after_s(60.0) == 60.0 < hangs_after_s(3600.0) == 900.0 == hangs_after_s(endless)

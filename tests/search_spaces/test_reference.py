@@ -22,6 +22,8 @@ from tests.search_spaces.own_space import SEPARABLE, SPACE, TABLE
 HERE = "tests.search_spaces.own_space"
 NOT_A_SPACE = 3
 
+SIZE = (10,)
+
 
 def make() -> StagedSpace:
     return SPACE
@@ -57,7 +59,7 @@ def test_an_attribute_of_a_module_is_a_space(reference: str) -> None:
     assert space.name == reference
     assert space.decisions == SPACE.decisions
     arch = space.architecture(space.sample(1, np.random.default_rng(0))[0])
-    assert space_of(arch).blocks(arch) == SPACE.blocks(SPACE.architecture(arch.choices))
+    assert space_of(arch).blocks(arch, SIZE) == SPACE.blocks(SPACE.architecture(arch.choices), SIZE)
     assert architecture_of_json(json.loads(json.dumps(space.to_json(arch)))) == arch
     restricted = space.restrict("resolution", [32])
     assert restricted.name == reference
@@ -103,7 +105,7 @@ def test_a_table_in_a_file_is_a_space_that_its_architectures_carry(name: str, tm
     sent = pickle.loads(pickle.dumps(arch))  # noqa: S301 - as a worker process gets it
     for found in (sent, architecture_of_json(json.loads(json.dumps(space.to_json(arch))))):
         assert (found, found.key) == (arch, arch.key)
-        assert space_of(found).blocks(found) == bundled.blocks(bundled.architecture(arch.choices))
+        assert space_of(found).blocks(found, SIZE) == bundled.blocks(bundled.architecture(arch.choices), SIZE)
 
 
 def test_the_reference_of_a_table_is_its_contents(tmp_path: Path) -> None:
@@ -131,11 +133,11 @@ def test_another_process_makes_the_same_of_it(tmp_path: Path) -> None:
     file.write_bytes(pickle.dumps(arch))
     code = (
         "import pickle, sys; from pathlib import Path; from search_spaces import space_of;"
-        "arch = pickle.loads(Path(sys.argv[1]).read_bytes()); print(arch.key, space_of(arch).blocks(arch))"
+        "arch = pickle.loads(Path(sys.argv[1]).read_bytes()); print(arch.key, space_of(arch).blocks(arch, (10,)))"
     )
     done = subprocess.run([sys.executable, "-c", code, str(file)], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == f"{arch.key} {space.blocks(arch)}"
-    assert {block.kind for a in space.anchors for block in space.blocks(a)} >= {"basic", separable.name}
+    assert done.stdout.strip() == f"{arch.key} {space.blocks(arch, SIZE)}"
+    assert {block.kind for a in space.anchors for block in space.blocks(a, SIZE)} >= {"basic", separable.name}
 
 
 def test_a_family_that_nobody_else_could_find_is_refused() -> None:

@@ -11,8 +11,8 @@ from torch import Tensor
 from nas.errors import UserError
 from nas.evaluation.supernet.config import SupernetConfig, SupernetLog
 from nas.evaluation.supernet.network import Supernet
-from nas.evaluation.supernet.optimizer import optimizer_tensors, restore_optimizer
 from nas.files.writing import staged_file
+from nas.training.optimizer import GroupNumbers, group_numbers, optimizer_tensors, restore_optimizer
 
 _WEIGHTS, _OPTIMIZER = "weights:", "optimizer:"
 
@@ -25,9 +25,11 @@ def save_supernet(
 
     tensors = {f"{_WEIGHTS}{name}": tensor for name, tensor in supernet.state_dict().items()}
     if optimizer is not None:
-        state = optimizer_tensors(supernet, optimizer)
+        state = optimizer_tensors(optimizer)
         tensors |= {f"{_OPTIMIZER}{key}": tensor for key, tensor in state.items()}
-    header = {"supernet": json.dumps({**identity(supernet, config), "log": log.to_json()}, allow_nan=False)}
+    numbers = group_numbers(optimizer) if optimizer is not None else []
+    document = {**identity(supernet, config), "log": log.to_json(), "optimizer": numbers}
+    header = {"supernet": json.dumps(document, allow_nan=False)}
     path.parent.mkdir(parents=True, exist_ok=True)
     with staged_file(path) as staged:
         save_file({k: v.detach().cpu().contiguous() for k, v in tensors.items()}, str(staged), metadata=header)
@@ -40,11 +42,11 @@ def load_supernet(
 
     Raises `UserError` where the file is no whole checkpoint, or one of another space or another training.
     """
-    log, tensors = _read(path, identity(supernet, config))
+    log, numbers, tensors = _read(path, identity(supernet, config))
     supernet.load_state_dict({k.removeprefix(_WEIGHTS): v for k, v in tensors.items() if k.startswith(_WEIGHTS)})
     if optimizer is not None:
         state = {k.removeprefix(_OPTIMIZER): v for k, v in tensors.items() if k.startswith(_OPTIMIZER)}
-        restore_optimizer(supernet, optimizer, state)
+        restore_optimizer(optimizer, state, numbers)
     return log
 
 
@@ -55,7 +57,7 @@ def identity(supernet: Supernet, config: SupernetConfig) -> dict[str, Any]:
     return {"space": space.name, "allowed": allowed, "size": list(supernet.size), "config": config.to_json()}
 
 
-def _read(path: Path, expected: dict[str, Any]) -> tuple[SupernetLog, dict[str, Tensor]]:
+def _read(path: Path, expected: dict[str, Any]) -> tuple[SupernetLog, list[GroupNumbers], dict[str, Tensor]]:
     from safetensors import SafetensorError, safe_open
 
     hint = "train the supernet in another file, or remove this one"
@@ -72,4 +74,4 @@ def _read(path: Path, expected: dict[str, Any]) -> tuple[SupernetLog, dict[str, 
     for name, value in expected.items():
         if document.get(name) != value:
             raise UserError(f"'{path}' is of another training: its {name} differs", hint)
-    return log, tensors
+    return log, document.get("optimizer", []), tensors

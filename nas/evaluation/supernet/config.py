@@ -1,40 +1,49 @@
-"""What the training of a supernet is told and what it reports: plain values."""
+"""How a supernet is trained, and what its training reports: plain values."""
 
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
 
-from nas.training.config import Augment, Precision, require, shared_rules
+from nas.errors import UserError
+from nas.training.precision import Precision
+from nas.training.recipe import Recipe
 
 LOG_STEPS = 25
 """Steps between two entries of a training's curve."""
+RANDOM_PATHS = 2
+"""Random paths per step where nothing else is said, besides those of the sandwich."""
+_PLAIN: Mapping[str, Any] = {
+    "accumulate_steps": 1,
+    "ema_decay": None,
+    "validate_on": "val",
+    "recalibrate_images": 0,
+}
+"""Settings of a recipe that a supernet has no use for, with the values that say so."""
+
+
+def supernet_recipe(recipe: Recipe) -> Recipe:
+    """The recipe of a supernet, made of that for candidates: larger batches, less decay, a shorter warm-up."""
+    return recipe.changed(
+        batch_size=64, optimizer={"weight_decay": 1e-4}, schedule={"warmup_fraction": 0.1}, ema_decay=None
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SupernetConfig:
-    """Warm-up and cosine decay; several paths per step."""
+    """Several paths per step, each on the same images.
 
+    Raises:
+        UserError: a value that makes no sense, or a recipe with settings that a supernet has no use for.
+    """
+
+    recipe: Recipe
+    """Everything that any training is told; epochs do not count. `clip_norm` is of one path's gradients: those of
+    several, which share little where families differ, may be larger by the root of their number."""
     steps: int = 2000
-    batch_size: int = 64
-    """Images per step; every path of the step sees the same ones."""
-    lr: float = 0.05
-    """Peak learning rate; a weight's gradient is the mean over the step's paths that use it."""
-    optimizer: Literal["sgd", "adamw"] = "sgd"
-    """`sgd` has Nesterov momentum. `adamw` wants rates of about 0.001: its steps are as long for blocks that few paths
-    use as for the stem that all use."""
-    momentum: float = 0.9
-    """Of `sgd`."""
-    weight_decay: float = 1e-4
-    """Not applied to norms and biases."""
-    warmup_fraction: float = 0.1
-    label_smoothing: float = 0.1
-    """Of the largest path's labels; the others learn from its outputs."""
-    clip_norm: float = 2.0
-    """Largest norm of one path's gradients. Those of several paths, which share little where families differ, may be
-    larger by the root of their number."""
     sandwich: bool = True
     """Train a largest and a smallest path in every step, the largest one teaching the others. Without it all paths are
     random and learn from the labels (single path one-shot, Guo et al. 2020, https://arxiv.org/abs/1904.00420)."""
-    random_paths: int = 2
+    random_paths: int = RANDOM_PATHS
     """Random paths per step, besides those of the sandwich."""
     fair: bool = False
     """Let the random paths of a step take turns: in each stage, as many of them have one block family as have any other
@@ -47,26 +56,22 @@ class SupernetConfig:
     as much at 32 px (progressive learning, Tan & Le 2021, https://arxiv.org/abs/2104.00298)."""
     distillation: float = 1.0
     """Share of in-place distillation in the loss of all but the largest path; the rest is the labels'."""
-    augment: Augment = "light"
-    flip: bool = True
-    """Mirror half of the images; set it from `ImageData.flip_ok`."""
-    precision: Literal["auto"] | Precision = "auto"
-    seed: int = 0
-    seconds: float | None = None
-    """Limit of the time spent in training, earlier sessions included; the learning rate still ends at zero."""
 
     def __post_init__(self) -> None:
         rules = {
-            **shared_rules(self),
             "steps": (self.steps >= 1, "at least 1"),
             "random_paths": (self.random_paths >= (not self.sandwich), "at least 0, or 1 without the sandwich"),
-            "optimizer": (self.optimizer in ("sgd", "adamw"), "'sgd' or 'adamw'"),
             "anchored_share": (0 <= self.anchored_share <= 1, "in [0, 1]"),
             "small_share": (0 <= self.small_share <= 1, "in [0, 1]"),
             "distillation": (0 <= self.distillation <= 1, "in [0, 1]"),
-            "seconds": (self.seconds is None or self.seconds > 0, "above 0, or left out"),
         }
-        require(self, "supernet", rules)
+        _require(self, "supernet", rules)
+        for name, plain in _PLAIN.items():
+            if getattr(self.recipe, name) != plain:
+                raise UserError(
+                    f"a supernet has no use for the setting {name} = {getattr(self.recipe, name)!r}",
+                    f"set it to {plain!r}",
+                )
 
     def freedom(self, progress: float) -> float:
         """How much of a random path is drawn at `progress` in [0, 1] of the training; the rest is the anchor's."""
@@ -75,7 +80,13 @@ class SupernetConfig:
         return max(0.0, (progress / self.anchored_share - 0.2) / 0.8)
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        """A document for `from_json`."""
+        return {field.name: getattr(self, field.name) for field in fields(self)} | {"recipe": self.recipe.to_json()}
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> "SupernetConfig":
+        """Inverse of `to_json`."""
+        return cls(**{**document, "recipe": Recipe.of(document["recipe"], "supernet")})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +96,7 @@ class Adaptation:
     steps: int = 250
     batch_size: int = 32
     lr: float = 0.02
-    """Peak learning rate of SGD; the rest is as in `TrainConfig`."""
+    """Peak learning rate of SGD; the rest is as candidates are trained."""
 
     def __post_init__(self) -> None:
         rules = {
@@ -93,7 +104,7 @@ class Adaptation:
             "batch_size": (self.batch_size >= 2, "at least 2 (batch norm)"),
             "lr": (self.lr > 0, "above 0"),
         }
-        require(self, "adaptation", rules)
+        _require(self, "adaptation", rules)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,3 +144,10 @@ class SupernetLog:
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> "SupernetLog":
         return cls(**{**document, "curve": tuple(StepLog(**entry) for entry in document["curve"])})
+
+
+def _require(settings: object, kind: str, rules: Mapping[str, tuple[bool, str]]) -> None:
+    """Raises `UserError` for the first setting that breaks its rule; `kind` names the settings in the message."""
+    for name, (holds, rule) in rules.items():
+        if not holds:
+            raise UserError(f"{kind} setting {name} = {getattr(settings, name)!r}", f"{name} must be {rule}")

@@ -1,22 +1,20 @@
 """Accuracies of a trained supernet's paths."""
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
-import torch
 from torch import nn
 
-from nas.data.images import ImageData, ImageSplit
 from nas.evaluation.supernet.config import Adaptation
 from nas.evaluation.supernet.network import Supernet
-from nas.tasks import classification
-from nas.tasks.classification.evaluate import recalibrate_batch_norm
-from nas.training.config import Precision, TrainConfig
+from nas.tasks import TaskData, task_of
+from nas.tasks.examples import Examples, examples_of
+from nas.training.batch_norm import recalibrate_batch_norm
 from nas.training.loop import train
-from nas.training.precision import autocast, resolve_device
+from nas.training.objective import LOSS, Objective, random_inputs
+from nas.training.precision import Precision, resolve_device
 from search_spaces import Architecture
-
-_BATCH = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +24,7 @@ class PathScore:
     accuracy: float
     """Fraction of the validation images. Below that of a network trained alone; what counts is the order."""
     loss: float
-    """Mean cross-entropy on the same images: it changes with every image, where accuracy counts few that flip."""
+    """Mean loss on the same images: it changes with every image, where accuracy counts few that flip."""
     seconds: float
     """By the clock, adaptation included."""
     core_seconds: float
@@ -40,7 +38,7 @@ class PathScorer:
     """
 
     supernet: Supernet
-    data: ImageData
+    data: TaskData
     precision: Precision = "fp32"
     device: str = "auto"
     calibration_images: int = 512
@@ -54,51 +52,38 @@ class PathScorer:
 
         Raises `RuntimeError` where its adaptation diverges.
         """
-        network = self.supernet.subnet(arch).to(resolve_device(self.device))
-        split = self.data.for_input("train", self.supernet.space.input(arch))
-        if self.adaptation is not None:
-            self._adapt(network, split, self.adaptation)
-        recalibrate_batch_norm(
-            network,
-            split,
-            self.data.preprocess,
-            images=self.calibration_images,
-            device=self.device,
-            seed=self.seed,
-        )
+        network, _ = self._prepared(arch)
         return network
 
     def score(self, arch: Architecture) -> PathScore:
         start, core_start = time.perf_counter(), time.process_time()
-        split = self.data.for_input("val", self.supernet.space.input(arch))
-        accuracy, loss = self._validated(self.calibrated(arch), split)
-        return PathScore(accuracy, loss, time.perf_counter() - start, time.process_time() - core_start)
+        network, objective = self._prepared(arch)
+        found = objective.validate(network, self.precision)
+        seconds, core_seconds = time.perf_counter() - start, time.process_time() - core_start
+        return PathScore(found.accuracy, found.details[LOSS], seconds, core_seconds)
 
-    def _adapt(self, network: nn.Module, split: ImageSplit, adaptation: Adaptation) -> None:
+    def _prepared(self, arch: Architecture) -> tuple[nn.Module, Objective]:
+        """The path's calibrated network, and the objective for its input."""
+        task, device = task_of(self.data), resolve_device(self.device)
+        network = self.supernet.subnet(arch).to(device)
+        examples = examples_of(self.data, self.supernet.space.input(arch))
+        if self.adaptation is not None:
+            self._adapt(network, examples, self.adaptation)
+        objective = task.objective(network, examples, task.recipe(seed=self.seed), device=device)
+        recalibrate_batch_norm(network, random_inputs(objective, self.calibration_images, seed=self.seed))
+        return network, objective
+
+    def _adapt(self, network: nn.Module, examples: Examples[Any], adaptation: Adaptation) -> None:
         """Train in place, on no more images than the steps can see, the same ones for every path."""
+        task, split = task_of(self.data), examples.train
         batch = min(adaptation.batch_size, len(split))
-        per_epoch = len(split) // batch
-        epochs = -(-adaptation.steps // per_epoch)
-        images = split.some(adaptation.steps * batch // epochs, self.seed)
-        config = TrainConfig(
-            epochs=epochs, batch_size=batch, lr=adaptation.lr, flip=self.data.flip_ok, precision=self.precision,
-            seed=self.seed,
-        )  # fmt: skip
+        epochs = -(-adaptation.steps // (len(split) // batch))
         # one image to validate on: `score` validates
-        result = train(network, images, split.some(1), config, preprocess=self.data.preprocess, device=self.device)
+        few = replace(examples, train=split.some(adaptation.steps * batch // epochs, self.seed), val=split.some(1))
+        recipe = task.recipe(
+            epochs=epochs, batch_size=batch, optimizer={"lr": adaptation.lr}, precision=self.precision, seed=self.seed
+        )
+        device = resolve_device(self.device)
+        result = train(network, task.objective(network, few, recipe, device=device), recipe, device=device)
         if result.stopped is not None:
             raise RuntimeError(f"the path's adaptation {result.stopped}")
-
-    def _validated(self, network: nn.Module, split: ImageSplit) -> tuple[float, float]:
-        """Accuracy and mean cross-entropy."""
-        where = resolve_device(self.device)
-        correct, loss = 0, 0.0
-        with torch.inference_mode():
-            for start in range(0, len(split), _BATCH):
-                images = torch.from_numpy(split.images[start : start + _BATCH]).to(where)
-                targets = torch.from_numpy(split.labels[start : start + _BATCH]).to(where, torch.int64)
-                with autocast(where, self.precision):
-                    logits = network(self.data.preprocess.tensor(images))
-                correct += classification.top1_correct(logits, targets)
-                loss += float(classification.loss(logits, targets)) * len(targets)
-        return correct / len(split), loss / len(split)

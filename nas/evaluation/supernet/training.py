@@ -8,33 +8,29 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import interpolate, kl_div, log_softmax, softmax
 
-from nas.data.images import ImageData
 from nas.errors import UserError
 from nas.evaluation.supernet.checkpoint import load_supernet, save_supernet
 from nas.evaluation.supernet.config import LOG_STEPS, StepLog, SupernetConfig, SupernetLog
 from nas.evaluation.supernet.network import Supernet
-from nas.evaluation.supernet.optimizer import make_optimizer
 from nas.evaluation.supernet.sandwich import Admissible, Sandwich
-from nas.tasks import classification
-from nas.tasks.classification.data.labels import require_labels
-from nas.training.augment import augment
-from nas.training.config import Precision
-from nas.training.optim import lr_factor
-from nas.training.precision import autocast, choose_precision, resolve_device
+from nas.tasks import TaskData, task_of
+from nas.tasks.examples import examples_of
+from nas.training.objective import has_diverged
+from nas.training.optimizer import clip_gradients, make_optimizer, set_rate
+from nas.training.precision import Precision, autocast, resolve_device
+from nas.training.schedule import learning_rate
+from nas.training.setup import choose_setup
 from search_spaces import Architecture
-from search_spaces.signature import class_count
 
 TIME_LIMIT = "time limit"
-_DIVERGED_FACTOR = 100
-"""A loss of this many times that of guessing cannot come from a training that works."""
 
 
 def train_supernet(
     supernet: Supernet,
-    data: ImageData,
+    data: TaskData,
     config: SupernetConfig,
     *,
     checkpoint: Path | None = None,
@@ -59,9 +55,12 @@ def train_supernet(
 
     Raises `UserError` for labels that it has no output for, fewer than two images, or a foreign checkpoint.
     """
-    if len(data.train) < 2:
-        raise UserError(f"cannot train on {len(data.train)} images", "give at least 2 training images")
-    require_labels(data.train.labels, class_count(supernet.size))
+    task_of(data).check(data)
+    if data.output_size != supernet.size:
+        raise UserError(
+            f"the supernet's answers have the size {supernet.size}, the data need {data.output_size}",
+            "build it for these data",
+        )
     with torch.random.fork_rng(devices=[]):
         run = _Run(supernet, data, config, admissible, anchor, resolve_device(device))
         if checkpoint is not None and checkpoint.exists():
@@ -75,22 +74,24 @@ class _Run:
     def __init__(
         self,
         supernet: Supernet,
-        data: ImageData,
+        data: TaskData,
         config: SupernetConfig,
         admissible: Admissible | None,
         anchor: Architecture | None,
         device: torch.device,
     ) -> None:
-        self.supernet, self.config, self.device, self.preprocess = supernet.to(device), config, device, data.preprocess
+        self.supernet, self.config, self.device = supernet.to(device), config, device
+        self.recipe = recipe = config.recipe
         space = supernet.space
         self.sandwich = Sandwich(
             space, config.random_paths, admissible, ends=config.sandwich, anchor=anchor, fair=config.fair
         )
-        split = data.for_input("train", space.inputs[-1])
-        self.images, self.labels = torch.from_numpy(split.images), torch.from_numpy(split.labels)
-        self.batch = min(config.batch_size, len(split))
-        self.optimizer = make_optimizer(supernet, config)
-        self.precision: Precision | None = None if config.precision == "auto" else config.precision
+        examples = examples_of(data, space.inputs[-1])
+        self.objective = task_of(data).objective(supernet, examples, recipe, device=device)
+        self.guessing_loss: float | None = None
+        self.batch = min(recipe.fixed_batch_size, self.objective.train_examples)
+        self.optimizer = make_optimizer(supernet, recipe.optimizer, recipe.optimizer.lr)
+        self.precision: Precision | None = None if recipe.precision == "auto" else recipe.precision
         self.step = 0
         self.curve: list[StepLog] = []
         self.recent: list[tuple[float, float]] = []
@@ -111,7 +112,8 @@ class _Run:
             self.precision = self.choose_precision()
         saved_s = self.spent_s
         while self.step < self.config.steps and self.stopped is None:
-            if self.config.seconds is not None and self.spent_s + self.longest_step_s > self.config.seconds:
+            limit_s = self.recipe.time_limit_s
+            if limit_s is not None and self.spent_s + self.longest_step_s > limit_s:
                 self.stopped = TIME_LIMIT
                 break
             start, core_start = time.perf_counter(), time.process_time()
@@ -145,9 +147,9 @@ class _Run:
         save_supernet(checkpoint, self.supernet, self.optimizer, self.config, self.log())
 
     def choose_precision(self) -> Precision:
-        arch = self.sandwich.draw(np.random.default_rng(self.config.seed))[0]
-        spec = self.supernet.space.input(arch)
-        return choose_precision(self.supernet.subnet(arch), spec, self.batch, device=str(self.device))
+        arch = self.sandwich.draw(np.random.default_rng(self.recipe.seed))[0]
+        subnet, spec = self.supernet.subnet(arch), self.supernet.space.input(arch)
+        return choose_setup(self.recipe, subnet, spec, self.objective.train_examples, self.device).precision
 
     def train_step(self) -> str | None:
         """One step of the optimiser; why it was not taken, if so."""
@@ -155,7 +157,7 @@ class _Run:
         self.optimizer.zero_grad(set_to_none=True)
         progress = self.step / self.config.steps
         freedom, halved = self.config.freedom(progress), progress < self.config.small_share
-        paths = self.sandwich.draw(np.random.default_rng([self.config.seed, self.step]), freedom)
+        paths = self.sandwich.draw(np.random.default_rng([self.recipe.seed, self.step]), freedom)
         teacher: Tensor | None = None
         losses: list[Tensor] = []
         assert self.precision is not None
@@ -170,17 +172,18 @@ class _Run:
             if teacher is None and self.config.sandwich:
                 teacher = softmax(logits.detach(), dim=1)
         self.average_gradients(paths)
-        limit = self.config.clip_norm * math.sqrt(len(paths))
-        norm = float(nn.utils.clip_grad_norm_(self.supernet.parameters(), limit))
+        limit = (self.recipe.clip_norm or math.inf) * math.sqrt(len(paths))
+        norm = float(clip_gradients(self.supernet.parameters(), limit))
         largest, smallest = float(losses[0]), float(losses[-1])
-        highest = _DIVERGED_FACTOR * max(1.0, math.log(class_count(self.supernet.size)))
-        if not math.isfinite(norm) or not largest < highest:
+        if self.guessing_loss is None:
+            self.guessing_loss = self.objective.guessing_loss(largest)
+        if not math.isfinite(norm) or has_diverged(largest, self.guessing_loss):
             return f"diverged at step {self.step + 1}: loss {largest:g}, gradient norm {norm:g}"
         progress = (self.step + 0.5) / self.config.steps
-        if self.config.seconds is not None:
-            progress = max(progress, min(1.0, self.spent_s / self.config.seconds))
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.config.lr * lr_factor(progress, self.config.warmup_fraction)
+        if self.recipe.time_limit_s is not None:
+            progress = max(progress, min(1.0, self.spent_s / self.recipe.time_limit_s))
+        rate = learning_rate(self.recipe.schedule, self.recipe.optimizer.lr, progress, self.recipe.epochs)
+        set_rate(self.optimizer, rate)
         self.optimizer.step()
         self.step += 1
         self.recent.append((largest, smallest))
@@ -199,24 +202,22 @@ class _Run:
 
     def loss(self, logits: Tensor, targets: Tensor, teacher: Tensor | None) -> Tensor:
         if teacher is None:
-            return classification.loss(logits, targets, self.config.label_smoothing)
+            return self.objective.loss(logits, targets)
         share = self.config.distillation
         loss = share * kl_div(log_softmax(logits, dim=1), teacher, reduction="batchmean")
         if share < 1:
-            loss = loss + (1 - share) * classification.loss(logits, targets, self.config.label_smoothing)
+            loss = loss + (1 - share) * self.objective.loss(logits, targets)
         return loss
 
     def next_batch(self) -> tuple[Tensor, Tensor]:
-        """Normalised images (n, 3, h, h) at the largest size and their labels (n,), both on the device."""
-        per_epoch = len(self.labels) // self.batch
-        epoch, at = divmod(self.step, per_epoch)
-        order = np.random.default_rng([self.config.seed, epoch, 1]).permutation(len(self.labels))
+        """Augmented images (n, 3, h, h) at the largest size and their labels (n,), both on the device."""
+        count = self.objective.train_examples
+        epoch, at = divmod(self.step, count // self.batch)
+        order = np.random.default_rng([self.recipe.seed, epoch, 1]).permutation(count)
         indices = torch.from_numpy(order[at * self.batch : (at + 1) * self.batch])
-        images = self.images[indices].to(self.device)
-        if self.config.augment == "light":
-            draws = int(np.random.default_rng([self.config.seed, self.step, 2]).integers(2**62))
-            images = augment(images, torch.Generator().manual_seed(draws), flip=self.config.flip)
-        return self.preprocess.tensor(images), self.labels[indices].to(self.device)
+        draws = int(np.random.default_rng([self.recipe.seed, self.step, 2]).integers(2**62))
+        generator = torch.Generator().manual_seed(draws)
+        return self.objective.batch(indices, generator, self.step / self.config.steps)
 
 
 def _shrunk(images: Tensor, side: int) -> Tensor:

@@ -14,16 +14,19 @@ from nas.tasks.classification.artifacts import ClassificationArtifacts
 from nas.tasks.classification.baselines import BASELINES
 from nas.tasks.classification.data.labels import require_labels
 from nas.tasks.classification.recipe import check_recipe
-from nas.tasks.images import at_fitting_resolutions, image_facts, side_label
+from nas.tasks.images import at_fitting_resolutions, side_label
 from nas.tasks.task import Run, TrainingShape
-from nas.training.config import Precision, TrainConfig, TrainResult
+from nas.training.precision import Precision
 from search_spaces import SearchSpace, Signature, TensorSpec
 from search_spaces.architecture import Option
 
 if TYPE_CHECKING:
+    import torch
     from torch import nn
 
-    from nas.training.loop import EpochCallback
+    from nas.tasks.examples import Examples
+    from nas.training.distill import Teacher
+    from nas.training.objective import Objective
     from nas.training.recipe import Recipe
 
 
@@ -75,12 +78,6 @@ class Classification:
     def split_of(self, arrays: Mapping[str, NDArray[Any]]) -> ImageSplit:
         return ImageSplit(arrays["images"], arrays["labels"])
 
-    def facts(self, data: ImageData) -> dict[str, Any]:
-        return image_facts(data)
-
-    def data_of(self, **fields: Any) -> ImageData:
-        return ImageData(**fields)
-
     @property
     def recipes(self) -> Mapping[str, str]:
         from nas.training.recipe_files import yaml_recipes
@@ -90,29 +87,36 @@ class Classification:
     def check_recipe(self, recipe: "Recipe") -> None:
         check_recipe(recipe)
 
-    def recipe(self, **settings: Any) -> TrainConfig:
-        return TrainConfig(**settings)
+    def recipe(self, **settings: Any) -> "Recipe":
+        from nas.training.recipe_files import load_recipe, shared_recipes
 
-    def train(
+        return load_recipe("classification-search", bundled=shared_recipes() | dict(self.recipes)).changed(**settings)
+
+    def objective(
         self,
         network: "nn.Module",
-        train_split: ImageSplit,
-        val_split: ImageSplit,
-        config: TrainConfig,
+        examples: "Examples[ImageSplit]",
+        recipe: "Recipe",
         *,
-        preprocess: Preprocess,
-        callback: "EpochCallback | None" = None,
-    ) -> TrainResult:
-        from nas.training.loop import train
+        device: "torch.device",
+        teacher: "Teacher | None" = None,
+    ) -> "Objective":
+        from nas.tasks.classification.objective import ClassificationObjective
 
-        return train(network, train_split, val_split, config, preprocess=preprocess, callback=callback)
+        return ClassificationObjective(examples, recipe, device)
 
     def accuracy(
-        self, network: "nn.Module", split: ImageSplit, preprocess: Preprocess, *, precision: Precision = "fp32"
+        self,
+        network: "nn.Module",
+        split: ImageSplit,
+        preprocess: Preprocess,
+        *,
+        precision: Precision = "fp32",
+        device: str = "auto",
     ) -> float:
         from nas.tasks.classification.evaluate import evaluate_accuracy
 
-        return evaluate_accuracy(network, split, preprocess, precision=precision)
+        return evaluate_accuracy(network, split, preprocess, precision=precision, device=device)
 
     def accuracy_in_runtime(
         self, run: Run, split: ImageSplit, preprocess: Preprocess, signature: Signature, *, batch: int = 1

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from nas.data.images import Preprocess, image_side
 from nas.data.preprocessing import PREPROCESS, preprocess_document, read_preprocess
-from nas.data.processor import image_of, read_document
+from nas.data.processor import image_of, read_document, save_sample
 from nas.tasks.artifacts import Figures, Prepared, Sheet
 from nas.tasks.detection.data.values import PADDING
 from nas.tasks.detection.portable import described, find, preprocess, raw_boxes
@@ -72,7 +72,9 @@ class DetectionArtifacts:
         how, rules, labels = (read_document(folder, name) for name in (PREPROCESS, POSTPROCESS, LABELS))
         return DetectionProcessor(how, rules, labels)
 
-    def sample(self, data: "DetectionData", input: TensorSpec) -> tuple[NDArray[np.uint8], dict[str, Any]]:
+    def write_sample(
+        self, folder: Path, data: "DetectionData", input: TensorSpec
+    ) -> tuple[NDArray[np.float32], dict[str, Any]]:
         split = data.for_input("val", input)
         with_objects = [i for i, boxes in enumerate(split.boxes) if len(boxes)]
         example = (split.take(with_objects) if with_objects else split).some(1)
@@ -81,7 +83,10 @@ class DetectionArtifacts:
             {"label": data.classes[label], "xyxy": [round(float(edge), 1) for edge in box]}
             for label, box in zip(boxes.classes, boxes.xyxy, strict=True)
         ]
-        return example.images[0], {"truth": truth}
+        return data.inputs(example), {"image": save_sample(folder, example.images[0]), "truth": truth}
+
+    def read_sample(self, folder: Path, sample: Mapping[str, Any]) -> NDArray[np.float32]:
+        return self.processor(folder).preprocess(folder / Path(sample["image"]).name).inputs
 
     def write_output(self, folder: Path, output: NDArray[np.float32]) -> dict[str, Any]:
         # Many numbers: thousands of places, for each of which there are four and the classes.

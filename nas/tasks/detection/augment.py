@@ -14,7 +14,7 @@ from torchvision import tv_tensors
 from torchvision.transforms.v2 import functional as v2
 
 from nas.tasks.detection.data.values import PADDING, Boxes, DetectionSplit
-from nas.training.config import Augment
+from nas.training.recipe import Crop
 
 MIN_VISIBLE = 0.15
 """A box of which less than this share of the area is left after cropping is dropped: nobody could tell what it is."""
@@ -60,7 +60,7 @@ class BoxAugmenter:
         self._images = torch.from_numpy(split.images)
 
     def batch(
-        self, indices: torch.Tensor, generator: torch.Generator, recipe: Augment
+        self, indices: torch.Tensor, generator: torch.Generator, crop: Crop
     ) -> tuple[torch.Tensor, tuple[Boxes, ...]]:
         """The images at `indices`.
 
@@ -71,7 +71,7 @@ class BoxAugmenter:
         Returns:
             (b, h, h, 3), uint8 or float32 in 0..255, and the boxes of each in its pixels.
         """
-        if recipe == "none":
+        if crop == "none":
             return self._images[indices], tuple(self._split.boxes[i] for i in indices.tolist())
         count, size = len(indices), self._split.resolution
         others = torch.randint(len(self._split), (count, 3), generator=generator)
@@ -81,7 +81,7 @@ class BoxAugmenter:
         canvas = torch.empty(size, size, 3, dtype=torch.uint8)
         for image, own, more, drawn in zip(images, indices.tolist(), others.tolist(), draws, strict=True):
             row, column, mirror, *colour = drawn[:6]
-            if recipe == "mosaic":
+            if crop == "mosaic":
                 sources, cells = [own, *more], mosaic_cells(size, row, column)
             else:
                 sources, cells = [own], [Cell(0, 0, size, size)]
@@ -136,9 +136,9 @@ class BoxAugmenter:
         return Boxes(placed, boxes.classes[seen], boxes.crowd[seen])
 
 
-def augmentation_at(recipe: Augment, progress: float) -> Augment:
+def augmentation_at(crop: Crop, progress: float) -> Crop:
     """What to do after the share `progress` of a training, in [0, 1]: no mosaics at its end."""
-    return "light" if recipe == "mosaic" and progress >= MOSAIC_UNTIL else recipe
+    return "light" if crop == "mosaic" and progress >= MOSAIC_UNTIL else crop
 
 
 def mosaic_cells(size: int, row: float, column: float) -> list[Cell]:

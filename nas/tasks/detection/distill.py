@@ -12,7 +12,7 @@ _LEAST_SCORE = 0.05
 """Of a teacher's cell whose box is worth learning."""
 
 
-def box_likeness(learnt: Tensor, taught: Tensor, resolution: int) -> Tensor:
+def box_distillation_loss(outputs: Tensor, teacher_outputs: Tensor, resolution: int) -> Tensor:
     """Difference of two raw outputs of kind `anchor-free`, a float32 scalar with gradient; 0 or more.
 
     Scores: quality focal loss (Li et al. 2020, https://arxiv.org/abs/2006.04388, eq. 4, beta 2) with the teacher's
@@ -21,27 +21,27 @@ def box_likeness(learnt: Tensor, taught: Tensor, resolution: int) -> Tensor:
     positive cells.
 
     Args:
-        learnt: (b, A, 4 + c) of the network, any float type.
-        taught: (b, A, 4 + c) of the teacher.
+        outputs: (b, A, 4 + c) of the network, any float type.
+        teacher_outputs: (b, A, 4 + c) of the teacher.
         resolution: rows and columns of the images.
 
     Raises:
         ValueError: shapes do not fit.
     """
     cells = cells_of(resolution)
-    if learnt.shape != taught.shape or learnt.shape[1] != len(cells):
-        raise ValueError(f"{tuple(learnt.shape)} and {tuple(taught.shape)} are not of {len(cells)} cells")
-    with torch.autocast(learnt.device.type, enabled=False):
-        learnt_t, logits = bounded(learnt.float())
-        taught_t, taught_logits = bounded(taught.detach().float())
-        scores = taught_logits.sigmoid()
+    if outputs.shape != teacher_outputs.shape or outputs.shape[1] != len(cells):
+        raise ValueError(f"{tuple(outputs.shape)} and {tuple(teacher_outputs.shape)} are not of {len(cells)} cells")
+    with torch.autocast(outputs.device.type, enabled=False):
+        raw, logits = bounded(outputs.float())
+        teacher_raw, teacher_logits = bounded(teacher_outputs.detach().float())
+        scores = teacher_logits.sigmoid()
         focus = (logits.sigmoid() - scores).square()
         weights = scores.amax(dim=2)
         total = weights.sum().clamp(min=1.0)
         costs = binary_cross_entropy_with_logits(logits, scores, reduction="none")
         image, cell = (weights >= _LEAST_SCORE).nonzero(as_tuple=True)
-        centres, strides = (torch.tensor(a).to(learnt.device) for a in (cells.centres, cells.strides))
-        boxes = [boxes_from_raw_torch(t[image, cell], centres[cell], strides[cell]) for t in (learnt_t, taught_t)]
+        centres, strides = (torch.tensor(a).to(outputs.device) for a in (cells.centres, cells.strides))
+        boxes = [boxes_from_raw_torch(t[image, cell], centres[cell], strides[cell]) for t in (raw, teacher_raw)]
         apart: Tensor = weights[image, cell] * complete_box_iou_loss(*boxes)
         loss: Tensor = ((focus * costs).sum() + AnchorFree().box_weight * apart.sum()) / total
         return loss

@@ -13,8 +13,7 @@ from nas.tasks.detection.data.values import DetectionSplit
 from nas.tasks.detection.heads import HEADS, Head
 from nas.tasks.detection.metrics import MOST_DETECTIONS, MeanAveragePrecision, mean_average_precision
 from nas.tasks.detection.postprocess import NOTHING, Found, detections
-from nas.training.config import Precision
-from nas.training.precision import autocast, resolve_device
+from nas.training.precision import Precision, autocast, resolve_device
 
 LEAST_SCORE = 0.01
 """Score from which detections count for the metric. Lower than what one would show to people: average precision is a

@@ -13,17 +13,20 @@ from nas.tasks.baseline import BaselineNetwork
 from nas.tasks.detection.artifacts import DetectionArtifacts
 from nas.tasks.detection.baselines import BASELINES
 from nas.tasks.detection.data import Boxes, DetectionData, DetectionSplit
-from nas.tasks.detection.recipe import check_recipe, recipe
-from nas.tasks.images import at_fitting_resolutions, image_facts, side_label
+from nas.tasks.detection.recipe import check_recipe
+from nas.tasks.images import at_fitting_resolutions, side_label
 from nas.tasks.task import Run, TrainingShape
-from nas.training.config import Precision, TrainConfig, TrainResult
+from nas.training.precision import Precision
 from search_spaces import SearchSpace, Signature, TensorSpec
 from search_spaces.architecture import Option
 
 if TYPE_CHECKING:
+    import torch
     from torch import nn
 
-    from nas.training.loop import EpochCallback
+    from nas.tasks.examples import Examples
+    from nas.training.distill import Teacher
+    from nas.training.objective import Objective
     from nas.training.recipe import Recipe
 
 SHAPE = TrainingShape(short_epochs=(5, 30), min_short_images=128, final_epochs=(15, 150))
@@ -90,12 +93,6 @@ class Detection:
         boxes = tuple(Boxes(*of_image) for of_image in zip(*parts, strict=True)) if len(images) else ()
         return DetectionSplit(images, boxes, arrays["extents"])
 
-    def facts(self, data: DetectionData) -> dict[str, Any]:
-        return image_facts(data)
-
-    def data_of(self, **fields: Any) -> DetectionData:
-        return DetectionData(**fields)
-
     @property
     def recipes(self) -> Mapping[str, str]:
         from nas.training.recipe_files import yaml_recipes
@@ -105,29 +102,36 @@ class Detection:
     def check_recipe(self, recipe: "Recipe") -> None:
         check_recipe(recipe)
 
-    def recipe(self, **settings: Any) -> TrainConfig:
-        return recipe(**settings)
+    def recipe(self, **settings: Any) -> "Recipe":
+        from nas.training.recipe_files import load_recipe, shared_recipes
 
-    def train(
+        return load_recipe("detection-search", bundled=shared_recipes() | dict(self.recipes)).changed(**settings)
+
+    def objective(
         self,
         network: "nn.Module",
-        train_split: DetectionSplit,
-        val_split: DetectionSplit,
-        config: TrainConfig,
+        examples: "Examples[DetectionSplit]",
+        recipe: "Recipe",
         *,
-        preprocess: Preprocess,
-        callback: "EpochCallback | None" = None,
-    ) -> TrainResult:
-        from nas.tasks.detection.train import train
+        device: "torch.device",
+        teacher: "Teacher | None" = None,
+    ) -> "Objective":
+        from nas.tasks.detection.objective import DetectionObjective
 
-        return train(network, train_split, val_split, config, preprocess=preprocess, callback=callback)
+        return DetectionObjective(network, examples, recipe, device, teacher)
 
     def accuracy(
-        self, network: "nn.Module", split: DetectionSplit, preprocess: Preprocess, *, precision: Precision = "fp32"
+        self,
+        network: "nn.Module",
+        split: DetectionSplit,
+        preprocess: Preprocess,
+        *,
+        precision: Precision = "fp32",
+        device: str = "auto",
     ) -> float:
         from nas.tasks.detection.evaluate import metrics_of
 
-        return metrics_of(network, split, preprocess, precision=precision).map50
+        return metrics_of(network, split, preprocess, precision=precision, device=device).map50
 
     def accuracy_in_runtime(
         self, run: Run, split: DetectionSplit, preprocess: Preprocess, signature: Signature, *, batch: int = 1

@@ -127,7 +127,7 @@ _INTEGER = (
 def rounded(network: nn.Module) -> fx.GraphModule:
     """A folded network (n, 3, h, w) -> (n, c) with rounding at every place; `network` shares its weights.
 
-    Its ranges are unknown: `nas.training.qat.train.calibrate` takes them from images.
+    Its ranges are unknown: `nas.finetune.quantisation.calibrate` takes them from images.
     """
     network.eval()
     _split_gated(network)

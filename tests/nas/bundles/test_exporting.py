@@ -17,16 +17,17 @@ from nas.data import ImageData
 from nas.deploy import deploy as deploying
 from nas.deploy.onnx import Parity, check_parity
 from nas.errors import NotDeliverableError, UnknownNameError, UserError
-from nas.finetune.images import Images
+from nas.finetune.quantisation import calibrate, calibration_inputs, export_rounded
 from nas.measure.measurement import Measurement
 from nas.networks.description import weights_path
 from nas.networks.find import RECEIPT
 from nas.runtimes.onnx_file import read_input
 from nas.targets.registry import load_target
+from nas.tasks import task_of
 from nas.tasks.classification.task import Classification
+from nas.tasks.examples import examples_of
 from nas.training.qat.quantised import FILE, FOLDER, QuantisedInTraining, write_quantised
 from nas.training.qat.rounding import rounded
-from nas.training.qat.train import calibrate, export_rounded
 from search_spaces.modules import folded
 from tests.nas.fake_device import fake_profile, save_fake_profile
 from tests.nas.small_bundles import digits, instant, save_pair, small_network, timed
@@ -107,7 +108,7 @@ def test_an_onnx_file_that_computes_something_else_is_refused(
 def test_no_validation_images_is_a_sentence(
     request_: ExportRequest, data: ImageData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    empty = replace(data, val=data.val.take([]), _resized={})
+    empty = replace(data, val=data.val.take([]))
     monkeypatch.setattr(Classification, "load", lambda self, name, seed: empty)
     with pytest.raises(UserError, match="'digits' has no validation images"):
         export_bundle(request_)
@@ -191,7 +192,7 @@ def test_the_images_of_a_call_are_those_of_the_run_or_of_the_target(
     run = tmp_path / "run"
     save_pair(run / "winners" / "1")
     (run / "result.json").write_text(json.dumps({"best": [{}]}))
-    config = {"data": "digits", "seed": 0, "target": "local", "max_drop": 1.0, "throughput": 1000.0}
+    config = {"data": "digits", "seed": 0, "target": "local", "max_drop": 1.0, "limits": {"throughput": 1000.0}}
     (run / "config.json").write_text(json.dumps(config))
     known = {"runtime": "onnxruntime", "precision": "fp32", "threads": 1, "batch": 4}
     (run / "target.json").write_text(json.dumps({"deployments": [{"deployment": known}]}))
@@ -217,16 +218,14 @@ def test_impossible_requests(name: str, value: Any) -> None:
 def quantised_in_training(pair: Path, data: ImageData) -> Path:
     """What `nas finetune` leaves beside a network, without the training."""
     network, description = small_network()
-    images = Images(
-        train=data.at("train", 32), val=data.at("val", 32), test=data.at("test", 32), preprocess=data.preprocess,
-        size=(10,), flip_ok=False,
-    )  # fmt: skip
+    task, examples = task_of(data), examples_of(data, description.signature.input)
     student = rounded(folded(network))
-    calibrate(student, images, 32, 0)
+    objective = task.objective(student, examples, task.recipe(), device=torch.device("cpu"))
+    calibrate(student, calibration_inputs(objective, 32, 0))
     file = pair.parent / FOLDER / FILE
     file.parent.mkdir()
     export_rounded(student, description.signature.input, file)
-    parity = check_parity(student, file, data.preprocess.array(images.val.images))
+    parity = check_parity(student, file, data.preprocess.array(examples.val.images))
     made = QuantisedInTraining(file=file, epochs=3, val_accuracy_torch=0.5, parity=parity)
     write_quantised(made, weights_path(pair))
     return file

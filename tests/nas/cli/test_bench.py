@@ -82,5 +82,5 @@ def test_what_was_measured_is_printed_where_the_plot_fails(
 def test_a_missing_network_is_bad_input(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["bench", "absent.onnx"]) == 1
     error = capsys.readouterr().err
-    assert error.startswith("Error: no such file or folder: 'absent.onnx'")
+    assert error.startswith("Error: no such network: 'absent.onnx'")
     assert "hint: give an ONNX file" in error

@@ -3,8 +3,7 @@
 The search is real (space, predicted latencies, feasibility, zero-cost scores, plan, sampler, short trainings, last
 round, deployments), except at five seams, all of them in `seams`:
 
-- the pace of training is told, not measured, and in proportion to the usable cores, so that nominal times are the same
-  everywhere;
+- the throughput of training is told, not measured, so that expected times are the same everywhere;
 - candidates are trained in this process, where the other seams can be reached;
 - a training is recorded as it was asked for, but done on a few images only (most short ones not at all), and the
   accuracy it returns is a fixed function of the network, so that decisions follow neither from rounding nor from the
@@ -14,7 +13,8 @@ round, deployments), except at five seams, all of them in `seams`:
 
 Who moves or renames a function that `seams` replaces corrects it there, and who renames a setting of a recipe in
 `recipe_of`; the names and values in the trace stay. Numbers that floating-point arithmetic can move between processors
-(predictions, zero-cost scores, losses) are compared with the tolerances in `TOLERANCES`.
+(predictions, zero-cost scores, losses) are compared with the tolerances in `TOLERANCES`; how many candidates the
+sampler scored is left out, because its populations follow the last digits.
 """
 
 import hashlib
@@ -39,18 +39,18 @@ import nas.controller.search as searching
 import nas.deploy.deploy as deploying
 import nas.executors.training as short_trainings
 from nas.cli.main import run
-from nas.controller.pace import Pace
+from nas.controller.throughput import TrainingThroughput
 from nas.evaluation.short_training import ShortTraining
 from nas.executors.base import Evaluation, Finished
 from nas.executors.journal import Journal
-from nas.measure.host import usable_threads
 from nas.tasks import task_of
-from nas.training.config import TrainConfig, TrainResult
+from nas.training.recipe import Recipe
+from nas.training.result import TrainResult
 from search_spaces import Architecture
 from tests.nas.fake_device import fake_profile, save_fake_profile
 from tests.nas.tasks.coco import write_coco
 
-PACES_PER_CORE = {"digits-mixed": 0.5, "coco-detect": 2.0}
+WORK_S = {"digits-mixed": 0.5, "coco-detect": 2.0}
 """So slow that short recipes differ between networks (fewer images or epochs for larger ones), and so fast that there
 are several finalists."""
 STEPS, VALIDATED = 2, 8
@@ -61,7 +61,7 @@ TOLERANCE = 1e-4
 
 
 UNTRAINED = TrainResult(
-    accuracy=0.0, curve=(), seconds=1.0, stopped=None, images_per_second=1.0, precision="fp32", details={}
+    accuracy=0.0, curve=(), seconds=1.0, stopped=None, precision="fp32", details={}
 )  # fmt: skip
 
 
@@ -78,10 +78,9 @@ class Recorder:
         def recorded(description: Any, data: Any, short: ShortTraining, callback: Any = None) -> Any:
             key = key_of(description)
             done = kind == "final" or is_real(key)
-            few = ShortTraining(replace(short.config, epochs=1), STEPS * short.config.batch_size)
-            little = replace(data, val=data.val.some(VALIDATED), _resized={})
+            few = ShortTraining(short.recipe.changed(epochs=1), STEPS * short.recipe.fixed_batch_size)
             if done:
-                network, result = really(description, little, few, callback)
+                network, result = really(description, few_validated(data), few, callback)
             else:
                 network, result = description.build(), UNTRAINED
             params = sum(p.numel() for p in network.parameters())
@@ -91,7 +90,7 @@ class Recorder:
                     "key": key,
                     "params": params,
                     "train_images": short.train_images,
-                    "recipe": recipe_of(short.config),
+                    "recipe": recipe_of(short.recipe),
                     "train_loss": [log.train_loss for log in result.curve],
                 }
             )
@@ -108,7 +107,7 @@ class Recorder:
         network."""
 
         def fixed(tried: Any, data: Any, split: Any, description: Any) -> float:
-            really(tried, data, split, description)
+            really(tried, few_validated(data), split, description)
             loses = 0.03 if lot(key_of(description) + "int8") > 0.5 else 0.004
             lost = loses if tried.deployment.precision == "int8" and not tried.in_float else 0.0
             return self.worth[key_of(description)] - lost
@@ -140,19 +139,36 @@ def scored(really: Callable[..., Any]) -> Callable[..., Any]:
     return made
 
 
+def few_validated(data: Any) -> Any:
+    """The same data with a few validation images: nobody looks at what is measured on them."""
+    return data.with_splits(train=data.train, val=data.val.some(VALIDATED), test=data.test)
+
+
 def key_of(description: Any) -> str:
     """The key of the architecture that a network's description names."""
     key: str = description.source.key
     return key
 
 
-def recipe_of(config: TrainConfig) -> dict[str, Any]:
+def recipe_of(recipe: Recipe) -> dict[str, Any]:
     """A recipe under names that stay, whatever the code calls them."""
-    names = (
-        *("epochs", "batch_size", "lr", "optimizer", "momentum", "weight_decay", "warmup_fraction", "label_smoothing"),
-        *("clip_norm", "ema_decay", "augment", "precision", "seed", "time_limit_s"),
-    )
-    return {name: getattr(config, name) for name in names}
+    optimizer = recipe.optimizer
+    return {
+        "epochs": recipe.epochs,
+        "batch_size": recipe.batch_size,
+        "lr": optimizer.lr,
+        "optimizer": optimizer.name,
+        "momentum": optimizer.momentum,
+        "weight_decay": optimizer.weight_decay,
+        "warmup_fraction": recipe.schedule.warmup_fraction,
+        "label_smoothing": recipe.label_smoothing,
+        "clip_norm": recipe.clip_norm,
+        "ema_decay": recipe.ema_decay,
+        "augment": recipe.augmentation.crop,
+        "precision": recipe.precision,
+        "seed": recipe.seed,
+        "time_limit_s": recipe.time_limit_s,
+    }
 
 
 class InProcess:
@@ -179,9 +195,9 @@ class InProcess:
         return nullcontext()
 
 
-def seams(patch: pytest.MonkeyPatch, recorder: Recorder, pace_per_core: float) -> None:
+def seams(patch: pytest.MonkeyPatch, recorder: Recorder, work_s: float) -> None:
     """Everything that is replaced in the product, and nothing else is."""
-    patch.setattr(recipes, "host_pace", lambda *_, **__: Pace("fp32", pace_per_core * usable_threads()))
+    patch.setattr(recipes, "host_throughput", lambda *_, **__: TrainingThroughput("cpu", "fp32", work_s))
 
     @contextmanager
     def executor_for(data: Any, folder: Path, **_: Any) -> Iterator[InProcess]:
@@ -221,7 +237,7 @@ def trace(name: str, folder: Path) -> dict[str, Any]:
         patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
         profile = fake_profile("golden", networks=60, host=False, spaces=("mixed", "detect"))
         save_fake_profile(folder / "cache", profile)
-        seams(patch, recorder, PACES_PER_CORE[name])
+        seams(patch, recorder, WORK_S[name])
         options = shlex.split(SEARCHES[name](folder))
         code = run(["search", "--target", "golden", "--threads", "2", "--out", str(out), "--quiet", *options])
     assert code == 0, f"nas search ended with exit code {code}"
@@ -234,7 +250,6 @@ def trace(name: str, folder: Path) -> dict[str, Any]:
         "images": {split: document["data"][split] for split in ("train", "val", "test")},
         "feasibility": document["feasibility"],
         "feasible": document["feasible"],
-        "candidates_scored": document["candidates_scored"],
         "estimator": document["estimator"]["name"],
         "short_s": document["recipe"]["short_s"],
         "estimate_s": {k: v for k, v in document["estimate_s"].items() if k not in ("prepare", "total")},

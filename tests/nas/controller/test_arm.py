@@ -26,7 +26,7 @@ from nas.limits import Limits
 from nas.progress import SilentProgress
 from nas.samplers import RandomFeasibleSampler
 from nas.targets.latency import LatencyModel
-from nas.training.config import TrainConfig
+from nas.tasks import TASKS
 from search_spaces import Choices, StagedSpace, load_search_space
 from tests.nas.executors.tasks import RESOLUTION, tiny_data
 from tests.nas.fake_device import fake_profile
@@ -105,7 +105,7 @@ class Runner:
         self, folder: Path, answer: Answer, *, trials: int = 6, capacity: int = 1
     ) -> tuple[optuna.Study, Inline]:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        recipe = ShortTraining(TrainConfig(epochs=1, precision="fp32"))
+        recipe = ShortTraining(TASKS["classification"].recipe(epochs=1, precision="fp32"))
         executor = Inline(folder, answer, capacity)
         arm = Arm(
             space=self.space, data=self.data, scorer=self.scorer, short=lambda arch: recipe, proxies=None,

@@ -26,12 +26,11 @@ from tests.nas.tasks.coco import write_coco
 
 
 @pytest.mark.slow
-@pytest.mark.alone
 @pytest.mark.usefixtures("cache", "impatient")
 def test_detector_from_a_coco_folder_to_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = write_coco(tmp_path / "shapes", {"train": 48, "val": 16, "test": 16})
     out = tmp_path / "run"
-    line = f"search --task detection --data {data} --target detector --latency-ms 300 --budget 60s --out {out} --json"
+    line = f"search --task detection --data {data} --target detector --latency-ms 300 --max-trials 2 --out {out} --json"
     assert run(line.split()) == 0
     document = json.loads(capsys.readouterr().out)
     assert (document["task"], document["metric"], document["space"]) == ("detection", "mAP@50", "detect")
@@ -56,7 +55,13 @@ def test_detector_from_a_coco_folder_to_files(tmp_path: Path, capsys: pytest.Cap
 
 def test_the_note_of_an_opponent_says_why_its_training_ended(tmp_path: Path) -> None:
     recipe = TASKS["detection"].recipe(
-        epochs=3, batch_size=8, precision="fp32", lr=1e9, clip_norm=1e6, warmup_fraction=0.0, ema_decay=None
+        epochs=3,
+        batch_size=8,
+        precision="fp32",
+        optimizer={"lr": 1e9},
+        clip_norm=1e6,
+        schedule={"warmup_fraction": 0.0},
+        ema_decay=None,
     )
     _, outcome = trained_network(tmp_path, smallest(), rectangle_data(), recipe)
     note = f"{outcome.epochs} of 3 epochs: its training diverged, so its accuracy is 0"
@@ -64,7 +69,7 @@ def test_the_note_of_an_opponent_says_why_its_training_ended(tmp_path: Path) -> 
     assert training_note(outcome, recipe) == note
     _, again = trained_network(tmp_path, smallest(), rectangle_data(), recipe)
     assert training_note(again, recipe) == note, "read, not trained"
-    assert training_note(outcome, replace(recipe, time_limit_s=1e6)) == note
+    assert training_note(outcome, recipe.changed(time_limit_s=1e6)) == note
     ended = training_note(replace(outcome, stopped="time limit"), recipe)
     assert ended == f"{outcome.epochs} of 3 epochs: the time limit ended its training"
     assert training_note(replace(outcome, epochs=3, accuracy=0.4), recipe) == "3 epochs"

@@ -32,25 +32,25 @@ from nas.controller.judges import (
     prepared_s,
 )
 from nas.controller.opening import check_estimator as check_asked
-from nas.controller.pace import Pace
 from nas.controller.plan import estimate, wanted_finalists
 from nas.controller.recipes import Recipes
 from nas.controller.relimit import check_estimator as check_against
 from nas.controller.run_folder import RunFolder
 from nas.controller.scoring import CandidateScorer
 from nas.controller.storage import open_storage
+from nas.controller.throughput import TrainingThroughput
 from nas.controller.values import Evaluated
 from nas.errors import UnknownNameError, UserError
 from nas.evaluation.estimate import Estimate, Unit
 from nas.evaluation.estimators import EstimatorSetting, PredictorEstimator
 from nas.evaluation.short_training import ShortTraining
-from nas.evaluation.supernet.config import SupernetConfig
+from nas.evaluation.supernet.config import SupernetConfig, supernet_recipe
 from nas.executors import Outcome
 from nas.limits import Limits
 from nas.progress import SilentProgress
 from nas.samplers import RandomFeasibleSampler
 from nas.targets.latency import LatencyModel
-from nas.training.config import TrainConfig
+from nas.tasks import TASKS
 from search_spaces import Architecture, Choices, StagedSpace, load_search_space
 from tests.nas.controller.test_arm import Inline, KilledError, capacity_of, content, everything
 from tests.nas.evaluation.small import coloured_images, small_space
@@ -58,7 +58,7 @@ from tests.nas.executors.tasks import RESOLUTION, tiny_data
 from tests.nas.fake_device import fake_profile
 
 DATA = tiny_data()
-RECIPE = ShortTraining(TrainConfig(epochs=1, precision="fp32"))
+RECIPE = ShortTraining(TASKS["classification"].recipe(epochs=1, precision="fp32"))
 
 
 @pytest.fixture(scope="module")
@@ -158,7 +158,11 @@ def test_a_predictor_takes_over_from_short_trainings(scorer: CandidateScorer, tm
 
 def test_a_supernet_is_trained_once_and_found_again(tmp_path: Path) -> None:
     space, data = small_space("dense"), coloured_images(train=16, val=16)
-    config = SupernetConfig(steps=1, batch_size=8, random_paths=0, precision="fp32", flip=False)
+    config = SupernetConfig(
+        steps=1,
+        random_paths=0,
+        recipe=supernet_recipe(RECIPE.recipe).changed(batch_size=8, augmentation={"flip": False}),
+    )
     setting = EstimatorSetting(
         space=space, data=data, short=lambda arch: RECIPE, supernet=config, device="cpu",
         checkpoint=tmp_path / "supernet.safetensors",
@@ -197,7 +201,13 @@ def test_the_supernet_has_its_place_in_the_plan() -> None:
 @pytest.fixture(scope="module")
 def recipes(space: StagedSpace) -> Recipes:
     config = SearchConfig(limits=Limits.of(latency_ms=50), budget_s=150.0)
-    return Recipes(config=config, space=space, data=DATA, base=TrainConfig(precision="fp32"), pace=Pace("fp32", 1.0))
+    return Recipes(
+        config=config,
+        space=space,
+        data=DATA,
+        base=TASKS["classification"].recipe(precision="fp32"),
+        throughput=TrainingThroughput("cpu", "fp32", 0.5),
+    )
 
 
 def all_of(choices: Choices) -> NDArray[np.bool_]:
@@ -222,9 +232,11 @@ def test_a_supernet_is_planned_by_nominal_times(recipes: Recipes, tmp_path: Path
         left_s = float("inf") if budget_s is None else planned_phase_s(asked)
         supernet = estimator_choice("supernet", RunFolder(tmp_path / str(budget_s)), asked, all_of, left_s, 0).supernet
         assert supernet is not None
-        step_s = supernet.batch_size * supernet_image_s(asked, all_of)
+        step_s = supernet.recipe.fixed_batch_size * supernet_image_s(asked, all_of)
         assert supernet.steps == max(1, int(0.6 * planned_phase_s(asked) / step_s))
-        assert (supernet.seconds is None) == (budget_s is None), "without a time nothing depends on the clock"
+        assert (supernet.recipe.time_limit_s is None) == (budget_s is None), (
+            "without a time nothing depends on the clock"
+        )
         steps.append(supernet.steps)
     assert steps[0] < steps[1]
 
@@ -238,7 +250,9 @@ def test_auto_gives_its_reason(recipes: Recipes, tmp_path: Path) -> None:
     (tmp_path / "starved").mkdir()
     starved = estimator_choice("auto", RunFolder(tmp_path / "starved"), asked, all_of, 20.0, 0)
     assert starved.name == "short", "there is no time for scores either"
-    slow = replace(recipes, config=replace(recipes.config, budget_s=200.0), pace=Pace("fp32", 1e5))
+    slow = replace(
+        recipes, config=replace(recipes.config, budget_s=200.0), throughput=TrainingThroughput("cpu", "fp32", 1e5)
+    )
     (tmp_path / "slow").mkdir()
     assert estimator_choice("auto", RunFolder(tmp_path / "slow"), slow, all_of, 80.0, 0).name == "short"
     (tmp_path / "scored").mkdir()

@@ -37,7 +37,7 @@ def test_a_space_that_is_no_staged_one(cache: Path, colours: Path, tmp_path: Pat
         "head",
     }
     assert run(["export", f"{out}#1", "--out", str(tmp_path / "bundle"), "--target", "local"]) == 0
-    assert verify_bundle(tmp_path / "bundle", None).passed
+    assert {check.status for check in verify_bundle(tmp_path / "bundle")} <= {"passed", "not repeated"}
     assert searched(f"{OWN}:PLAIN", tmp_path / "shared", colours, "--estimator", "supernet") == 1
 
 

@@ -40,12 +40,12 @@ from nas.samplers import (
 from nas.samplers.base import row_ids
 from nas.targets.latency import Z_90, LatencyModel
 from nas.tasks import TASKS
-from nas.training.config import TrainConfig
 from search_spaces import Choices, StagedSpace, load_search_space
 from tests.nas.fake_device import fake_profile, true_latency_ms
 
 LIMIT_MS = 0.6
 SHAPE = TASKS["classification"].shape
+RECIPE = TASKS["classification"].recipe()
 
 
 @pytest.fixture(scope="module")
@@ -241,17 +241,17 @@ def test_the_search_leaves_as_much_time_for_its_random_baseline() -> None:
 def test_a_finalist_is_trained_as_long_as_it_was_briefly_as_far_as_the_budget_reaches() -> None:
     assert final_time_s(300.0, 40.0, 1000.0, 5) == 300.0, "as planned"
     given = final_time_s(20.0, 40.0, 1000.0, 5)
-    plan = final_plan(TrainConfig(), 100.0, given, 5, shape=SHAPE)
+    plan = final_plan(RECIPE, 100.0, given, 5, shape=SHAPE)
     assert plan.recipe.time_limit_s == pytest.approx(40.0), "what was planned was used up: the opponents' time"
     assert 20.0 < final_time_s(20.0, 40.0, 60.0, 5) < 60.0, "never more than there is"
     assert final_time_s(5.0, 40.0, -3.0, 5) == 5.0
 
 
 def test_recipes_follow_the_time() -> None:
-    recipe = TrainConfig()
+    recipe = RECIPE
     rich, poor = (short_training(recipe, 10_000, 1e-3, seconds, SHAPE) for seconds in (160.0, 5.0))
-    assert (rich.config.epochs, rich.train_images) == (4, None)
-    assert (poor.config.epochs, poor.train_images) == (2, 2500)
+    assert (rich.recipe.epochs, rich.train_images) == (4, None)
+    assert (poor.recipe.epochs, poor.train_images) == (2, 2500)
     slow = short_training(recipe, 10_000, 2e-3, 5.0, SHAPE)
     assert slow.train_images == 1250, "a network that trains half as fast sees half as much in the same time"
     long, short = (final_plan(recipe, 10.0, seconds, 5, shape=SHAPE) for seconds in (1000.0, 100.0))
@@ -272,8 +272,8 @@ def test_recipes_follow_the_time() -> None:
 def test_more_finalists_than_wanted_cost_no_epoch(
     epoch_s: float, available_s: float, deployments: int, wanted: int
 ) -> None:
-    plan = final_plan(TrainConfig(), epoch_s, available_s, deployments, wanted, shape=SHAPE)
-    usual = final_plan(TrainConfig(), epoch_s, available_s, deployments, wanted, most=wanted, shape=SHAPE)
+    plan = final_plan(RECIPE, epoch_s, available_s, deployments, wanted, shape=SHAPE)
+    usual = final_plan(RECIPE, epoch_s, available_s, deployments, wanted, most=wanted, shape=SHAPE)
     assert plan.recipe.epochs == usual.recipe.epochs
     assert usual.size <= plan.size <= max(wanted, MOST_FINALISTS)
     if plan.size > usual.size:
@@ -282,16 +282,15 @@ def test_more_finalists_than_wanted_cost_no_epoch(
 
 
 def test_time_left_over_trains_more_finalists() -> None:
-    assert final_plan(TrainConfig(), 5.0, 1140.0, 5, shape=SHAPE).size == 5
-    assert final_plan(TrainConfig(), 5.0, 500.0, 5, shape=SHAPE).size == 2
+    assert final_plan(RECIPE, 5.0, 1140.0, 5, shape=SHAPE).size == 5
+    assert final_plan(RECIPE, 5.0, 500.0, 5, shape=SHAPE).size == 2
 
 
 def test_nominal_training_time_grows_with_the_network(space: StagedSpace) -> None:
     costs = space.costs(space.choices(list(space.anchors)), (10,))
-    one, two = (nominal_image_s(costs, threads) for threads in (1, 2))
-    assert one == pytest.approx(2 * two)
+    one = nominal_image_s(costs)
     larger = {name: 2 * value for name, value in costs.items()}
-    assert nominal_image_s(larger, 1) == pytest.approx(2 * one)
+    assert nominal_image_s(larger) == pytest.approx(2 * one)
     assert (one > 0).all()
 
 

@@ -34,6 +34,7 @@ def cluster() -> "Iterator[Cluster]":
 
 @pytest.mark.slow
 @pytest.mark.ray
+@pytest.mark.xdist_group("ray")
 def test_a_search_measures_on_the_device_of_the_cluster(
     cluster: "Cluster", colours: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

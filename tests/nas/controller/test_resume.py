@@ -13,7 +13,7 @@ import pytest
 from nas.cli.main import run
 from tests.nas.killing import completed, stop_when
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(900), pytest.mark.usefixtures("cache")]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.usefixtures("cache")]
 
 
 def stamps(run_dir: Path, name: str) -> dict[str, int]:
@@ -82,7 +82,7 @@ def test_kill_interrupt_and_another_limit(tmp_path: Path, colours: Path, capsys:
 def test_a_front_under_size_and_memory(tmp_path: Path, colours: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = [
         "search", "--target", "fake", "--objective", "pareto", "--max-size-mb", "3", "--data", str(colours),
-        "--max-memory-mb", "400", "--percentile", "90", "--latency-ms", "200", "--budget", "60s", "--max-trials", "3",
+        "--max-memory-mb", "400", "--percentile", "90", "--latency-ms", "200", "--max-trials", "3",
         "--no-baselines", "--json", "--price-per-hour", "36", "--out", str(tmp_path / "run"),
     ]  # fmt: skip
     assert run(command) == 0

@@ -12,7 +12,7 @@ from nas.controller.short_weights import ShortWeights
 from nas.executors import Journal, Outcome
 from nas.executors.training import train_briefly
 from nas.networks.weights import weights_of
-from nas.training.config import TrainConfig
+from nas.tasks import TASKS
 from tests.nas.executors.tasks import task, tiny_data
 
 
@@ -46,7 +46,7 @@ def test_the_better_weights_are_delivered(tmp_path: Path, accuracy: float) -> No
     path = tmp_path / "short.safetensors"
     path.write_bytes(short.weights)
     description, data = task().description, tiny_data()
-    recipe = TrainConfig(epochs=4, batch_size=8, precision="fp32", time_limit_s=1e-3)
+    recipe = TASKS["classification"].recipe(epochs=4, batch_size=8, precision="fp32", time_limit_s=1e-3)
     before = Before(path, accuracy)
     network, outcome = trained_network(tmp_path / "network", description, data, recipe, before)
     same = weights_of(network) == short.weights
@@ -63,7 +63,7 @@ def test_a_short_training_hands_out_its_network(tmp_path: Path) -> None:
     assert short.weights is not None
     path = tmp_path / "short.safetensors"
     path.write_bytes(short.weights)
-    recipe = TrainConfig(epochs=1, batch_size=8, precision="fp32", time_limit_s=1e-3)
+    recipe = TASKS["classification"].recipe(epochs=1, batch_size=8, precision="fp32", time_limit_s=1e-3)
     network, _ = trained_network(tmp_path / "network", task().description, data, recipe, Before(path, 2.0))
     with torch.no_grad():
         classes = network(data.preprocess.tensor(torch.from_numpy(data.val.images))).argmax(1).numpy()

@@ -8,7 +8,7 @@ import pytest
 
 
 @pytest.mark.parametrize(
-    "module", ["nas.data", "nas.tasks.detection.data", "nas.tasks.classification.baselines", "nas.training.config"]
+    "module", ["nas.data", "nas.tasks.detection.data", "nas.tasks.classification.baselines", "nas.training.recipe"]
 )
 def test_import_is_light(module: str) -> None:
     code = f"import sys, {module}; print(sorted({{'torch', 'torchvision', 'sklearn', 'pandas'}} & sys.modules.keys()))"

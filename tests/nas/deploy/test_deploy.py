@@ -103,7 +103,7 @@ def digits() -> ImageData:
 
 
 @pytest.mark.slow
-@pytest.mark.alone
+@pytest.mark.usefixtures("impatient")
 def test_a_real_network_is_deployed(digits: ImageData, tmp_path: Path) -> None:
     torch.manual_seed(0)
     space = load_search_space("mobile").restrict("resolution", [32])

@@ -16,15 +16,15 @@ from nas.evaluation.estimators import (
     make_estimator,
 )
 from nas.evaluation.short_training import ShortTraining
-from nas.evaluation.supernet.config import SupernetConfig
+from nas.evaluation.supernet.config import SupernetConfig, supernet_recipe
+from nas.tasks import TASKS
 from nas.tasks.classification.task import counting_std
-from nas.training.config import TrainConfig
 from search_spaces import Architecture
 from tests.nas.evaluation.small import coloured_images, small_space
 
 DATA = coloured_images()
 SPACE = small_space("dense")
-RECIPE = TrainConfig(epochs=1, batch_size=16, precision="fp32")
+RECIPE = TASKS["classification"].recipe(epochs=1, batch_size=16, precision="fp32")
 
 
 def some(count: int, seed: int = 0) -> list[Architecture]:
@@ -33,7 +33,7 @@ def some(count: int, seed: int = 0) -> list[Architecture]:
 
 def setting(**changes: object) -> EstimatorSetting:
     labels = [(arch, 0.5 + 0.01 * at) for at, arch in enumerate(some(12, seed=5))]
-    config = SupernetConfig(steps=2, batch_size=16, precision="fp32")
+    config = SupernetConfig(steps=2, recipe=supernet_recipe(RECIPE).changed(batch_size=16))
     base = EstimatorSetting(
         space=SPACE, data=DATA, short=lambda arch: ShortTraining(RECIPE), supernet=config, labels=labels, device="cpu"
     )
@@ -73,13 +73,20 @@ def test_labels_out_of_range_are_named_before_anything_is_spent(name: str) -> No
 
 
 def test_a_short_training_that_diverges_is_a_recorded_failure() -> None:
-    wild = ShortTraining(replace(RECIPE, lr=1e9, epochs=2, warmup_fraction=0.0, clip_norm=1e9))
+    wild = ShortTraining(
+        RECIPE.changed(optimizer={"lr": 1e9}, epochs=2, schedule={"warmup_fraction": 0.0}, clip_norm=1e9)
+    )
     estimate = make_estimator("short", setting(short=lambda arch: wild)).estimate(some(1))[0]
     assert (estimate.value, estimate.failure) == (None, "training diverged")
 
 
 def test_a_supernet_that_diverged_is_a_recorded_failure(tmp_path: Path) -> None:
-    config = SupernetConfig(steps=20, batch_size=16, precision="fp32", lr=1e30, warmup_fraction=0.0)
+    config = SupernetConfig(
+        steps=20,
+        recipe=supernet_recipe(RECIPE).changed(
+            batch_size=16, optimizer={"lr": 1e30}, schedule={"warmup_fraction": 0.0}
+        ),
+    )
     estimator = make_estimator("supernet", setting(supernet=config, checkpoint=tmp_path / "s.safetensors"))
     estimate = estimator.estimate(some(1))[0]
     assert estimate.value is None
@@ -88,7 +95,7 @@ def test_a_supernet_that_diverged_is_a_recorded_failure(tmp_path: Path) -> None:
 
 
 def test_zero_cost_of_a_batch_of_one_class_still_scores() -> None:
-    one = replace(DATA, train=DATA.train.take(np.flatnonzero(DATA.train.labels == 1)), _resized={})
+    one = replace(DATA, train=DATA.train.take(np.flatnonzero(DATA.train.labels == 1)))
     estimator = ZeroCostEstimator(SPACE, one, reference=3)
     found = estimator.estimate(some(3))
     assert all(e.failure is None for e in found)  # synflow and naswot need no labels

@@ -12,7 +12,7 @@ from nas.evaluation.activation_proxies import naswot
 from nas.evaluation.gradient_proxies import grad_norm, synflow
 from nas.evaluation.proxy_scratch import NoScoreError
 from nas.evaluation.zero_cost import PROXIES, zero_cost_scores
-from search_spaces import load_search_space
+from search_spaces import TensorSpec, load_search_space
 from tests.nas.evaluation.proxy_contract import (
     Batch,
     check_contract,
@@ -58,6 +58,18 @@ def test_wrong_labels_are_named(name: str, network: nn.Module, batch: Batch) -> 
 @pytest.mark.parametrize("name", NEEDS_IMAGES)
 def test_wrong_images_are_named(name: str, network: nn.Module) -> None:
     check_wrong_images_are_named(PROXIES[name], network)
+
+
+@pytest.mark.parametrize("name", sorted(PROXIES))
+def test_networks_for_token_ids_have_scores(name: str) -> None:
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Embedding(50, 8), nn.Flatten(), nn.Linear(6 * 8, 16), nn.ReLU(), nn.Linear(16, 4))
+    ids, labels = TensorSpec((6,), "int64", 50).draw_torch(8), torch.arange(8) % 4
+    score = PROXIES[name](network, ids, labels)
+    assert math.isfinite(score)
+    assert PROXIES[name](network, ids, labels) == score
+    for parameter in network.parameters():
+        assert parameter.grad is None
 
 
 def test_scores_that_do_not_exist_are_nan(network: nn.Module, batch: Batch) -> None:

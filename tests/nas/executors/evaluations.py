@@ -11,8 +11,8 @@ import psutil
 from nas.data import ImageData
 from nas.errors import UserError
 from nas.executors.base import Evaluation, Failure, Outcome
-from nas.training.config import EpochLog
-from nas.training.loop import EpochCallback
+from nas.training.result import EpochCallback
+from tests.nas.training.records import epoch_record
 
 HANG_S = 600.0
 
@@ -93,10 +93,10 @@ def epochs(task: Evaluation, data: ImageData, callback: EpochCallback | None) ->
     """A training whose accuracy grows evenly; the lower its trial's number, the faster."""
     if task.trial == 3:
         return Failure("training diverged")
-    total, curve = task.short.config.epochs, []
+    total, curve = task.short.recipe.epochs, []
     for epoch in range(1, total + 1):
         time.sleep(0.05)
         curve.append((8 - task.trial) / 10 * epoch / total)
         assert callback is not None
-        callback(EpochLog(epoch, 1.0, curve[-1], 0.05 * epoch))
+        callback(epoch_record(epoch, curve[-1]))
     return Outcome(accuracy=curve[-1], curve=tuple(curve), seconds=0.05 * total)

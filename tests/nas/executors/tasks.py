@@ -7,7 +7,6 @@ from nas.evaluation.short_training import ShortTraining
 from nas.executors.base import Evaluation
 from nas.networks.description import NetworkDescription
 from nas.tasks import TASKS
-from nas.training.config import TrainConfig
 from search_spaces import load_search_space
 from tests.nas.detectors import smallest
 
@@ -36,14 +35,18 @@ def task(trial: int = 0, *, seed: int = 0, lr: float = 0.05, epochs: int = 1) ->
     """A training of a network of the space `mobile`."""
     space = load_search_space("mobile").restrict("resolution", [RESOLUTION])
     arch = space.architecture(space.sample(1, np.random.default_rng(seed))[0])
-    recipe = TrainConfig(epochs=epochs, batch_size=8, precision="fp32", seed=seed, lr=lr)
+    recipe = TASKS["classification"].recipe(
+        epochs=epochs, batch_size=8, precision="fp32", seed=seed, optimizer={"lr": lr}
+    )
     description = NetworkDescription.of_architecture(space, arch, (3,))
     return Evaluation(study="s", trial=trial, description=description, data="noise", short=ShortTraining(recipe))
 
 
 def box_task(trial: int = 0, *, epochs: int = 1) -> Evaluation:
     """A training of the smallest detector on `tests.nas.detectors.rectangle_data`."""
-    recipe = TASKS["detection"].recipe(epochs=epochs, batch_size=8, precision="fp32", seed=trial, augment="none")
+    recipe = TASKS["detection"].recipe(
+        epochs=epochs, batch_size=8, precision="fp32", seed=trial, augmentation={"crop": "none"}
+    )
     return Evaluation(
         study="s", trial=trial, description=smallest(), data="rectangles", short=ShortTraining(recipe)
     )  # fmt: skip

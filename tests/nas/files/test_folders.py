@@ -11,7 +11,7 @@ from nas.cli.main import run
 from nas.errors import UserError
 from nas.files.folders import check_writable, locked
 from nas.measure import protocol
-from nas.training.trainer import Trainer
+from nas.training.loop import Training
 from tests.nas.small_bundles import save_pair
 from tests.nas.small_runs import small_description, write_data, write_run
 from tests.nas.tiny import write_tiny_network
@@ -46,7 +46,7 @@ def test_every_command_looks_before_it_works(
         pytest.fail("it has begun")
 
     monkeypatch.setattr(protocol, "run_worker", work)
-    monkeypatch.setattr(Trainer, "run", work)
+    monkeypatch.setattr(Training, "run", work)
     names = {
         "RUN": write_run(tmp_path / "run", small_description(), write_data(tmp_path / "data.npz")),
         "PAIR": save_pair(tmp_path),

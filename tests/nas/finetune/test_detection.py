@@ -6,23 +6,23 @@ from pathlib import Path
 import pytest
 import torch
 
+from nas.data import ImageSplit
 from nas.data.images import image_input
 from nas.errors import UserError
-from nas.finetune.images import Images, images_of
-from nas.finetune.lessons import lesson_of
 from nas.finetune.run import finetune
 from nas.networks.description import NetworkDescription
 from nas.tasks import task_named
 from nas.tasks.detection.data import load_detection
 from nas.tasks.detection.evaluate import metrics_of
+from nas.tasks.examples import Examples, examples_of
 from nas.tasks.recipes import recipe_named
 from nas.training.recipe_files import load_recipe
 from nas.training.setup import Setup
-from nas.training.trainer import Trainer
 from search_spaces import load_search_space
-from tests.nas.small_runs import ALONE, write_run
+from tests.nas.small_runs import write_run
 from tests.nas.tasks.coco import write_coco
 from tests.nas.tasks.detection.rectangles import TinyDetector
+from tests.nas.training.kept import Kept, training_of
 
 QUICK = ("epochs=1", "batch_size=4", "precision=fp32", "channels_last=true")
 SETUP = Setup(precision="fp32", channels_last=True, batch_size=8)
@@ -47,10 +47,10 @@ def run_folder(pictures: Path, tmp_path: Path) -> Path:
     return folder
 
 
-def trainer(pictures: Path, folder: Path, *settings: str, seed: int = 0) -> Trainer:
+def kept(pictures: Path, folder: Path, *settings: str, seed: int = 0) -> Kept:
     recipe = recipe_named("detection-overfit", ["epochs=4", *settings])
-    images: Images = images_of(load_detection(pictures), image_input(64), recipe)
-    return Trainer(TinyDetector(seed=seed), images, recipe, SETUP, folder=folder, world=ALONE)
+    examples = examples_of(load_detection(pictures), image_input(64), validate_on=recipe.validate_on)
+    return Kept(training_of("detection", TinyDetector(seed=seed), examples, recipe, SETUP), folder)
 
 
 def test_a_run_of_detection_is_trained_on_and_read_again(run_folder: Path) -> None:
@@ -64,11 +64,12 @@ def test_a_run_of_detection_is_trained_on_and_read_again(run_folder: Path) -> No
 
 
 def test_it_learns_its_images_by_heart(pictures: Path, tmp_path: Path) -> None:
-    done = trainer(pictures, tmp_path, "epochs=25", "schedule.warmup_epochs=1", "optimizer.lr=0.005")
-    done.run()
-    assert done.curve[-1].val_accuracy > 0.6
-    found = metrics_of(done.network, done.images.train, done.images.preprocess, device="cpu")  # type: ignore[arg-type]
-    assert found.map50 == done.curve[-1].val_accuracy
+    done = kept(pictures, tmp_path, "epochs=25", "schedule.warmup_epochs=1", "optimizer.lr=0.005")
+    result = done.run()
+    assert result.accuracy == result.curve[-1].val_accuracy > 0.6
+    data = load_detection(pictures)
+    found = metrics_of(done.training.network, data.at("train", 64), data.preprocess, device="cpu")
+    assert found.map50 == result.accuracy
 
 
 @pytest.mark.parametrize("crop", ["none", "mosaic"])
@@ -78,25 +79,26 @@ def test_an_interrupted_training_ends_with_the_same_weights(pictures: Path, tmp_
     def kill(record: object) -> None:
         raise Killed
 
-    whole = trainer(pictures, tmp_path / "whole", *settings)
+    whole = kept(pictures, tmp_path / "whole", *settings)
     whole.run()
     with pytest.raises(Killed):
-        trainer(pictures, tmp_path / "parts", *settings).run(kill)
-    resumed = trainer(pictures, tmp_path / "parts", *settings, seed=5)
+        kept(pictures, tmp_path / "parts", *settings).run(kill)
+    resumed = kept(pictures, tmp_path / "parts", *settings, seed=5)
     resumed.run()
-    mine, theirs = resumed.network.state_dict(), whole.network.state_dict()
+    mine, theirs = resumed.training.network.state_dict(), whole.training.network.state_dict()
     assert all(torch.equal(mine[name], theirs[name]) for name in theirs)
-    assert [r.train_loss for r in resumed.curve] == [r.train_loss for r in whole.curve]
+    assert [r.train_loss for r in resumed.training.curve] == [r.train_loss for r in whole.training.curve]
 
 
 @pytest.mark.parametrize("name", ["detection", "detection-distill"])
 def test_mosaics_end_before_the_training_does(name: str, pictures: Path) -> None:
     recipes = {crop: recipe_named(name, more) for crop, more in (("own", []), ("light", ["augmentation.crop=light"]))}
-    images = images_of(load_detection(pictures), image_input(64), recipes["own"])
+    examples = examples_of(load_detection(pictures), image_input(64))
 
     def batch(crop: str, progress: float) -> torch.Tensor:
-        lesson = lesson_of(images, recipes[crop], TinyDetector(), None, torch.device("cpu"))
-        return lesson.batch(torch.arange(4), torch.Generator().manual_seed(0), progress)[0]
+        task = task_named("detection")
+        objective = task.objective(TinyDetector(), examples, recipes[crop], device=torch.device("cpu"))
+        return objective.batch(torch.arange(4), torch.Generator().manual_seed(0), progress)[0]
 
     assert not torch.equal(batch("own", 0.8), batch("light", 0.8))
     assert torch.equal(batch("own", 0.9), batch("light", 0.9))
@@ -113,7 +115,7 @@ def test_a_teacher_teaches(run_folder: Path) -> None:
 )
 def test_settings_of_classification_are_refused(pictures: Path, tmp_path: Path, setting: str) -> None:
     with pytest.raises(UserError, match=f"{setting.partition('=')[0]} = .* is for classification"):
-        trainer(pictures, tmp_path, setting)
+        kept(pictures, tmp_path, setting)
 
 
 def test_a_refused_recipe_leaves_nothing_behind(run_folder: Path) -> None:
@@ -126,7 +128,7 @@ def test_a_refused_recipe_leaves_nothing_behind(run_folder: Path) -> None:
         task_named("classification").check_recipe(load_recipe("base", ["augmentation.crop=mosaic"]))
 
 
-def test_mosaic_is_refused_for_classification(images: Images, tmp_path: Path) -> None:
+def test_mosaic_is_refused_for_classification(images: Examples[ImageSplit], tmp_path: Path) -> None:
     recipe = load_recipe("base", ["augmentation.crop=mosaic"])
     with pytest.raises(UserError, match=r"augmentation.crop = mosaic is for detection"):
-        Trainer(TinyDetector(), images, recipe, SETUP, folder=tmp_path, world=ALONE)
+        training_of("classification", TinyDetector(), images, recipe, SETUP)

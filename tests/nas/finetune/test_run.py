@@ -18,12 +18,12 @@ from nas.data.images import image_input
 from nas.errors import UnknownNameError, UserError
 from nas.files.folders import locked
 from nas.files.tensors import load_tensors
+from nas.finetune import quantisation as qat
 from nas.finetune.run import finetune
 from nas.finetune.sources import load_teacher
 from nas.measure import protocol
 from nas.networks.description import NetworkDescription, load_network, save_network
 from nas.tasks.classification.data.registry import load_dataset
-from nas.training.qat import train as qat
 from search_spaces.modules import set_norm_statistics
 from tests.nas.killing import start, stop_when
 from tests.nas.small_bundles import instant
@@ -41,7 +41,8 @@ def test_a_run_is_trained_and_then_read(run_folder: Path) -> None:
     pair = Path(network["checkpoint"])
     assert pair == run_folder / "finetune" / "classification-fast" / "1" / "model.network.json"
     with torch.no_grad():
-        assert load_network(pair)(torch.zeros(1, 3, network["resolution"], network["resolution"])).shape == (1, 3)
+        assert network["input"] == "32 px"
+        assert load_network(pair)(torch.zeros(1, 3, 32, 32)).shape == (1, 3)
     again = finetune(run_folder, overrides=QUICK)["networks"][0]
     assert again == {**network, "reused": True}
 

@@ -19,13 +19,14 @@ import pytest
 
 from nas.deployment import Deployment
 from nas.measure import protocol
+from nas.measure.devices.cpu import await_idle_threads
 from nas.measure.heartbeat import Step, decode_step, encode_step
 from nas.measure.job import Job, SessionTiming
 from nas.measure.measurement import quieter, slowed_down, summarise
 from nas.measure.protocol import Measurement, MeasureRequest, measure
 from nas.measure.reference import MatmulReference, reference_model
 from nas.measure.supervision import WorkerReport
-from nas.measure.worker import await_idle_threads, warm_up
+from nas.measure.worker import warm_up
 from nas.runtimes.ort import OnnxRuntime
 from tests.nas.tiny import write_tiny_network
 

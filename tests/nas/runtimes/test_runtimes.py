@@ -13,6 +13,7 @@ from nas.errors import MissingDependencyError, UnknownNameError, UserError
 from nas.runtimes import RUNTIMES, Runtime, available_runtimes, deployments_here, load_runtime, require
 from nas.runtimes.base import missing_modules, run_in_batches
 from nas.runtimes.cpu import has_bf16, has_int8_dot_product, parse_cpu_flags
+from nas.runtimes.devices import execution_providers
 from nas.runtimes.ort import OnnxRuntime
 from nas.runtimes.torch_eager import TorchEager
 from tests.nas.tiny import CLASSES, calibration_images, write_tiny_network
@@ -24,7 +25,7 @@ EVERY_PRECISION = [(name, precision) for name in RUNTIMES for precision in load_
 
 def _runtime(name: str) -> Runtime:
     """The registered runtime; `torch` with a loader of this test, because its networks come from another package."""
-    runtime = TorchEager(load_network=load_tiny_network, device="cpu") if name == "torch" else load_runtime(name)
+    runtime = TorchEager(load_network=load_tiny_network) if name == "torch" else load_runtime(name)
     if runtime.missing() is not None:
         pytest.skip(f"{name} is not installed")
     return runtime
@@ -63,6 +64,22 @@ def test_outputs_agree_with_fp32(
     else:
         error = np.abs(outputs - truth).max() / np.abs(truth).max()
         assert error > 1e-4, "as exact as fp32, so the lower precision did not run"
+
+
+def test_half_precision_of_onnx_runtime_computes_the_network(
+    model: Path, truth: NDArray[np.float32], tmp_path: Path
+) -> None:
+    """Its file is for GPUs, but the CPU can run it too."""
+    import onnxruntime
+
+    file = OnnxRuntime().prepare(model, "fp16", tmp_path / "out", None)
+    session = onnxruntime.InferenceSession(file, providers=execution_providers("cpu"))
+    name = session.get_inputs()[0].name
+    outputs = np.concatenate([session.run(None, {name: image[None]})[0] for image in calibration_images(5, seed=3)])
+    assert outputs.dtype == np.float32
+    assert 1e-5 < np.abs(outputs - truth).max() / np.abs(truth).max() < 1e-2
+    with pytest.raises(UserError, match="onnxruntime cannot run fp16 on this host"):
+        OnnxRuntime().load(file, Deployment("onnxruntime", "fp16", 1))
 
 
 @pytest.mark.parametrize("name", RUNTIMES)

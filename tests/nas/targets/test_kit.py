@@ -176,7 +176,9 @@ for task, file in job["tasks"]:
 @pytest.fixture
 def fake_kit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A kit of four networks for the script in this process; its worker measures nothing. Results go to the path."""
-    (tmp_path / "kit.json").write_text(json.dumps({"batch": 1, "networks": [{"files": {"fp32": "f"}}] * 4}))
+    (tmp_path / "kit.json").write_text(
+        json.dumps({"batch": 1, "providers": [], "networks": [{"files": {"fp32": "f"}}] * 4})
+    )
     (tmp_path / "worker.py").write_text(FAKE_WORKER)
     monkeypatch.setattr(kit_measure, "HERE", tmp_path)
     monkeypatch.setattr(kit_measure, "__file__", str(tmp_path / "worker.py"))
@@ -206,7 +208,7 @@ def test_an_interrupted_script_goes_on_within_its_session(
 
 def test_a_network_that_hangs_is_left_out(tmp_path: Path, fake_kit: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     networks = [{"files": {"fp32": "hangs" if i == 1 else "f"}} for i in range(3)]
-    (tmp_path / "kit.json").write_text(json.dumps({"batch": 1, "networks": networks}))
+    (tmp_path / "kit.json").write_text(json.dumps({"batch": 1, "providers": [], "networks": networks}))
     monkeypatch.setattr(kit_measure, "NETWORK_S", 3)
     kit_measure.main()
     (session,) = json.loads(fake_kit.read_text())["sessions"]

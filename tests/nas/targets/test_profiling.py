@@ -186,7 +186,8 @@ def profiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, 
 
 
 @pytest.mark.slow
-@pytest.mark.alone
+@pytest.mark.xdist_group("profiled")
+@pytest.mark.usefixtures("impatient")
 def test_profile_command_measures_and_continues(profiled: tuple[Path, dict[str, Any]]) -> None:
     out, document = profiled
     (row,) = document["deployments"]
@@ -202,7 +203,7 @@ def test_profile_command_measures_and_continues(profiled: tuple[Path, dict[str, 
 
 
 @pytest.mark.slow
-@pytest.mark.alone
+@pytest.mark.xdist_group("profiled")
 @pytest.mark.usefixtures("impatient")
 def test_one_profile_holds_classifiers_and_detectors(
     profiled: tuple[Path, dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -1,6 +1,8 @@
-"""What every task promises, asked of every task."""
+"""What every task promises (`contract`), asked of every task, and what is particular to ours."""
 
+import json
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +15,17 @@ from nas.controller.config import SearchConfig
 from nas.controller.opening import check_estimator, space_for
 from nas.data import ImageData, ImageSplit, Preprocess
 from nas.errors import UnknownNameError, UserError
-from nas.evaluation.estimators import ESTIMATORS, EstimatorSetting, choose_estimator, make_estimator
+from nas.evaluation.estimators import EstimatorSetting, choose_estimator, make_estimator
 from nas.evaluation.short_training import ShortTraining
-from nas.evaluation.supernet.config import SupernetConfig
-from nas.evaluation.zero_cost import PROXIES, candidate_scores
-from nas.executors.base import without_cache
 from nas.executors.shared_data import share
 from nas.limits import Limits
-from nas.tasks import TASKS, TaskData, baseline_named, task_named, task_of
-from nas.tasks.detection.data import DetectionData, DetectionSplit
+from nas.tasks import TASKS, task_named, task_of
+from nas.tasks.detection.data import DetectionData
 from nas.tasks.detection.task import Detection
-from nas.training.config import TrainConfig
-from search_spaces import SEARCH_SPACES, Architecture, load_search_space
+from nas.training.recipe import Recipe
+from search_spaces import SEARCH_SPACES, load_search_space
 from tests.nas.evaluation.small import small_space
+from tests.nas.tasks import contract
 from tests.nas.tasks.coco import write_coco
 from tests.nas.tasks.detection.rectangles import rectangles
 
@@ -51,34 +51,62 @@ DATA: dict[str, Any] = {"classification": image_data, "detection": box_data}
 every_task = pytest.mark.parametrize("name", TASKS)
 
 
-def typical(data: TaskData) -> Architecture:
-    """The cheapest of a few networks of the task's own space."""
-    space = load_search_space(task_of(data).default_space).restrict("resolution", [SIZE])
-    rows = space.sample(32, np.random.default_rng(0))
-    return space.architecture(rows[space.costs(rows, data.output_size)["macs"].argmin()])
-
-
-def same(a: Any, b: Any) -> bool:
-    """Whether two splits hold the same."""
-    if isinstance(a, DetectionSplit):
-        pairs = zip(a.boxes, b.boxes, strict=True)
-        fields = ("xyxy", "classes", "crowd")
-        boxes = all(np.array_equal(getattr(x, f), getattr(y, f)) for x, y in pairs for f in fields)
-        return boxes and np.array_equal(a.extents, b.extents) and np.array_equal(a.images, b.images)
-    return np.array_equal(a.labels, b.labels) and np.array_equal(a.images, b.images)
+def small_part(data: Any) -> Any:
+    """The task's own space, for images of the size at hand."""
+    return load_search_space(task_of(data).default_space).restrict("resolution", [SIZE])
 
 
 @every_task
-def test_names_and_tables_fit(name: str) -> None:
-    task = TASKS[name]
-    assert task.name == name == DATA[name]().task
+@pytest.mark.parametrize(
+    "check",
+    [contract.check_names, contract.check_inputs, contract.check_learning_and_judging, contract.check_scores],
+    ids=lambda check: check.__name__,
+)
+def test_a_task_keeps_its_promises(name: str, check: Callable[..., None]) -> None:
+    data = DATA[name]()
+    check(TASKS[name], data, small_part(data))
+
+
+@every_task
+def test_a_task_comes_with_recipes_and_data(name: str, tmp_path: Path) -> None:
+    task, data = TASKS[name], DATA[name]()
+    assert task.name == name
     assert SEARCH_SPACES[task.default_space]().task == name
-    assert set(task.estimators) <= set(ESTIMATORS)
-    assert set(task.proxies) <= set(PROXIES)
-    assert all(baseline_named(network) is model for network, model in task.baselines.items())
-    for low, high in (task.shape.short_epochs, task.shape.final_epochs):
-        assert 1 <= low <= high
-    assert task.recipe(seed=3).seed == 3
+    contract.check_recipes(task)
+    contract.check_splits(task, data)
+    contract.check_data_reach_other_processes(task, data, tmp_path)
+
+
+@every_task
+def test_a_task_knows_its_part_of_a_bundle(name: str, tmp_path: Path) -> None:
+    data = DATA[name]()
+    contract.check_artifacts(TASKS[name], data, small_part(data), tmp_path)
+
+
+def test_recipes_have_names_of_their_own() -> None:
+    names = [name for task in TASKS.values() for name in task.recipes]
+    assert len(names) == len(set(names))
+
+
+def test_images_without_boxes_reach_other_processes(tmp_path: Path) -> None:
+    nothing = rectangles(3, 0, SIZE, most=0)
+    data = DetectionData("n", ("red", "blue"), nothing, nothing.take([]), nothing, SIZE, PREPROCESS, flip_ok=False)
+    loaded = share(data, tmp_path / "data").load()
+    assert isinstance(loaded, DetectionData)
+    assert not loaded.flip_ok
+    for split in contract.SPLITS:
+        assert contract.same(TASKS["detection"], getattr(data, split), getattr(loaded, split))
+
+
+@every_task
+def test_resized_copies_stay_in_their_process(name: str) -> None:
+    data = DATA[name]()
+    alone = len(pickle.dumps(data))
+    resized = data.at("val", 64)
+    assert data.at("val", 64) is resized
+    assert len(pickle.dumps(data)) == alone
+    few = data.with_splits(train=data.train, val=data.val.some(1), test=data.test)
+    assert len(few.at("val", 64)) == 1, "the copies of other examples are not its own"
 
 
 def test_the_command_line_knows_every_task() -> None:
@@ -103,69 +131,12 @@ def test_a_task_is_found_by_reference() -> None:
 
 @every_task
 def test_recipes_are_read_back(name: str) -> None:
-    from dataclasses import asdict
-
-    recipe = TASKS[name].recipe(epochs=7, lr=0.125, seed=4)
-    assert isinstance(recipe, TrainConfig)
-    assert TASKS[name].recipe(**asdict(recipe)) == recipe
-
-
-@every_task
-@pytest.mark.parametrize("empty", [False, True])
-def test_data_reach_other_processes(name: str, empty: bool, tmp_path: Path) -> None:
-    data = DATA[name]()
-    if empty and isinstance(data, DetectionData):  # images without any box, and a split without images
-        nothing = rectangles(3, 0, SIZE, most=0)
-        data = DetectionData("n", ("red", "blue"), nothing, nothing.take([]), nothing, SIZE, PREPROCESS, flip_ok=False)
-    loaded = share(data, tmp_path / "data").load()
-    assert (loaded.task, loaded.name, loaded.classes) == (name, data.name, data.classes)
-    assert (loaded.preprocess, loaded.flip_ok) == (data.preprocess, data.flip_ok)
-    assert all(same(getattr(data, split), getattr(loaded, split)) for split in ("train", "val", "test"))
-    data.at("val", 64)
-    sent = pickle.loads(pickle.dumps(without_cache(data)))  # noqa: S301
-    assert same(sent.val, data.val)
-    assert not sent._resized
-
-
-@every_task
-def test_a_network_is_trained_and_judged_the_same_everywhere(name: str) -> None:
-    import torch
-
-    data = DATA[name]()
-    task, arch = task_of(data), typical(data)
-    space = load_search_space(arch.space)
-    torch.manual_seed(0)
-    network = space.build(arch, data.output_size)
-    recipe = task.recipe(epochs=1, batch_size=4, precision="fp32")
-    result = task.train(network, data.train, data.val, recipe, preprocess=PREPROCESS)
-    assert len(result.curve) == 1
-    assert 0 <= result.accuracy <= 1
-    in_torch = task.accuracy(network, data.val, PREPROCESS)
-    assert in_torch == pytest.approx(result.accuracy, abs=1e-6)
-
-    def run(images: np.ndarray) -> np.ndarray:
-        with torch.inference_mode():
-            return network(torch.from_numpy(images)).numpy()
-
-    signature = space.signature(arch, data.output_size)
-    again = task.accuracy_in_runtime(run, data.val, PREPROCESS, signature, batch=3)
-    assert again == pytest.approx(in_torch, abs=1e-3)
-    raw = run(data.inputs(data.val))
-    nearly = raw + np.float32(1e-6)
-    assert task.agreement(raw, nearly, signature) == 1.0
-
-
-@every_task
-def test_data_are_given_as_a_network_takes_them(name: str) -> None:
-    data = DATA[name]()
-    task, arch = task_of(data), typical(data)
-    spec = load_search_space(arch.space).signature(arch, data.output_size).input
-    split = data.for_input("train", spec)
-    assert split.input == spec
-    inputs = data.inputs(split.some(3))
-    assert inputs.shape == spec.batched(3)
-    assert inputs.dtype == np.dtype(spec.dtype)
-    assert task.input_label(spec) == f"{SIZE} px"
+    recipe = TASKS[name].recipe(epochs=7, optimizer={"lr": 0.125}, seed=4)
+    assert (recipe.epochs, recipe.optimizer.lr, recipe.seed) == (7, 0.125, 4)
+    assert recipe.optimizer.name == TASKS[name].recipe().optimizer.name
+    assert Recipe.of(json.loads(json.dumps(recipe.to_json())), "file") == recipe
+    with pytest.raises(UserError, match=r"unknown recipe key 'optimizer\.rate'"):
+        TASKS[name].recipe(optimizer={"rate": 0.1})
 
 
 @every_task
@@ -179,17 +150,6 @@ def test_what_is_searched_follows_the_data_and_the_user(name: str) -> None:
     assert max(both["resolution"]) == SIZE
     with pytest.raises(UserError, match="33"):
         task.searchable(space, data, {"resolution": [33]})
-
-
-@every_task
-def test_scores_need_no_training(name: str) -> None:
-    data = DATA[name]()
-    arch = typical(data)
-    space = load_search_space(arch.space)
-    scores = candidate_scores(space, data, arch, 4, 0)
-    assert scores.shape == (len(task_of(data).proxies),)
-    assert np.isfinite(scores).any()
-    assert np.array_equal(scores, candidate_scores(space, data, arch, 4, 0), equal_nan=True)
 
 
 def raw_of(scores: list[float], side: float = 40.0) -> np.ndarray:
@@ -252,7 +212,7 @@ def test_estimators_judge_detectors(estimator: str) -> None:
     candidate, *others = (space.architecture(row) for row in space.sample(13, rng))
     recipe = task.recipe(epochs=1, batch_size=4, precision="fp32")
     setting = EstimatorSetting(
-        space=space, data=data, short=lambda arch: ShortTraining(recipe), supernet=SupernetConfig(),
+        space=space, data=data, short=lambda arch: ShortTraining(recipe),
         labels=[(arch, 0.01 * at) for at, arch in enumerate(others)], device="cpu",
     )  # fmt: skip
     (found,) = make_estimator(estimator, setting).estimate([candidate])

@@ -8,10 +8,12 @@ from torch import nn
 
 from nas.data.images import Preprocess
 from nas.files.tensors import save_tensors
-from nas.finetune.images import Images
+from nas.tasks import TASKS
+from nas.tasks.examples import Examples
+from nas.training.folder import train_in
+from nas.training.loop import Training
 from nas.training.recipe_files import load_recipe
 from nas.training.setup import Setup
-from nas.training.trainer import Trainer
 from nas.training.world import joined_world
 from tests.nas.training.conftest import blobs
 
@@ -31,14 +33,15 @@ def network() -> nn.Module:
 def train(folder: Path) -> None:
     """Writes `weights.RANK.safetensors` into `folder`."""
     split = blobs(12, 0)
-    images = Images(
-        train=split, val=split, test=split, preprocess=Preprocess.fit(split.images), size=(3,), flip_ok=True
-    )
+    examples = Examples(train=split, val=split, preprocess=Preprocess.fit(split.images), size=(3,), flip_ok=True)
+    recipe = load_recipe("base", SETTINGS)
     setup = Setup(precision="fp32", channels_last=False, batch_size=12)
     with joined_world() as world:
-        trainer = Trainer(network(), images, load_recipe("base", SETTINGS), setup, folder=folder, world=world)
-        trainer.run()
-        save_tensors(folder / f"weights.{world.rank}.safetensors", trainer.network.state_dict(), {"size": world.size})
+        student = network()
+        objective = TASKS["classification"].objective(student, examples, recipe, device=world.device)
+        training = Training(student, objective, recipe, setup=setup, world=world)
+        train_in(folder, training)
+        save_tensors(folder / f"weights.{world.rank}.safetensors", training.network.state_dict(), {"size": world.size})
 
 
 if __name__ == "__main__":

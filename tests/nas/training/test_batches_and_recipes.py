@@ -7,13 +7,16 @@ import pytest
 import torch
 from timm.utils.model_ema import ModelEmaV3
 
+from nas.data import ImageSplit
 from nas.data.images import image_input
 from nas.errors import UserError
-from nas.finetune.images import Images
+from nas.tasks.classification.augment import Augmenter, erased
+from nas.tasks.classification.objective import soft_label_loss
+from nas.tasks.examples import Examples
 from nas.training import setup as setting_up
 from nas.training.average import MovingAverage
-from nas.training.batches import Augmenter, Batches, erased, seed_step
-from nas.training.distill import Learner, Teacher, distilled, soft_labels
+from nas.training.batches import Batches, seed_step
+from nas.training.distill import Learner, Teacher, distilled
 from nas.training.recipe import AugmentationSettings, DistillationSettings, Recipe
 from nas.training.recipe_files import load_recipe
 from nas.training.schedule import learning_rate
@@ -23,7 +26,7 @@ from tests.nas.training.conftest import blobs, small_network
 
 def rates(**schedule: object) -> list[float]:
     recipe = Recipe.model_validate({"epochs": 10, "schedule": schedule})
-    return [learning_rate(recipe, 1.0, step, 10) for step in range(100)]
+    return [learning_rate(recipe.schedule, 1.0, (step + 0.5) / 100, recipe.epochs) for step in range(100)]
 
 
 def test_cosine_rises_and_falls() -> None:
@@ -32,6 +35,10 @@ def test_cosine_rises_and_falls() -> None:
     assert all(np.diff(found[:20]) > 0)
     assert all(np.diff(found[20:]) < 0)
     assert found[-1] == pytest.approx(0.1, abs=0.01)
+
+
+def test_the_longer_warm_up_counts() -> None:
+    assert rates(warmup_fraction=0.2) == rates(warmup_epochs=2) == rates(warmup_fraction=0.2, warmup_epochs=1)
 
 
 def test_steps() -> None:
@@ -48,7 +55,7 @@ def test_one_cycle_starts_low_and_ends_at_nothing() -> None:
 
 def test_each_epoch_shows_every_image_once_in_its_own_order_to_some_process() -> None:
     parts = [Batches(21, 8, seed=1, rank=rank, world=2) for rank in range(2)]
-    orders = [[indices for part in parts for indices in part.epoch(epoch)] for epoch in (1, 2, 1)]
+    orders = [[indices for part in parts for indices, _ in part.epoch(epoch)] for epoch in (1, 2, 1)]
     assert all(sorted(torch.cat(order).tolist()) == list(range(21)) for order in orders)
     assert not torch.equal(torch.cat(orders[0]), torch.cat(orders[1]))
     assert torch.equal(torch.cat(orders[0]), torch.cat(orders[2]))
@@ -93,7 +100,7 @@ def test_erasing_takes_a_box_from_its_share_of_images() -> None:
     assert torch.equal(erased_images[:, 0], erased_images[:, 2])
 
 
-def test_what_the_recipe_says_is_not_measured(images: Images) -> None:
+def test_what_the_recipe_says_is_not_measured(images: Examples[ImageSplit]) -> None:
     recipe = load_recipe("base", ["precision=fp32", "channels_last=no", "batch_size=7"])
     setup = choose_setup(recipe, small_network(), image_input(32), len(images.train), torch.device("cpu"))
     assert (setup.precision, setup.channels_last, setup.batch_size) == ("fp32", False, 7)
@@ -111,7 +118,7 @@ def test_bf16_and_channels_last_have_to_be_a_tenth_faster(
 ) -> None:
     known = {("bf16", False): bf16_ms, ("fp32", True): channels_last_ms, ("bf16", True): both_ms}
 
-    def seconds(model: object, resolution: int, setup: Setup, device: object) -> float:
+    def seconds(network: object, inputs: object, setup: Setup, device: object) -> float:
         return known.get((setup.precision, setup.channels_last), 100) / 1e3
 
     monkeypatch.setattr(setting_up, "step_seconds", seconds)
@@ -123,7 +130,7 @@ def test_bf16_and_channels_last_have_to_be_a_tenth_faster(
 def test_an_automatic_batch_grows_while_it_pays_and_fits(
     most: int, gain: float, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def seconds(model: object, resolution: int, setup: Setup, device: object) -> float:
+    def seconds(network: object, inputs: object, setup: Setup, device: object) -> float:
         if setup.batch_size > most:
             raise torch.OutOfMemoryError
         return float(setup.batch_size ** (1 - gain))
@@ -133,7 +140,7 @@ def test_an_automatic_batch_grows_while_it_pays_and_fits(
     assert choose_setup(recipe, small_network(), image_input(32), 100_000, torch.device("cpu")).batch_size == expected
 
 
-def test_automatic_batch_leaves_steps(images: Images) -> None:
+def test_automatic_batch_leaves_steps(images: Examples[ImageSplit]) -> None:
     recipe = load_recipe("base", ["precision=fp32", "channels_last=yes", "batch_size=auto"])
     assert choose_setup(recipe, small_network(), image_input(32), 40 * 20, torch.device("cpu")).batch_size == 32
     chosen = choose_setup(recipe, small_network(), image_input(32), 10_000, torch.device("cpu")).batch_size
@@ -145,7 +152,7 @@ def test_a_student_of_itself_has_nothing_to_learn() -> None:
     settings = DistillationSettings(logits_weight=1.0)
     teacher = Teacher(small_network().eval(), image_input(32), "twin")
     images = torch.rand(4, 3, 32, 32)
-    likeness = soft_labels(network(images), teacher(images, features=False)[0], settings.temperature)
+    likeness = soft_label_loss(network(images), teacher(images, features=False)[0], settings.temperature)
     loss = distilled(torch.tensor(5.0), likeness, None, None, settings)
     assert float(loss) == pytest.approx(0.0, abs=1e-6)
 
@@ -156,27 +163,27 @@ def test_features_are_compared_through_a_learnt_map() -> None:
     learner = Learner(small_network(), teacher, settings)
     images = torch.rand(4, 3, 32, 32)
     (logits, features), (taught, theirs) = learner(images), teacher(images, features=True)
-    loss = distilled(torch.tensor(0.0), soft_labels(logits, taught, 2.0), features, theirs, settings)
+    loss = distilled(torch.tensor(0.0), soft_label_loss(logits, taught, 2.0), features, theirs, settings)
     loss.backward()  # type: ignore[no-untyped-call]
     assert learner.adapter is not None
     assert learner.adapter.weight.grad is not None
     assert float(learner.adapter.weight.grad.abs().sum()) > 0
 
 
-def test_no_validation_images(images: Images) -> None:
-    with pytest.raises(UserError, match="0 validation images"):
+def test_no_validation_images(images: Examples[ImageSplit]) -> None:
+    with pytest.raises(UserError, match="cannot train on 90 and validate on 0 examples"):
         replace(images, val=images.val.take([]))
 
 
 def test_the_moving_average_is_timms() -> None:
     network = small_network().train()
-    mine, theirs = MovingAverage(network, 0.9), ModelEmaV3(network, 0.9, use_warmup=True)
+    mine, theirs = MovingAverage(network, 0.9, "power"), ModelEmaV3(network, 0.9, use_warmup=True)
     for step in range(1, 20):
         network(torch.rand(4, 3, 32, 32))  # moves statistics and their counters
         with torch.no_grad():
             for parameter in network.parameters():
                 parameter += 0.1
-        mine.update(network, step)
+        mine.update(step)
         theirs.update(network, step)
     found, expected = mine.module.state_dict(), theirs.module.state_dict()
     assert expected["1.num_batches_tracked"] == 19

@@ -3,22 +3,43 @@
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
-from nas.data import ImageData, ImageSplit
+from nas.data import ImageData, ImageSplit, Preprocess
+from nas.data.images import image_input
 from nas.errors import UserError
+from nas.tasks import TASKS
 from nas.tasks.classification.data.registry import load_dataset
 from nas.tasks.classification.evaluate import evaluate_accuracy
-from nas.training.config import EpochLog, TrainConfig
-from nas.training.loop import train
+from nas.tasks.examples import Examples, examples_of
+from nas.training import loop
+from nas.training.recipe import Recipe
+from nas.training.result import EpochCallback, EpochRecord, TrainResult
 from tests.nas.training.conftest import small_network
 
-FAST = TrainConfig(epochs=3, precision="fp32", lr=0.1)
+TASK = TASKS["classification"]
+FAST = TASK.recipe(epochs=3, precision="fp32", optimizer={"lr": 0.1})
+
+
+def train(
+    network: nn.Module,
+    train_split: ImageSplit,
+    val_split: ImageSplit,
+    recipe: Recipe,
+    *,
+    preprocess: Preprocess,
+    callback: EpochCallback | None = None,
+    device: str = "cpu",
+) -> TrainResult:
+    examples = Examples(train=train_split, val=val_split, preprocess=preprocess, size=(3,), flip_ok=True)
+    objective = TASK.objective(network, examples, recipe, device=torch.device(device))
+    return loop.train(network, objective, recipe, callback=callback, device=device)
 
 
 def test_learns_and_reports(data: ImageData) -> None:
@@ -29,8 +50,8 @@ def test_learns_and_reports(data: ImageData) -> None:
     assert [log.epoch for log in result.curve] == [1, 2, 3]
     assert result.curve[-1].train_loss < result.curve[0].train_loss
     assert result.curve[-1].val_accuracy == result.accuracy
-    assert 0 < result.curve[-1].seconds <= result.seconds
-    assert result.images_per_second > 0
+    assert 0 < sum(record.seconds for record in result.curve) <= result.seconds
+    assert all(record.examples_per_s > 0 for record in result.curve)
     assert not network.training
     assert evaluate_accuracy(network, data.val, data.preprocess, device="cpu") == result.accuracy
 
@@ -39,7 +60,7 @@ def test_learns_and_reports(data: ImageData) -> None:
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("ema_decay", [None, 0.9])
 def test_every_setting_learns(data: ImageData, resolution: int, precision: str, ema_decay: float | None) -> None:
-    config = replace(FAST, epochs=6, precision=precision, ema_decay=ema_decay)
+    config = FAST.changed(epochs=6, precision=precision, ema_decay=ema_decay)
     parts = data.at("train", resolution), data.at("val", resolution)
     result = train(small_network(), *parts, config, preprocess=data.preprocess)
     assert result.precision == precision
@@ -48,7 +69,7 @@ def test_every_setting_learns(data: ImageData, resolution: int, precision: str, 
 
 def test_averaged_weights_are_what_is_reported_and_kept(data: ImageData) -> None:
     networks = small_network(), small_network()
-    averaged = train(networks[0], data.train, data.val, replace(FAST, ema_decay=0.9), preprocess=data.preprocess)
+    averaged = train(networks[0], data.train, data.val, FAST.changed(ema_decay=0.9), preprocess=data.preprocess)
     train(networks[1], data.train, data.val, FAST, preprocess=data.preprocess)
     assert evaluate_accuracy(networks[0], data.val, data.preprocess, device="cpu") == averaged.accuracy
     pairs = zip(networks[0].parameters(), networks[1].parameters(), strict=True)
@@ -62,15 +83,18 @@ def test_averaged_weights_are_what_is_reported_and_kept(data: ImageData) -> None
 _FRESH = """
 import hashlib, sys, torch
 torch.set_num_threads(1)
-from nas.training.config import TrainConfig
-from nas.training.loop import train
+from nas.tasks import TASKS
+from nas.tasks.examples import Examples
 from tests.nas.training.conftest import blobs, small_network
 from nas.data import Preprocess
 torch.rand(int(sys.argv[2]))  # the caller's random state must not matter
 network = small_network()
 split = blobs(20, 0, int(sys.argv[3]))
-config = TrainConfig(epochs=2, precision=sys.argv[1], ema_decay=0.9)
-result = train(network, split, blobs(10, 1, int(sys.argv[3])), config, preprocess=Preprocess.fit(split.images))
+task = TASKS["classification"]
+recipe = task.recipe(epochs=2, precision=sys.argv[1], ema_decay=0.9)
+val = blobs(10, 1, int(sys.argv[3]))
+examples = Examples(train=split, val=val, preprocess=Preprocess.fit(split.images), size=(3,), flip_ok=True)
+result = train(network, task.objective(network, examples, recipe, device=torch.device("cpu")), recipe, device="cpu")
 weights = b"".join(t.numpy().tobytes() for t in network.state_dict().values())
 print(hashlib.sha256(weights).hexdigest(), [(log.train_loss, log.val_accuracy) for log in result.curve])
 """
@@ -95,7 +119,7 @@ def test_fresh_processes_agree_to_the_last_bit(precision: str, size: int) -> Non
 def test_seed_matters_and_global_random_state_does_not_change(data: ImageData) -> None:
     state = torch.get_rng_state()
     results = [
-        train(small_network(), data.train, data.val, replace(FAST, seed=seed), preprocess=data.preprocess)
+        train(small_network(), data.train, data.val, FAST.changed(seed=seed), preprocess=data.preprocess)
         for seed in (0, 0, 1)
     ]
     losses = [result.curve[0].train_loss for result in results]
@@ -105,7 +129,7 @@ def test_seed_matters_and_global_random_state_does_not_change(data: ImageData) -
 
 @pytest.mark.parametrize("lr", [1e9, 1e38])
 def test_divergence_is_a_result(data: ImageData, lr: float) -> None:
-    config = replace(FAST, lr=lr, clip_norm=1e6)
+    config = FAST.changed(optimizer={"lr": lr}, clip_norm=1e6)
     result = train(small_network(), data.train, data.val, config, preprocess=data.preprocess)
     assert result.stopped == "diverged"
     assert result.accuracy == 0.0
@@ -113,13 +137,13 @@ def test_divergence_is_a_result(data: ImageData, lr: float) -> None:
 
 
 def test_callback_prunes(data: ImageData) -> None:
-    seen: list[EpochLog] = []
+    seen: list[EpochRecord] = []
 
-    def stop_after_two(log: EpochLog) -> bool:
+    def stop_after_two(log: EpochRecord) -> bool:
         seen.append(log)
         return log.epoch == 2
 
-    config = replace(FAST, epochs=5)
+    config = FAST.changed(epochs=5)
     result = train(small_network(), data.train, data.val, config, preprocess=data.preprocess, callback=stop_after_two)
     assert result.stopped == "pruned by callback"
     assert tuple(seen) == result.curve
@@ -135,7 +159,7 @@ def test_callback_after_the_last_epoch_prunes_nothing(data: ImageData) -> None:
 
 
 def test_time_limit_holds_and_the_schedule_ends_with_it(data: ImageData) -> None:
-    config = replace(FAST, epochs=10_000, time_limit_s=1.5)
+    config = FAST.changed(epochs=10_000, time_limit_s=1.5)
     network = small_network()
     start = time.perf_counter()
     result = train(network, data.train, data.val, config, preprocess=data.preprocess)
@@ -148,9 +172,9 @@ def test_time_limit_holds_and_the_schedule_ends_with_it(data: ImageData) -> None
 
 def test_batch_larger_than_the_data(data: ImageData) -> None:
     few = data.train.take(list(range(3)))
-    result = train(small_network(), few, data.val, replace(FAST, batch_size=2), preprocess=data.preprocess)
+    result = train(small_network(), few, data.val, FAST.changed(batch_size=2), preprocess=data.preprocess)
     assert result.stopped is None
-    result = train(small_network(), few, data.val, replace(FAST, batch_size=64), preprocess=data.preprocess)
+    result = train(small_network(), few, data.val, FAST.changed(batch_size=64), preprocess=data.preprocess)
     assert result.stopped is None
 
 
@@ -162,37 +186,40 @@ def test_empty_splits_are_refused(data: ImageData) -> None:
 
 
 def test_mosaic_is_not_for_classification(data: ImageData) -> None:
-    with pytest.raises(UserError, match="'mosaic' is for detection"):
-        train(small_network(), data.train, data.val, replace(FAST, augment="mosaic"), preprocess=data.preprocess)
+    recipe = FAST.changed(augmentation={"crop": "mosaic"})
+    with pytest.raises(UserError, match="mosaic is for detection"):
+        train(small_network(), data.train, data.val, recipe, preprocess=data.preprocess)
 
 
 def test_adamw_learns(data: ImageData) -> None:
-    config = replace(FAST, optimizer="adamw", lr=0.005, weight_decay=0.05)
+    config = FAST.changed(optimizer={"name": "adamw", "lr": 0.005, "weight_decay": 0.05})
     assert train(small_network(), data.train, data.val, config, preprocess=data.preprocess).accuracy > 0.8
 
 
-def test_wrong_settings_are_refused() -> None:
-    wrong = {
-        "epochs": 0,
-        "batch_size": 1,
-        "lr": 0.0,
-        "warmup_fraction": 1.0,
-        "augment": "heavy",
-        "optimizer": "lamb",
-        "time_limit_s": 0.0,
-    }
-    for name, value in wrong.items():
-        with pytest.raises(UserError, match=f"training setting {name} = {value!r}") as caught:
-            TrainConfig(**{name: value})  # type: ignore[arg-type]
-        assert caught.value.hint
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"epochs": -1}, "epochs = -1"),
+        ({"batch_size": 1}, "batch_size = 1"),
+        ({"optimizer": {"lr": 0.0}}, r"optimizer\.lr = 0\.0"),
+        ({"schedule": {"warmup_fraction": 1.0}}, r"schedule\.warmup_fraction = 1\.0"),
+        ({"augmentation": {"crop": "heavy"}}, r"augmentation\.crop = 'heavy'"),
+        ({"optimizer": {"name": "sdg"}}, r"optimizer\.name = 'sdg'"),
+        ({"time_limit_s": 0.0}, r"time_limit_s = 0\.0"),
+    ],
+)
+def test_wrong_settings_are_refused(settings: dict[str, Any], named: str) -> None:
+    with pytest.raises(UserError, match=f"training setting: {named}: ") as caught:
+        FAST.changed(**settings)
+    assert caught.value.hint
 
 
 @pytest.mark.slow
 def test_the_default_recipe_learns_the_digits() -> None:
     data = load_dataset("digits")
-    config = TrainConfig(flip=data.flip_ok, precision="fp32")
-    result = train(small_network(classes=10), data.train, data.val, config, preprocess=data.preprocess)
-    assert result.accuracy > 0.9
+    recipe, network = TASK.recipe(precision="fp32"), small_network(classes=10)
+    objective = TASK.objective(network, examples_of(data, image_input(32)), recipe, device=torch.device("cpu"))
+    assert loop.train(network, objective, recipe, device="cpu").accuracy > 0.9
 
 
 @pytest.mark.gpu

@@ -1,5 +1,7 @@
 """Augmentation, schedule, weight averaging, precision, accuracy and batch-norm statistics."""
 
+from typing import Literal
+
 import numpy as np
 import pytest
 import torch
@@ -9,17 +11,21 @@ from nas.data import ImageData, ImageSplit
 from nas.data.images import image_input
 from nas.errors import UserError
 from nas.tasks import classification
-from nas.tasks.classification.evaluate import accuracy_in_runtime, evaluate_accuracy, recalibrate_batch_norm
-from nas.training.augment import (
+from nas.tasks.classification.augment import (
     _resized_one_by_one,
     _resized_together,
     augment,
     random_resized_crop,
     random_shift,
 )
-from nas.training.config import Optimizer, TrainConfig
-from nas.training.optim import WeightAverage, clip_gradients, lr_factor, make_optimizer
-from nas.training.precision import choose_precision
+from nas.tasks.classification.evaluate import accuracy_in_runtime, evaluate_accuracy
+from nas.training.average import MovingAverage
+from nas.training.batch_norm import recalibrate_batch_norm
+from nas.training.optimizer import clip_gradients, make_optimizer
+from nas.training.precision import Precision
+from nas.training.recipe import OptimizerSettings
+from nas.training.schedule import lr_factor
+from nas.training.setup import Setup, fastest, step_seconds
 from tests.nas.training.conftest import small_network
 
 
@@ -108,33 +114,36 @@ def test_gradients_are_clipped_as_torch_does(largest: float) -> None:
 
 
 @pytest.mark.parametrize("name", ["sgd", "adamw"])
-def test_no_weight_decay_on_norms_and_biases(name: Optimizer) -> None:
+@pytest.mark.parametrize("fused", [False, True])
+def test_no_weight_decay_on_norms_and_biases(name: Literal["sgd", "adamw"], fused: bool) -> None:
     network = small_network()
-    optimizer = make_optimizer(network, TrainConfig(optimizer=name))
+    optimizer = make_optimizer(network, OptimizerSettings(name=name, fused=fused), 0.1)
+    assert all(bool(group.get("fused")) == fused for group in optimizer.param_groups)
     decayed = {id(p) for g in optimizer.param_groups if g["weight_decay"] > 0 for p in g["params"]}
     covered = sum(len(g["params"]) for g in optimizer.param_groups)
     assert decayed == {id(m.weight) for m in network.modules() if isinstance(m, nn.Conv2d | nn.Linear)}
     assert covered == len(list(network.parameters()))
 
 
-def test_weight_average() -> None:
+def test_an_average_that_rises_by_a_ratio() -> None:
     layer = nn.Linear(1, 1, bias=False)
     with torch.no_grad():
         layer.weight.fill_(0.0)
-        average = WeightAverage(layer, decay=0.1)
+        average = MovingAverage(layer, 0.1, "ratio")
         layer.weight.fill_(1.0)
-        average.update()  # decay is min(0.1, 2 / 11)
-    average.swap()
-    assert layer.weight.item() == pytest.approx(0.9)
-    average.swap()
+        average.update(1)  # the decay is min(0.1, 2 / 11)
+    assert average.module.weight.item() == pytest.approx(0.9)
     assert layer.weight.item() == 1.0
 
 
-def test_choosing_a_precision_leaves_the_network_alone() -> None:
+def test_timing_steps_leaves_the_network_alone() -> None:
     network = small_network()
     before = {k: v.clone() for k, v in network.state_dict().items()}
     state = torch.get_rng_state()
-    assert choose_precision(network, image_input(32), 8, device="cpu") in ("fp32", "bf16")
+    precisions: tuple[Precision, ...] = ("fp32", "bf16")
+    setups = [Setup(precision=precision, channels_last=True, batch_size=8) for precision in precisions]
+    times = {setup: step_seconds(network, image_input(32), setup, torch.device("cpu")) for setup in setups}
+    assert fastest(times) in setups
     assert all(torch.equal(before[k], v) for k, v in network.state_dict().items())
     assert torch.equal(torch.get_rng_state(), state)
 
@@ -178,11 +187,12 @@ def test_batch_norm_statistics_are_measured_afresh(data: ImageData) -> None:
     assert isinstance(norm, nn.BatchNorm2d)
     norm.running_mean.fill_(1e3)  # type: ignore[union-attr]
     weights = [p.clone() for p in network.parameters()]
-    recalibrate_batch_norm(network, data.train, data.preprocess, images=120, batch_size=40, device="cpu")
+    inputs = data.preprocess.tensor(torch.from_numpy(data.train.images))
+    recalibrate_batch_norm(network, inputs.split(40))
     with torch.no_grad():
-        features = network[0](data.preprocess.tensor(torch.from_numpy(data.train.images)))  # type: ignore[operator]
+        features = network[0](inputs)  # type: ignore[operator]
     torch.testing.assert_close(norm.running_mean, features.mean((0, 2, 3)), atol=1e-4, rtol=1e-4)
     assert norm.momentum == 0.1
     assert not any(module.training for module in network.modules())
     assert all(torch.equal(a, b) for a, b in zip(weights, network.parameters(), strict=True))
-    recalibrate_batch_norm(nn.Flatten(), data.train, data.preprocess)  # nothing to do, nothing raised
+    recalibrate_batch_norm(nn.Flatten(), [inputs])  # nothing to do, nothing raised

@@ -10,13 +10,15 @@ import pytest
 import torch
 from torch.ao.quantization import FakeQuantize
 
+from nas.data import ImageSplit
 from nas.data.images import image_input
 from nas.deploy.onnx import export_onnx
-from nas.finetune.images import Images
+from nas.finetune.quantisation import calibrate, calibration_inputs, export_rounded, freeze_ranges
 from nas.networks.description import NetworkDescription
 from nas.runtimes import load_runtime
+from nas.tasks import TASKS
+from nas.tasks.examples import Examples
 from nas.training.qat.rounding import Rounded, ranges, rounded
-from nas.training.qat.train import calibrate, export_rounded, freeze_ranges
 from search_spaces.modules import folded, set_norm_statistics
 from tests.nas.small_runs import small_description
 
@@ -29,13 +31,15 @@ def built(description: NetworkDescription) -> torch.nn.Module:
     return network.eval()
 
 
-def quantised(images: Images, description: NetworkDescription | None = None) -> torch.nn.Module:
+def quantised(images: Examples[ImageSplit], description: NetworkDescription | None = None) -> torch.nn.Module:
     network = rounded(folded(built(description or small_description())))
-    calibrate(network, images, 16, 0)
+    task = TASKS["classification"]
+    objective = task.objective(network, images, task.recipe(), device=torch.device("cpu"))
+    calibrate(network, calibration_inputs(objective, 16, 0))
     return network
 
 
-def test_weights_and_inputs_have_256_values_and_still_learn(images: Images) -> None:
+def test_weights_and_inputs_have_256_values_and_still_learn(images: Examples[ImageSplit]) -> None:
     network = quantised(images)
     layers = [m for m in network.modules() if isinstance(m, Rounded)]
     seen: list[torch.Tensor] = []
@@ -49,7 +53,7 @@ def test_weights_and_inputs_have_256_values_and_still_learn(images: Images) -> N
     assert all(len(values.unique()) <= 256 for values in seen)
 
 
-def test_the_exported_file_computes_what_was_trained(images: Images, tmp_path: Path) -> None:
+def test_the_exported_file_computes_what_was_trained(images: Examples[ImageSplit], tmp_path: Path) -> None:
     network = freeze_ranges(quantised(images)).eval()
     path = export_rounded(network, image_input(32), tmp_path / "model.onnx")
     kinds = [node.op_type for node in onnx.load(path).graph.node]
@@ -68,7 +72,7 @@ def test_the_exported_file_computes_what_was_trained(images: Images, tmp_path: P
     assert (got.argmax(1) == expected.argmax(1)).mean() >= 0.8
 
 
-def test_validation_images_move_no_range(images: Images) -> None:
+def test_validation_images_move_no_range(images: Examples[ImageSplit]) -> None:
     network = quantised(images)
 
     def found() -> list[torch.Tensor]:
@@ -83,7 +87,7 @@ def test_validation_images_move_no_range(images: Images) -> None:
     assert not any(map(torch.equal, found(), before))
 
 
-def test_ranges_are_restored_with_the_weights(images: Images) -> None:
+def test_ranges_are_restored_with_the_weights(images: Examples[ImageSplit]) -> None:
     first, second = quantised(images), rounded(folded(built(small_description())))
     second.load_state_dict(first.state_dict())
     pixels = torch.rand(2, 3, 32, 32)
@@ -113,7 +117,7 @@ def integer_operators(path: Path) -> Counter[str]:
     ids=lambda description: str(getattr(description.source, "space", description.source)),
 )
 def test_onnxruntime_computes_as_much_in_int8_as_after_quantisation_without_training(
-    description: NetworkDescription, images: Images, tmp_path: Path
+    description: NetworkDescription, images: Examples[ImageSplit], tmp_path: Path
 ) -> None:
     aware = export_rounded(quantised(images, description), image_input(32), tmp_path / "aware.onnx")
     plain = export_onnx(built(description), image_input(32), tmp_path / "plain.onnx")

@@ -5,13 +5,14 @@ pixels, x to the right, y down, the edges of pixel i at i and i + 1.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nas.data.images import Preprocess, SplitName, image_input, image_side, resize_images
+from nas.data.memo import Memo
 from search_spaces.signature import Size, TensorSpec
 
 PADDING = 114
@@ -106,7 +107,8 @@ class DetectionData:
     flip_ok: bool = True
     notes: tuple[str, ...] = ()
     """How the splits came about and what was mended or left out, for reports."""
-    _resized: dict[tuple[str, int], DetectionSplit] = field(default_factory=dict, repr=False)
+    _memo: Memo = field(default_factory=Memo, init=False, repr=False)
+    """`at` by its arguments."""
 
     @property
     def task(self) -> Literal["detection"]:
@@ -136,6 +138,15 @@ class DetectionData:
         if resolution == original.resolution:
             return original
         key = (split, resolution)
-        if key not in self._resized:
-            self._resized[key] = original.resized(resolution)
-        return self._resized[key]
+        if key not in self._memo:
+            self._memo[key] = original.resized(resolution)
+        found: DetectionSplit = self._memo[key]
+        return found
+
+    def with_splits(self, *, train: DetectionSplit, val: DetectionSplit, test: DetectionSplit) -> "DetectionData":
+        """The same data with other examples."""
+        return replace(self, train=train, val=val, test=test)
+
+    def with_preprocess(self, preprocess: Preprocess) -> "DetectionData":
+        """The same data, normalised otherwise."""
+        return replace(self, preprocess=preprocess)

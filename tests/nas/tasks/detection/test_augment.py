@@ -8,12 +8,12 @@ from numpy.typing import NDArray
 from nas.tasks.detection import augment
 from nas.tasks.detection.augment import MIN_VISIBLE, BoxAugmenter, box_areas, mosaic_cells, recolour
 from nas.tasks.detection.data.values import PADDING, Boxes, DetectionSplit
-from nas.training.config import Augment
+from nas.training.recipe import Crop
 from tests.nas.tasks.detection.rectangles import COLOURS, rectangles
 
 
 def views(
-    split: DetectionSplit, recipe: Augment, *, flip: bool = True, seed: int = 0, batches: int = 3
+    split: DetectionSplit, recipe: Crop, *, flip: bool = True, seed: int = 0, batches: int = 3
 ) -> list[tuple[NDArray[np.float32], Boxes]]:
     """All images of the split, several times."""
     generator = torch.Generator().manual_seed(seed)
@@ -33,7 +33,7 @@ def class_of(pixels: NDArray[np.float32]) -> NDArray[np.int64]:
 
 @pytest.mark.parametrize("recipe", ["light", "mosaic"])
 @pytest.mark.parametrize("flip", [False, True])
-def test_boxes_are_where_their_pixels_are(recipe: Augment, flip: bool) -> None:
+def test_boxes_are_where_their_pixels_are(recipe: Crop, flip: bool) -> None:
     split = rectangles(40, seed=0, size=96)
     some = 0
     for image, boxes in views(split, recipe, flip=flip):

@@ -3,14 +3,16 @@
 from pathlib import Path
 
 import pytest
+import torch
 
 from nas.data.images import Preprocess, image_input
 from nas.deploy.onnx import export_onnx
 from nas.deployment import Deployment
 from nas.runtimes import load_runtime, ov
 from nas.tasks.detection.evaluate import metrics_in_runtime, metrics_of
-from nas.tasks.detection.recipe import recipe
-from nas.tasks.detection.train import train
+from nas.tasks.detection.task import Detection
+from nas.tasks.examples import Examples
+from nas.training.loop import train
 from tests.nas.tasks.detection.rectangles import TinyDetector, rectangles
 
 IMAGES = rectangles(96, seed=0)
@@ -21,7 +23,9 @@ PREPROCESS = Preprocess.fit(IMAGES.images)
 def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, float]:
     """An ONNX file, and the mAP@50 of its network in torch."""
     network = TinyDetector()
-    train(network, IMAGES, IMAGES, recipe(epochs=10, precision="fp32", augment="none"), preprocess=PREPROCESS)
+    recipe = Detection().recipe(epochs=10, precision="fp32", augmentation={"crop": "none"})
+    examples = Examples(train=IMAGES, val=IMAGES, preprocess=PREPROCESS, size=(2,), flip_ok=True)
+    train(network, Detection().objective(network, examples, recipe, device=torch.device("cpu")), recipe, device="cpu")
     path = export_onnx(network, image_input(64), tmp_path_factory.mktemp("trained") / "model.onnx")
     return path, metrics_of(network, IMAGES, PREPROCESS, device="cpu").map50
 

@@ -2,12 +2,71 @@
 
 import math
 
+import numpy as np
 import torch
 from torch.nn.functional import affine_grid, grid_sample, interpolate
+from torchvision.transforms import v2
+
+from nas.training.recipe import AugmentationSettings
 
 _ZOOM_FROM_RESOLUTION = 64  # from here on `light` zooms; smaller images are only shifted
 _AREA = (0.35, 1.0)  # share of the area that a crop keeps
 _LOG_RATIO = math.log(4 / 3)
+_GROUP = 8
+"""Images that share their RandAugment operations: torchvision applies one to a whole tensor."""
+
+
+class Augmenter:
+    """A recipe's augmentation; draws from torch's global state and the generator it is given."""
+
+    def __init__(self, settings: AugmentationSettings, num_classes: int, *, flip_ok: bool) -> None:
+        self.settings = settings
+        self.flip = flip_ok if settings.flip == "auto" else settings.flip
+        ops = settings.randaugment_ops
+        self.randaugment = v2.RandAugment(num_ops=ops, magnitude=settings.randaugment_magnitude) if ops else None
+        mixers = ((v2.MixUp, settings.mixup_alpha), (v2.CutMix, settings.cutmix_alpha))
+        self.mixers = [mixer(alpha=alpha, num_classes=num_classes) for mixer, alpha in mixers if alpha > 0]
+
+    def images(self, images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        """(n, h, h, 3) uint8 -> the same shape, uint8 or float32 in 0..255."""
+        if self.randaugment is not None:
+            groups = images.permute(0, 3, 1, 2).split(_GROUP)  # type: ignore[no-untyped-call]
+            images = torch.cat([self.randaugment(group) for group in groups]).permute(0, 2, 3, 1)
+        if self.settings.crop == "light":
+            images = augment(images, generator, flip=self.flip)
+        elif self.flip:
+            mirrored = (torch.rand(len(images), generator=generator) < 0.5).to(images.device)
+            images = torch.where(mirrored[:, None, None, None], images.flip(2), images)
+        return images
+
+    def mixed(
+        self, images: torch.Tensor, targets: torch.Tensor, generator: torch.Generator
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Boxes erased and images mixed: (n, 3, h, w) normalised -> the same, with targets (n,) or (n, c)."""
+        if self.settings.erasing_probability:
+            images = erased(images, self.settings.erasing_probability, generator)
+        if self.mixers and float(torch.rand((), generator=generator)) < self.settings.mix_probability:
+            mixer = self.mixers[int(torch.randint(len(self.mixers), (), generator=generator))]
+            images, targets = mixer(images, targets)
+        return images, targets
+
+
+def erased(images: torch.Tensor, probability: float, generator: torch.Generator) -> torch.Tensor:
+    """Some of the images with a random box of zeros (the mean), 2-33 % of the area (Zhong et al. 2017).
+
+    (n, c, h, w) normalised. For all images at once; timm's has a loop and draws from Python's global random state.
+    """
+    n, _, height, width = images.shape
+    draws = torch.rand(5, n, generator=generator)
+    area = 0.02 + draws[0] * (1 / 3 - 0.02)
+    ratio = torch.exp((2 * draws[1] - 1) * np.log(1 / 0.3))
+    box_height, box_width = (area * ratio).sqrt().clamp(max=1) * height, (area / ratio).sqrt().clamp(max=1) * width
+    top, left = draws[2] * (height - box_height), draws[3] * (width - box_width)
+    rows, columns = torch.arange(height), torch.arange(width)
+    inside_rows = (rows >= top[:, None]) & (rows < (top + box_height)[:, None])
+    inside_columns = (columns >= left[:, None]) & (columns < (left + box_width)[:, None])
+    box = inside_rows[:, :, None] & inside_columns[:, None, :] & (draws[4] < probability)[:, None, None]
+    return images.masked_fill(box[:, None].to(images.device), 0.0)
 
 
 def augment(images: torch.Tensor, generator: torch.Generator, *, flip: bool) -> torch.Tensor:

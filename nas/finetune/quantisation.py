@@ -5,6 +5,7 @@ QuantizeLinear / DequantizeLinear pairs, which ONNX Runtime and OpenVINO execute
 """
 
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,21 +14,22 @@ import torch
 from torch import nn
 from torch.ao.quantization import FakeQuantize
 
-from nas.data import ImageData
 from nas.deploy.deploy import PARITY_IMAGES
 from nas.deploy.onnx import INPUT_NAME, OUTPUT_NAME, check_parity, export_onnx
 from nas.deployment import Deployment
 from nas.files.tensors import load_tensors
 from nas.files.writing import staged_file
-from nas.finetune.images import Images, images_of
 from nas.networks.description import NetworkDescription
 from nas.runtimes import load_runtime
-from nas.tasks.classification.evaluate import accuracy_in_runtime
+from nas.tasks import TaskData, task_of
+from nas.tasks.examples import examples_of
+from nas.training.folder import BEST, train_in
+from nas.training.loop import Training
+from nas.training.objective import Objective
 from nas.training.qat.quantised import FILE, QuantisedInTraining, write_quantised
 from nas.training.qat.rounding import fixed, ranges, rounded
 from nas.training.recipe import EarlyStoppingSettings, Recipe, ScheduleSettings
 from nas.training.setup import Setup
-from nas.training.trainer import BEST, Trainer
 from nas.training.world import World
 from search_spaces import TensorSpec
 from search_spaces.modules import folded
@@ -37,19 +39,25 @@ RUNTIMES = ("onnxruntime", "openvino")
 _BATCH = 64
 
 
-def calibrate(network: nn.Module, images: Images, count: int, seed: int) -> None:
-    """Take the first ranges from training images, without rounding yet; afterwards rounding is on."""
-    some = images.train.some(count, seed)
+def calibrate(network: nn.Module, inputs: Iterable[torch.Tensor]) -> None:
+    """Take the first ranges from batches of inputs, without rounding yet; afterwards rounding is on."""
     network.eval()
     for found in ranges(network):
         found.disable_fake_quant()
         found.enable_observer()
     with torch.no_grad():
-        for start in range(0, len(some), _BATCH):
-            network(images.preprocess.tensor(torch.from_numpy(some.images[start : start + _BATCH])))
+        for batch in inputs:
+            network(batch)
     for found in ranges(network):
         found.enable_fake_quant()
         found.disable_observer()
+
+
+def calibration_inputs(objective: Objective, count: int, seed: int) -> Iterable[torch.Tensor]:
+    """Batches of `count` random training examples (all, where there are fewer), in the order of the data."""
+    chosen = np.sort(np.random.default_rng(seed).permutation(objective.train_examples)[:count])
+    parts = (chosen[start : start + _BATCH] for start in range(0, len(chosen), _BATCH))
+    return (objective.inputs(torch.from_numpy(part)) for part in parts)
 
 
 def freeze_ranges(network: nn.Module) -> nn.Module:
@@ -61,7 +69,7 @@ def freeze_ranges(network: nn.Module) -> nn.Module:
 
 
 def train_quantized(
-    network: nn.Module, description: NetworkDescription, data: ImageData, recipe: Recipe, setup: Setup, folder: Path,
+    network: nn.Module, description: NetworkDescription, data: TaskData, recipe: Recipe, setup: Setup, folder: Path,
     weights: Path,
 ) -> dict[str, Any]:  # fmt: skip
     """Train the folded network with rounding, export it, and measure it beside plain quantisation after training.
@@ -76,40 +84,39 @@ def train_quantized(
     Raises:
         UserError: the training diverges, or the disk is full.
     """
-    spec = description.signature.input
-    images = images_of(data, spec, recipe)
-    student = rounded(folded(network.cpu()))
-    calibrate(student, images, recipe.qat.calibration_images, recipe.seed)
-    stage = recipe.model_copy(
-        update={
-            "epochs": recipe.qat.epochs,
-            "optimizer": recipe.optimizer.model_copy(update={"lr": recipe.qat.lr}),
-            "schedule": ScheduleSettings(),
-            "ema_decay": None,
-            "precision": "fp32",
-            "distillation": recipe.distillation.model_copy(update={"teacher": None}),
-            "checkpoints": recipe.checkpoints.model_copy(update={"average_epochs": 0, "deliver": "best"}),
-            "early_stopping": EarlyStoppingSettings(),
-        }
+    spec, world = description.signature.input, World(0, 1, torch.device("cpu"))
+    stage = recipe.changed(
+        epochs=recipe.qat.epochs,
+        optimizer={"lr": recipe.qat.lr},
+        schedule=ScheduleSettings().model_dump(),
+        ema_decay=None,
+        precision="fp32",
+        distillation={"teacher": None},
+        checkpoints={"average_epochs": 0, "deliver": "best"},
+        early_stopping=EarlyStoppingSettings().model_dump(),
     )
+    student = rounded(folded(network.cpu()))
+    examples = examples_of(data, spec, validate_on=recipe.validate_on)
+    objective = task_of(data).objective(student, examples, stage, device=world.device)
+    calibrate(student, calibration_inputs(objective, recipe.qat.calibration_images, recipe.seed))
     plain_setup = Setup(precision="fp32", channels_last=setup.channels_last, batch_size=setup.batch_size)
-    trainer = Trainer(student, images, stage, plain_setup, folder=folder, world=World(0, 1, torch.device("cpu")))
-    trainer.run()
+    training = Training(student, objective, stage, world=world, setup=plain_setup)
+    train_in(folder, training)
     student.load_state_dict(load_tensors(folder / BEST)[0])
     exported = export_rounded(student, spec, folder / FILE)
     validation = data.for_input("val", spec).some(PARITY_IMAGES)
     made = QuantisedInTraining(
         file=exported,
-        epochs=len(trainer.curve),
-        val_accuracy_torch=trainer.accuracy(freeze_ranges(student)),
+        epochs=len(training.curve),
+        val_accuracy_torch=objective.validate(freeze_ranges(student), "fp32").accuracy,
         parity=check_parity(student, exported, data.inputs(validation)),
     )
     write_quantised(made, weights)
     plain = export_onnx(network, spec, folder / PLAIN_FILE)
     return {
         **made.story(),
-        "best_epoch": trainer.best_epoch,
-        "deployments": _compared(exported, plain, data, images, folder),
+        "best_epoch": training.best_epoch,
+        "deployments": _compared(exported, plain, data, description, folder),
     }
 
 
@@ -162,13 +169,16 @@ def _store_weights_in_bytes(path: Path) -> None:
     onnx.save(model, path)
 
 
-def _compared(exported: Path, plain: Path, data: ImageData, images: Images, folder: Path) -> list[dict[str, Any]]:
+def _compared(
+    exported: Path, plain: Path, data: TaskData, description: NetworkDescription, folder: Path
+) -> list[dict[str, Any]]:
     """Quantisation-aware and plain int8 in each runtime, measured together in fresh sessions."""
     from nas.measure.host import usable_threads
     from nas.measure.measurement import MeasureRequest
     from nas.measure.protocol import measure
 
-    calibration = data.preprocess.array(images.train.some(128).images)
+    signature = description.signature
+    calibration = data.inputs(data.for_input("train", signature.input).some(128))
     rows: list[tuple[str, MeasureRequest]] = []
     for name in RUNTIMES:
         runtime, deployment = load_runtime(name), Deployment(name, "int8", usable_threads())
@@ -176,7 +186,7 @@ def _compared(exported: Path, plain: Path, data: ImageData, images: Images, fold
             continue
         rows.append(("after training", MeasureRequest(runtime.prepare(plain, "int8", folder, calibration), deployment)))
         rows.append(("quantisation-aware", MeasureRequest(exported, deployment)))
-    val = data.for_input("val", images.val.input)
+    val = data.for_input("val", signature.input)
     measured = measure([request for _, request in rows])
     found = []
     for (kind, request), measurement in zip(rows, measured, strict=True):
@@ -185,7 +195,7 @@ def _compared(exported: Path, plain: Path, data: ImageData, images: Images, fold
             {
                 "deployment": request.deployment.name,
                 "quantised": kind,
-                "val_accuracy": accuracy_in_runtime(session.run, val, images.preprocess),
+                "val_accuracy": task_of(data).accuracy_in_runtime(session.run, val, data.preprocess, signature),
                 "p50_ms": None if measurement.failed is not None else float(np.round(measurement.p50_ms, 4)),
             }
         )

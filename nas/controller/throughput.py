@@ -1,0 +1,235 @@
+"""How fast the device that trains is: measured on a few networks and kept, so that repeated searches decide the same.
+
+A training step is described by two figures: what it costs whatever the network (launching it, above all on a GPU) and
+what the network's own work costs. Small networks on a GPU are bound by the first, large ones by the second.
+
+Where the clock ends a search nothing repeats exactly, and a shared host has slow and quick hours: there it is measured
+again after an hour. A throughput that was measured while the device was busy would make every later search too careful.
+So a search compares it with what its trainings took, and forgets one that is wrong; its own plan stays, and the next
+search measures again.
+"""
+
+import hashlib
+import json
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nas.controller.plan import nominal_image_s
+from nas.deployment import CPU
+from nas.files.writing import write_json
+from nas.measure.host import fingerprint, usable_threads
+from nas.measure.reference import cache_folder
+from nas.training.precision import Precision
+from search_spaces import Architecture, SearchSpace
+from search_spaces.signature import Size, TensorSpec
+
+if TYPE_CHECKING:
+    pass
+
+QUANTILES = (0.1, 0.2, 0.3, 0.4, 0.9)
+"""Networks to time, by their nominal training time within the space: the cheaper ones, which short budgets train, and
+at last a large one, which tells work from launches where all the others are launch-bound."""
+ENOUGH_S = 4.0
+"""No further network is timed after so many seconds."""
+NOTICEABLE = 0.1
+"""Of the fastest timed step: an overhead below that is taken for noise, and the whole step for the network's work."""
+FRESH_S = 3600.0
+"""Age up to which a recorded throughput is believed where the clock ends the search."""
+FEWEST = 3
+"""Trainings without which a recorded throughput is not doubted."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingThroughput:
+    """The precision that a device trains in, and how long its training steps take.
+
+    Both times are measured, and rounded to half octaves: what a search plans with must not follow noise, and the rules
+    for short trainings need no more.
+    """
+
+    device: str
+    """`cpu` with all its usable cores, or `cuda:N`."""
+    precision: Precision
+    work_s: float
+    """Seconds for one nominal second of a network's work (`nas.controller.plan.nominal_image_s`)."""
+    step_s: float = 0.0
+    """Seconds of each step whatever the network."""
+    measured_at: float = field(default=0.0, compare=False)
+    """Seconds since 1970; 0: not known."""
+
+    def __post_init__(self) -> None:
+        known = all(math.isfinite(s) and s >= 0 for s in (self.work_s, self.step_s))
+        if not (known and self.work_s + self.step_s > 0 and self.precision in ("fp32", "bf16")):
+            raise ValueError(
+                f"{self.work_s} s of work and {self.step_s} s a step in {self.precision!r} are no throughput"
+            )
+
+    def image_s(self, costs: Mapping[str, NDArray[np.float64]], batch: int) -> NDArray[np.float64]:
+        """Seconds of a training step per image, (n,), from `SearchSpace.costs` of n networks, in batches of `batch`."""
+        seconds: NDArray[np.float64] = self.work_s * nominal_image_s(costs) + self.step_s / batch
+        return seconds
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> "TrainingThroughput":
+        """Inverse of `to_json`. Raises ValueError, KeyError or TypeError for what is none."""
+        times = {name: float(document[name]) for name in ("work_s", "step_s", "measured_at")}
+        return cls(device=str(document["device"]), precision=document["precision"], **times)
+
+
+def training_device() -> str:
+    """The device that trainings here run on: the current GPU where there is one, else the CPU."""
+    from nas.training.precision import resolve_device
+
+    where = resolve_device("auto")
+    if where.type == CPU:
+        return CPU
+    import torch
+
+    return f"{where.type}:{torch.cuda.current_device() if where.index is None else where.index}"
+
+
+def host_throughput(
+    space: SearchSpace, size: Size, batch: int, folder: Path | None = None, *, fresh_s: float = math.inf
+) -> TrainingThroughput:
+    """The throughput on networks of `space` in batches of `batch` images; `folder` is the user's cache.
+
+    Measured where no search on this host left it there in the last `fresh_s` seconds. A file that cannot be read is
+    written anew.
+    """
+    device = training_device()
+    path, key = _place(folder, space, batch, device)
+    known = _known(path, key)
+    if known is None or time.time() - known.measured_at > fresh_s:
+        known = _measured(space, size, batch, device)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(path, {"key": key, **known.to_json()})
+    return known
+
+
+def forget_wrong_throughput(
+    space: SearchSpace, batch: int, throughput: TrainingThroughput, ratios: Sequence[float], folder: Path | None = None
+) -> float | None:
+    """Forget the recorded throughput where trainings took more than one step of its scale longer or shorter than it
+    says.
+
+    Args:
+        space: the searched one.
+        batch: images in a batch, as in `host_throughput`.
+        throughput: what the trainings were planned with; another one in the cache is newer, and stays.
+        ratios: of each finished training its seconds by those expected at that throughput.
+        folder: the user's cache.
+
+    Returns the median ratio where the throughput was wrong and is no longer recorded, else None.
+    """
+    if len(ratios) < FEWEST:
+        return None
+    ratio = median(ratios)
+    if abs(_steps(ratio)) <= 1:
+        return None
+    path, key = _place(folder, space, batch, throughput.device)
+    if _known(path, key) != throughput:
+        return None
+    path.unlink(missing_ok=True)
+    return ratio
+
+
+def fitted_steps(step_s: Sequence[float], nominal_s: Sequence[float]) -> tuple[float, float]:
+    """(overhead in seconds, seconds for one nominal second) of training steps, neither negative.
+
+    The line through the measured steps with the least relative error. An overhead that is not `NOTICEABLE` is left out,
+    and the other figure is then the median ratio.
+
+    Args:
+        step_s: measured seconds (> 0) of one step of each network.
+        nominal_s: nominal seconds (> 0) of the same steps.
+    """
+    from scipy.optimize import nnls
+
+    measured, nominal = np.asarray(step_s, dtype=np.float64), np.asarray(nominal_s, dtype=np.float64)
+    (overhead, work), _ = nnls(np.column_stack([1 / measured, nominal / measured]), np.ones(len(measured)))
+    if len(measured) < 2 or overhead < NOTICEABLE * measured.min():
+        return 0.0, float(np.median(measured / nominal))
+    return float(overhead), float(work)
+
+
+def rounded(seconds: float) -> float:
+    """The nearest power of the square root of two, by ratio; 0 stays 0."""
+    return float(2.0 ** (_steps(seconds) / 2)) if seconds > 0 else 0.0
+
+
+def _measured(space: SearchSpace, size: Size, batch: int, device: str) -> TrainingThroughput:
+    from nas.training.precision import resolve_device
+    from nas.training.setup import Setup, fastest, step_seconds
+
+    anchor = _anchor(space)
+
+    def nominal_s(arch: Architecture) -> float:
+        return batch * float(nominal_image_s(space.costs(space.choices([arch]), size))[0])
+
+    def step_s(arch: Architecture, setup: Setup) -> float:
+        return step_seconds(space.build(arch, size), _input(space, arch), setup, resolve_device(device))
+
+    precisions: tuple[Precision, ...] = ("fp32", "bf16")
+    setups = [Setup(precision=precision, channels_last=True, batch_size=batch) for precision in precisions]
+    times = {setup: step_s(anchor, setup) for setup in setups}
+    best = fastest(times)
+    seconds, nominal, start = [times[best]], [nominal_s(anchor)], time.monotonic()
+    for arch in _typical(space, size):
+        if time.monotonic() - start < ENOUGH_S:
+            seconds.append(step_s(arch, best))
+            nominal.append(nominal_s(arch))
+    overhead, work = fitted_steps(seconds, nominal)
+    return TrainingThroughput(device, best.precision, rounded(work), rounded(overhead), time.time())
+
+
+def _typical(space: SearchSpace, size: Size) -> list[Architecture]:
+    sampled = space.sample(256, np.random.default_rng(0))
+    order = np.argsort(nominal_image_s(space.costs(sampled, size)))
+    return [space.architecture(sampled[order[int(q * len(order))]]) for q in QUANTILES]
+
+
+def _steps(ratio: float) -> int:
+    """A ratio (> 0) in steps of the scale: half octaves."""
+    return round(2 * math.log2(ratio))
+
+
+def _anchor(space: SearchSpace) -> Architecture:
+    return max((design[0] for design in space.designs), key=lambda arch: math.prod(_input(space, arch).shape))
+
+
+def _input(space: SearchSpace, arch: Architecture) -> TensorSpec:
+    return space.signature(arch, space.usual_size).input
+
+
+def _place(folder: Path | None, space: SearchSpace, batch: int, device: str) -> tuple[Path, str]:
+    """The file of one host, device, space and batch, and what it is of, in words. A file each: two searches that begin
+    at once do not take each other's figures away."""
+    shape = "x".join(map(str, _input(space, _anchor(space)).batched(batch)))
+    key = f"{_host(device)}; {space.name} on {shape}"
+    name = hashlib.sha256(key.encode()).hexdigest()[:16]
+    return (folder or cache_folder()) / "training-throughput" / f"{name}.json", key
+
+
+def _host(device: str) -> str:
+    host = fingerprint()
+    torch = dict(host.packages).get("torch", "?")
+    return f"{host.cpu_model}, {usable_threads()} threads, {host.gpu or 'no GPU'}, torch {torch}, on {device}"
+
+
+def _known(path: Path, key: str) -> TrainingThroughput | None:
+    try:
+        document: Any = json.loads(path.read_text(encoding="utf-8"))
+        return TrainingThroughput.from_json(document) if document["key"] == key else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

@@ -1,0 +1,79 @@
+"""The objective of classification: augmented images, cross-entropy, top-1 accuracy."""
+
+import math
+
+import torch
+from torch import nn
+from torch.nn.functional import kl_div, log_softmax
+
+from nas.data.images import ImageSplit
+from nas.tasks import classification
+from nas.tasks.classification.augment import Augmenter
+from nas.tasks.classification.evaluate import accuracy_and_loss
+from nas.tasks.classification.recipe import check_recipe
+from nas.tasks.examples import Examples
+from nas.training.objective import LOSS, Validation
+from nas.training.precision import Precision
+from nas.training.recipe import Recipe
+from search_spaces import TensorSpec
+from search_spaces.signature import class_count
+
+
+class ClassificationObjective:
+    """Labelled images; see `nas.training.objective.Objective`.
+
+    Raises:
+        UserError: the recipe has settings of another task.
+    """
+
+    def __init__(self, examples: Examples[ImageSplit], recipe: Recipe, device: torch.device) -> None:
+        check_recipe(recipe)
+        self._examples, self._recipe, self._device = examples, recipe, device
+        self._images = torch.from_numpy(examples.train.images)
+        self._labels = torch.from_numpy(examples.train.labels)
+        self._augmenter = Augmenter(recipe.augmentation, class_count(examples.size), flip_ok=examples.flip_ok)
+
+    @property
+    def input(self) -> TensorSpec:
+        return self._examples.train.input
+
+    @property
+    def train_examples(self) -> int:
+        return len(self._examples.train)
+
+    @property
+    def val_examples(self) -> int:
+        return len(self._examples.val)
+
+    def inputs(self, indices: torch.Tensor) -> torch.Tensor:
+        return self._examples.preprocess.tensor(self._images.index_select(0, indices).to(self._device))
+
+    def batch(
+        self, indices: torch.Tensor, generator: torch.Generator, progress: float
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        # index_select copies whole images; an index goes through them byte by byte.
+        images = self._images.index_select(0, indices).to(self._device)
+        labels = self._labels.index_select(0, indices).to(self._device)
+        pixels = self._examples.preprocess.tensor(self._augmenter.images(images, generator))
+        return self._augmenter.mixed(pixels, labels, generator)
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return classification.loss(outputs, targets, self._recipe.label_smoothing)
+
+    def distillation_loss(self, outputs: torch.Tensor, teacher_outputs: torch.Tensor) -> torch.Tensor:
+        return soft_label_loss(outputs, teacher_outputs, self._recipe.distillation.temperature)
+
+    def guessing_loss(self, first_loss: float) -> float:
+        return math.log(class_count(self._examples.size))
+
+    def validate(self, network: nn.Module, precision: Precision) -> Validation:
+        val, preprocess = self._examples.val, self._examples.preprocess
+        accuracy, loss = accuracy_and_loss(network, val, preprocess, device=str(self._device), precision=precision)
+        return Validation(accuracy, {LOSS: loss})
+
+
+def soft_label_loss(logits: torch.Tensor, teacher_logits: torch.Tensor, temperature: float) -> torch.Tensor:
+    """Divergence of the classes' probabilities, from logits (n, c) of network and teacher; a float32 scalar."""
+    student, teacher = (log_softmax(each.float() / temperature, dim=1) for each in (logits, teacher_logits))
+    # t^2 keeps the gradients' size (Hinton et al. 2015, section 2).
+    return kl_div(student, teacher, log_target=True, reduction="batchmean") * temperature * temperature

@@ -1,0 +1,64 @@
+"""The examples of one training: what a task makes its objective of."""
+
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from nas.data.images import SplitName
+from nas.errors import UserError
+from nas.tasks.task import TaskData, TaskSplit
+from search_spaces import TensorSpec
+from search_spaces.signature import Size
+
+Split = TypeVar("Split", bound=TaskSplit)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Examples(Generic[Split]):
+    """Training and validation examples as the network takes them, and the facts about them that a training needs.
+
+    Raises:
+        UserError: there are too few of them.
+    """
+
+    train: Split
+    val: Split
+    preprocess: Any
+    size: Size
+    """Of the answers, see `search_spaces.signature.OutputSpec`."""
+    flip_ok: bool
+    """Whether a mirrored example still is what its label says."""
+
+    def __post_init__(self) -> None:
+        if len(self.train) < 2 or len(self.val) == 0:
+            raise UserError(
+                f"cannot train on {len(self.train)} and validate on {len(self.val)} examples",
+                "give at least 2 training examples and 1 validation example",
+            )
+
+
+def examples_of(
+    data: TaskData,
+    input: TensorSpec,
+    *,
+    validate_on: SplitName = "val",
+    train_images: int | None = None,
+    seed: int = 0,
+) -> Examples[Any]:
+    """The examples of a data set for a network with this input.
+
+    Args:
+        data: of any task.
+        input: of the network.
+        validate_on: the split that plays the part of the validation split.
+        train_images: use only so many training examples, drawn at random with `seed`; None: all.
+    """
+    train = data.for_input("train", input)
+    if train_images is not None and train_images < len(train):
+        train = train.some(train_images, seed)
+    return Examples(
+        train=train,
+        val=data.for_input(validate_on, input),
+        preprocess=data.preprocess,
+        size=data.output_size,
+        flip_ok=data.flip_ok,
+    )

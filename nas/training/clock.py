@@ -1,0 +1,59 @@
+"""The time of a training: where its limit ends it, and what is kept back for the last validation."""
+
+import time
+
+
+class Clock:
+    """Seconds since a training began, and how long its steps and validations take.
+
+    Args:
+        limit_s: of the whole training; None: none.
+        val_share: validation examples by training examples of an epoch's step, for the first guess of a validation.
+    """
+
+    def __init__(self, limit_s: float | None, val_examples: int) -> None:
+        self._started = time.perf_counter()
+        self._limit_s, self._val_examples = limit_s, val_examples
+        self.earlier_s = 0.0
+        """Of the sessions before this one."""
+        self.longest_step_s = 0.0
+        self._steps_s, self._examples = 0.0, 0
+        self._validation_s: float | None = None
+
+    @property
+    def elapsed_s(self) -> float:
+        """Of all sessions."""
+        return self.earlier_s + time.perf_counter() - self._started
+
+    @property
+    def reserve_s(self) -> float:
+        """Seconds that the last validation will take."""
+        if self._limit_s is None:
+            return 0.0
+        if self._validation_s is not None:
+            return 1.1 * self._validation_s
+        if not self._examples:
+            return 0.0
+        # A forward pass is about a third of a training step; a half leaves room.
+        return 0.5 * self._val_examples * self._steps_s / self._examples
+
+    @property
+    def is_out(self) -> bool:
+        """Whether another step and the last validation might not end within the limit."""
+        return self._limit_s is not None and self.elapsed_s + self.longest_step_s + self.reserve_s > self._limit_s
+
+    def stepped(self, seconds: float, examples: int) -> None:
+        """A step on so many examples took so long."""
+        self.longest_step_s = max(self.longest_step_s, seconds)
+        self._steps_s += seconds
+        self._examples += examples
+
+    def validated(self, seconds: float) -> None:
+        """A validation took so long."""
+        self._validation_s = max(self._validation_s or 0.0, seconds)
+
+    def progress(self, share: float) -> float:
+        """Share done in [0, 1]: `share` of the steps, or of the time limit where that ends first."""
+        if self._limit_s is None:
+            return share
+        return min(1.0, max(share, (self.elapsed_s + self.reserve_s) / self._limit_s))

@@ -1,0 +1,54 @@
+"""A training's course and end: plain values. Importing this is cheap: no torch."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from nas.training.precision import Precision
+
+Stopped = Literal["diverged", "time limit", "pruned by callback", "no gain"]
+"""Why a training ended before its last epoch; `no gain`: see `EarlyStoppingSettings`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochRecord:
+    """One finished epoch."""
+
+    epoch: int
+    """From 1."""
+    lr: float
+    """Of the last step."""
+    train_loss: float
+    """Mean over the epoch's batches, with augmentation, smoothing and distillation."""
+    val_accuracy: float
+    """The task's metric on the validation examples, a fraction, in the training's precision; of the averaged weights
+    where the recipe has an average."""
+    examples_per_s: float
+    """Training examples per second of training time, waiting for data included."""
+    data_wait_share: float
+    """Of the training time, spent on fetching and augmenting examples (fraction)."""
+    seconds: float
+    """Of the epoch, validation included."""
+
+
+EpochCallback = Callable[[EpochRecord], bool | None]
+"""Gets each finished epoch; True ends the training (pruning)."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainResult:
+    """How a training ended."""
+
+    accuracy: float
+    """The task's metric on the validation examples at the end, a fraction; 0 where the training diverged (the weights
+    are then useless)."""
+    curve: tuple[EpochRecord, ...]
+    """The finished epochs."""
+    seconds: float
+    """Of all sessions together."""
+    stopped: Stopped | None
+    """None: all epochs were done."""
+    precision: Precision
+    """Of its forward and backward passes."""
+    details: Mapping[str, float] = field(default_factory=dict)
+    """Other metrics of the last validation by name, where the task has some and this session validated."""

@@ -1,0 +1,190 @@
+"""How fast the training device is: measured once, read afterwards, forgotten where trainings show that it is wrong."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nas.controller.budget import Budget
+from nas.controller.config import SearchConfig
+from nas.controller.plan import nominal_image_s
+from nas.controller.plan_record import search_plan
+from nas.controller.recipes import OVERHEAD, Recipes
+from nas.controller.records import Trained
+from nas.controller.relimit import take_over
+from nas.controller.run_folder import RunFolder
+from nas.controller.throughput import (
+    TrainingThroughput,
+    fitted_steps,
+    forget_wrong_throughput,
+    host_throughput,
+    rounded,
+    training_device,
+)
+from nas.controller.training_times import doubt_throughput
+from nas.controller.values import Evaluated
+from nas.limits import Limits
+from nas.tasks import TASKS
+from nas.training.setup import Setup, fastest
+from search_spaces import load_search_space
+from tests.nas.executors.tasks import tiny_data
+
+SPACE = load_search_space("mobile").restrict("resolution", [32])
+DEVICE = training_device()
+SLOW = TrainingThroughput(DEVICE, "fp32", 4.0)
+
+
+def cached(folder: Path) -> Path:
+    """The one file of the cache."""
+    (file,) = (folder / "training-throughput").iterdir()
+    return file
+
+
+def test_a_throughput_is_measured_once_and_then_read(tmp_path: Path) -> None:
+    first = host_throughput(SPACE, (10,), 4, tmp_path)
+    assert first.precision in ("fp32", "bf16")
+    assert (first.work_s, first.step_s) == (rounded(first.work_s), rounded(first.step_s))
+    assert first.device == DEVICE
+    file = cached(tmp_path)
+    document = json.loads(file.read_text())
+    other = TrainingThroughput(DEVICE, "bf16" if first.precision == "fp32" else "fp32", 8.0, 0.25)
+    file.write_text(json.dumps({**document, **other.to_json(), "measured_at": document["measured_at"]}))
+    assert host_throughput(SPACE, (10,), 4, tmp_path) == other, "what is known is not measured again"
+    assert host_throughput(SPACE, (10,), 4, tmp_path, fresh_s=3600.0) == other, "it is fresh"
+    file.write_text(json.dumps({**document, **other.to_json()}))
+    assert host_throughput(SPACE, (10,), 4, tmp_path) == other, "any age will do"
+    assert host_throughput(SPACE, (10,), 4, tmp_path, fresh_s=3600.0) != other, "nobody knows how old it was"
+    for damage in ({"precision": "fp8"}, {"work_s": -1.0}, {"work_s": 0.0, "step_s": 0.0}, {"key": "another host"}):
+        file.write_text(json.dumps({**document, **damage}))
+        again = host_throughput(SPACE, (10,), 4, tmp_path)
+        assert again.precision in ("fp32", "bf16")
+        assert again.work_s + again.step_s > 0
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{", '{"a": 1}', "null"])
+def test_a_damaged_file_is_written_anew(known: tuple[str, str], tmp_path: Path, content: str) -> None:
+    file = cache_with(SLOW, known, tmp_path)
+    file.write_text(content)
+    assert host_throughput(SPACE, (10,), 4, tmp_path) != SLOW
+    assert json.loads(file.read_text())["key"] == known[1]
+
+
+@pytest.fixture(scope="module")
+def known(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """Name of the file in which a throughput in batches of 4 is kept, and its key."""
+    folder = tmp_path_factory.mktemp("cache")
+    host_throughput(SPACE, (10,), 4, folder)
+    return cached(folder).name, json.loads(cached(folder).read_text())["key"]
+
+
+def cache_with(throughput: TrainingThroughput, known: tuple[str, str], folder: Path) -> Path:
+    """The file of a user's cache that holds this throughput."""
+    name, key = known
+    path = folder / "training-throughput" / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps({"key": key, **throughput.to_json()}))
+    return path
+
+
+def test_a_throughput_that_trainings_contradict_is_forgotten(known: tuple[str, str], tmp_path: Path) -> None:
+    path = cache_with(SLOW, known, tmp_path)
+    before = path.read_text()
+    for ratios in ([0.2, 0.2], [0.7, 0.2, 1.3], [1.4, 1.4, 9.0], []):
+        assert forget_wrong_throughput(SPACE, 4, SLOW, ratios, tmp_path) is None, "too few, or within a step"
+    assert forget_wrong_throughput(SPACE, 64, SLOW, [0.2] * 3, tmp_path) is None, "nothing is known of such batches"
+    newer = replace(SLOW, precision="bf16")
+    assert forget_wrong_throughput(SPACE, 4, newer, [0.2] * 3, tmp_path) is None, "the cache's is newer"
+    assert path.read_text() == before
+    for ratio in (0.25, 2.0):
+        path.write_text(before)
+        assert forget_wrong_throughput(SPACE, 4, SLOW, [ratio, 1.0, ratio], tmp_path) == ratio
+        assert not path.exists()
+
+
+def test_a_search_doubts_the_throughput_by_its_own_trainings(known: tuple[str, str], tmp_path: Path) -> None:
+    config = SearchConfig(limits=Limits.of(latency_ms=5.0))
+    base = TASKS["classification"].recipe(precision="fp32", batch_size=4)
+    recipes = Recipes(config=config, space=SPACE, data=tiny_data(), base=base, throughput=SLOW)
+    archs = SPACE.anchors[:1] * 3
+
+    def trained(ratio: float) -> list[Evaluated]:
+        return [Evaluated(a, i, 0.5, 1.0, ratio * OVERHEAD * recipes.image_s(a)) for i, a in enumerate(archs)]
+
+    path = cache_with(SLOW, known, tmp_path)
+    before = path.read_text()
+    assert doubt_throughput(recipes, trained(1.0), folder=tmp_path) is None
+    elsewhere = replace(recipes, config=replace(config, ray="auto"))
+    assert doubt_throughput(elsewhere, trained(0.25), folder=tmp_path) is None
+    estimated = [replace(e, seconds_per_image=None) for e in trained(0.25)]
+    assert doubt_throughput(recipes, estimated, folder=tmp_path) is None
+    full_s = 3 * len(recipes.data.train) * OVERHEAD * recipes.image_s(archs[0])
+    cut = [(a, Trained(accuracy=0.5, epochs=2, seconds=full_s / 4)) for a in archs]
+    assert doubt_throughput(recipes, estimated, cut, 3, tmp_path) is None, "the clock ended them"
+    assert path.read_text() == before
+    remark = doubt_throughput(recipes, trained(0.25), folder=tmp_path)
+    assert remark is not None
+    assert "0.25 times as long" in remark
+    path.write_text(before)
+    assert doubt_throughput(recipes, estimated, [(a, replace(t, epochs=3)) for a, t in cut], 3, tmp_path)
+    assert not path.exists()
+
+
+def test_a_run_keeps_the_throughput_it_was_planned_with(tmp_path: Path) -> None:
+    """Also when the cache has forgotten it, when the budget is another one, and for another limit."""
+    data, config = tiny_data(), SearchConfig(limits=Limits.of(latency_ms=5.0))
+    planned, measured = replace(SLOW, step_s=0.125), TrainingThroughput(DEVICE, "bf16", 1.0)
+
+    def make(known: TrainingThroughput | None, else_: TrainingThroughput) -> Recipes:
+        base = TASKS["classification"].recipe(precision="fp32")
+        return Recipes(config=config, space=SPACE, data=data, base=base, throughput=known or else_)
+
+    old, new = RunFolder(tmp_path), RunFolder(tmp_path / "limits" / "4ms")
+    new.path.mkdir(parents=True)
+    marks = search_plan(old, Budget(100.0), lambda known: make(known, planned), baselines=False).marks
+    take_over(old, new)
+    for folder in (old, new):
+        plan = search_plan(folder, Budget(200.0), lambda known: make(known, measured), baselines=False)
+        assert plan.recipes.throughput == planned
+        assert plan.marks != marks
+
+
+def test_small_networks_are_bound_by_launches_and_large_ones_by_work() -> None:
+    nominal = np.array([0.01, 0.02, 0.05, 1.0, 20.0])
+    overhead, work = fitted_steps(0.016 + nominal / 4000, nominal)
+    assert overhead == pytest.approx(0.016, rel=1e-6)
+    assert work == pytest.approx(1 / 4000, rel=1e-6)
+    noisy = (0.016 + nominal / 4000) * np.array([1.05, 0.96, 1.02, 0.97, 1.03])
+    overhead, work = fitted_steps(noisy, nominal)
+    assert overhead == pytest.approx(0.016, rel=0.1)
+    assert work == pytest.approx(1 / 4000, rel=0.15)
+
+
+def test_where_steps_are_work_the_throughput_is_the_median_ratio() -> None:
+    nominal = np.array([0.1, 0.2, 0.3, 0.4, 0.9])
+    assert fitted_steps(nominal * np.array([2.0, 2.2, 1.9, 2.1, 1.8]), nominal) == (0.0, pytest.approx(2.0))
+    assert fitted_steps([0.3], [0.1]) == (0.0, pytest.approx(3.0))
+
+
+def test_an_image_costs_its_work_and_its_share_of_the_step() -> None:
+    costs = SPACE.costs(SPACE.choices(list(SPACE.anchors)), (10,))
+    nominal = nominal_image_s(costs)
+    np.testing.assert_allclose(TrainingThroughput("cpu", "fp32", 0.5).image_s(costs, 64), 0.5 * nominal)
+    small = TrainingThroughput("cuda:0", "bf16", 1e-5, 0.016).image_s(costs, 64)
+    np.testing.assert_allclose(small, 0.016 / 64 + 1e-5 * nominal)
+
+
+@pytest.mark.parametrize("seconds", [1.1, 0.9, 2.2, 3.7, 0.26, 1e9, 1e-9])
+def test_throughputs_are_rounded_to_half_octaves_however_fast_a_device_is(seconds: float) -> None:
+    assert 2**-0.25 <= rounded(seconds) / seconds <= 2**0.25
+    assert 2 * math.log2(rounded(seconds)) == pytest.approx(round(2 * math.log2(rounded(seconds))))
+    assert rounded(1.4) == pytest.approx(math.sqrt(2))
+    assert rounded(0.0) == 0.0
+
+
+def test_bf16_has_to_be_worth_its_rounding() -> None:
+    plain, mixed = (Setup(precision=p, channels_last=True, batch_size=8) for p in ("fp32", "bf16"))
+    assert fastest({plain: 1.0, mixed: 0.95}) == plain
+    assert fastest({plain: 1.0, mixed: 0.5}) == mixed

@@ -1,0 +1,301 @@
+"""The contract of device probes, on the processor and on a fake GPU, and what only a GPU's probe does."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from nas.deployment import Deployment, Placement
+from nas.measure.devices import DeviceProbe, probe_of, why_no_energy
+from nas.measure.devices.cpu import CpuProbe
+from nas.measure.devices.cuda import CudaProbe
+from nas.measure.devices.nvml import PyNvml, nvml_of
+from nas.measure.job import Job, JobModel
+from nas.measure.reference import reference_model
+from nas.measure.worker import work
+from nas.runtimes.nodes import NodeTime
+from nas.targets.block_times import slot_times_ms
+from tests.nas.measure.fake_gpu import FakeGpu, FakeNvml
+from tests.nas.tiny import calibration_images, write_tiny_network
+from tests.nas.tiny_torch import load_tiny_network
+
+PROBES = ("cpu", "cuda:0")
+real_gpu = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
+
+
+@pytest.fixture(autouse=True)
+def _cores() -> Iterator[None]:
+    """A probe keeps its process on some cores; the next test has all again."""
+    before = os.sched_getaffinity(0)
+    yield
+    os.sched_setaffinity(0, before)
+
+
+@pytest.fixture(autouse=True)
+def _small_reference(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a GPU computes in a millisecond takes this processor seconds."""
+    if "a real GPU" not in request.node.name:
+        monkeypatch.setattr("nas.measure.reference._GRAPH_SHAPE", (2, 16, 32, 32))
+        monkeypatch.setattr("nas.measure.reference._GRAPH_WIDTHS", (64, 64))
+
+
+@pytest.fixture(params=[*PROBES, pytest.param("a real GPU", marks=real_gpu)])
+def probe(request: pytest.FixtureRequest) -> DeviceProbe:
+    if request.param == "cpu":
+        return CpuProbe(1)
+    if request.param == "cuda:0":
+        return CudaProbe("cuda:0", library=FakeGpu(FakeNvml(joules=[1.0, 1.5, 2.5])), load_network=load_tiny_network)
+    return CudaProbe("cuda:0")
+
+
+@pytest.fixture
+def network(tmp_path: Path) -> Path:
+    """The tiny network as PyTorch loads it."""
+    write_tiny_network(tmp_path / "tiny.onnx")
+    (tmp_path / "tiny.network.json").write_text("{}", encoding="utf-8")
+    return tmp_path / "tiny.network.json"
+
+
+def started(probe: DeviceProbe) -> DeviceProbe:
+    probe.pin()
+    probe.initialise({"onnxruntime", "torch", "no-such-runtime"}, reference_model())
+    return probe
+
+
+def test_a_probe_is_kept_on_its_cores(probe: DeviceProbe) -> None:
+    probe.pin()
+    assert len(os.sched_getaffinity(0)) == 1
+
+
+def test_the_reference_network_runs_on_the_device(probe: DeviceProbe) -> None:
+    session = started(probe).reference(reference_model())
+    images = np.random.default_rng(0).standard_normal(session.input_shape, dtype=np.float32)
+    output = session.run(images)
+    assert len(output) == len(images)
+    assert np.isfinite(output).all()
+    assert np.abs(output).max() > 0
+    np.testing.assert_array_equal(output, session.run(images))
+
+
+def test_memory_is_counted_from_what_was_settled(probe: DeviceProbe) -> None:
+    before = started(probe).settle_memory()
+    assert before > 0
+    held = np.ones(32 * 2**20, np.uint8)
+    assert probe.peak_memory() >= before
+    assert held.all()
+
+
+def test_a_window_is_observed(probe: DeviceProbe) -> None:
+    watch = started(probe).watch()
+    session = probe.reference(reference_model())
+    images = np.ones(session.input_shape, np.float32)
+    for _ in range(2):
+        probe.synchronise()
+        watch.begin()
+        session.run(images)
+        watch.end()
+    seen = watch.observation()
+    assert 0 <= seen.cpu_share < 64
+    assert seen.energy_j is None or seen.energy_j >= 0
+    assert (probe.energy_j() is None) == (probe.why_no_energy() is not None)
+
+
+def test_a_runtime_that_cannot_tell_has_no_operator_times(probe: DeviceProbe, tmp_path: Path) -> None:
+    model = write_tiny_network(tmp_path / "tiny.onnx")
+    runtime = "torch" if probe.device == "cpu" else "onnxruntime"
+    deployment = Deployment(runtime, "fp32", 1, device=probe.device)
+    assert started(probe).operator_times(model, deployment, calibration_images(1), 0.01) == ()
+
+
+def test_probes_are_chosen_by_device() -> None:
+    assert isinstance(probe_of(Placement("cpu", 2)), CpuProbe)
+    found = probe_of(Placement("cuda:1", 1))
+    assert isinstance(found, CudaProbe)
+    assert found.device == "cuda:1"
+
+
+# A GPU
+
+
+def test_a_gpu_is_started_before_anything_is_charged_to_a_network() -> None:
+    gpu = FakeGpu()
+    probe = started(CudaProbe("cuda:0", library=gpu))
+    assert gpu.log == ["start"]
+    assert probe.settle_memory() == 1000
+    assert gpu.log[1:] == ["synchronise", "release", "memory"], "memory is read when nothing runs and nothing is kept"
+    gpu.memory_bytes = 5000
+    gpu.log.clear()
+    assert probe.peak_memory() == 5000
+    assert gpu.log == ["synchronise", "memory"]
+
+
+def test_a_call_ends_when_the_gpu_has_finished() -> None:
+    gpu = FakeGpu()
+    session = started(CudaProbe("cuda:0", library=gpu)).reference(None)
+    gpu.log.clear()
+    session.run(np.ones(session.input_shape, np.float32))
+    assert gpu.log == ["replay", "synchronise"]
+
+
+def watched(nvml: FakeNvml, windows: int = 2) -> Any:
+    probe = started(CudaProbe("cuda:0", library=FakeGpu(nvml)))
+    watch = probe.watch()
+    for _ in range(windows):
+        watch.begin()
+        watch.end()
+    return watch.observation()
+
+
+def test_energy_is_that_of_the_windows() -> None:
+    assert watched(FakeNvml(joules=[10.0, 10.5, 17.0, 17.25])).energy_j == pytest.approx(0.75)
+    assert watched(FakeNvml(joules=[10.0, None, 17.0, 17.25])).energy_j is None, "one window is not known"
+    assert CudaProbe("cuda:0", library=FakeGpu()).why_no_energy() == "the package nvidia-ml-py is not installed"
+    silent = CudaProbe("cuda:0", library=FakeGpu(FakeNvml()))
+    assert silent.why_no_energy() == "cuda:0 has no energy counter"
+    assert CudaProbe("cuda:0", library=FakeGpu(FakeNvml(joules=[3.0]))).why_no_energy() is None
+
+
+@pytest.mark.parametrize(
+    ("nvml", "words"),
+    [
+        (FakeNvml(slowdowns=[None, "power brake", None]), "slowed down (power brake)"),
+        (FakeNvml(clocks=[1980, 1500]), "moved between 1500 and 1980 MHz"),
+        (FakeNvml(busy=frozenset({4242, 77})), "1 other processes"),
+        (FakeNvml(present=frozenset({7, 8}), busy=None), "2 other processes"),
+    ],
+)
+def test_disturbances_of_a_gpu_are_told(nvml: FakeNvml, words: str) -> None:
+    assert words in watched(nvml).disturbance
+
+
+@pytest.mark.parametrize(
+    "nvml",
+    [
+        FakeNvml(clocks=[1980, 1935]),
+        FakeNvml(present=frozenset({7}), busy=frozenset({4242})),
+        FakeNvml(busy=None),
+        FakeNvml(clocks=[None], busy=frozenset()),
+    ],
+)
+def test_what_does_not_disturb_a_gpu(nvml: FakeNvml) -> None:
+    """Small moves of the clock, another process that stands still, and our own, whatever its number is."""
+    told = watched(nvml).disturbance
+    assert told is None or "GPU" not in told, "the host of this test may be busy"
+
+
+def test_modules_are_timed_by_events_that_were_reached(network: Path) -> None:
+    gpu = FakeGpu()
+    probe = started(CudaProbe("cuda:0", library=gpu, load_network=load_tiny_network))
+    gpu.log.clear()
+    deployment = Deployment("torch", "fp32", 1, device="cuda:0")
+    found = probe.operator_times(network, deployment, calibration_images(1), 0.0)
+    modules = [m for m in load_tiny_network(network).modules() if next(m.children(), None) is None]
+    assert [node.name.rsplit("/")[-1] for node in found] == [type(m).__name__ for m in modules]
+    assert [node.ms for node in found] == [1.0] * len(modules)
+    assert gpu.log == ["synchronise", "queue", "synchronise"], "launched behind a busy device, read at its end"
+
+
+def test_modules_carry_the_names_that_blocks_are_found_by() -> None:
+    gpu = FakeGpu()
+    network = nn.ModuleDict({"stages": nn.Sequential(nn.Sequential(nn.Flatten(), nn.Linear(4, 4)), nn.Linear(4, 2))})
+    network.forward = lambda images: network["stages"](images)  # type: ignore[method-assign]
+    probe = CudaProbe("cuda:0", library=gpu, load_network=lambda _: network)
+    found = probe.operator_times(
+        Path("any"), Deployment("torch", "fp32", 1, device="cuda:0"), np.ones((1, 1, 2, 2), np.float32), 0.0
+    )
+    assert found[1] == NodeTime("/stages/stages.0/stages.0.1/Linear", 1.0)
+    assert slot_times_ms(found, [("stages.0",), ("stages.1",)]) == (2.0, 1.0)
+
+
+def test_a_worker_measures_a_network_on_its_device(network: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The whole job: the fake GPU's probe in place of the real one's, with the tiny network on it."""
+    import io
+    import json
+
+    from nas.runtimes.torch_eager import TorchEager
+    from tests.nas.fake_cuda import FakeCuda
+    from tests.nas.measure.fake_gpu import FakeGraphs
+
+    gpu = FakeGpu(FakeNvml(joules=[1.0]))
+    runtime = TorchEager(load_network=load_tiny_network, graphs=lambda _: FakeGraphs(gpu), cuda=FakeCuda())
+    probe = CudaProbe("cuda:0", library=gpu, load_network=load_tiny_network)
+    monkeypatch.setattr("nas.measure.worker.load_runtime", lambda _: runtime)
+    monkeypatch.setattr("nas.measure.worker.probe_of", lambda _: probe)
+    deployment = Deployment("torch", "fp16", 1, device="cuda:0")
+    results = io.StringIO()
+    job = Job(
+        models=(JobModel(3, network, deployment),), placement=deployment.placement, reference=None,
+        seconds_per_model=0.05, node_seconds=0.01,
+    )  # fmt: skip
+    work(job, results)
+    answer = json.loads(results.getvalue())
+    timing = answer["timing"]
+    assert answer["index"] == 3
+    assert timing["p50_ms"] > 0
+    assert timing["reference_p50_ms"] > timing["p50_ms"], "the reference of the GPU, which is larger than this network"
+    assert timing["energy_mj"] == 0.0
+    assert len(timing["nodes"]) > 0
+
+
+# NVML itself, with a fake library
+
+
+class NVMLError(Exception):
+    pass
+
+
+class NotFoundError(NVMLError):
+    pass
+
+
+def library(**answers: Any) -> SimpleNamespace:
+    def asked(answer: Any) -> Any:
+        def ask(*_: Any) -> Any:
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+        return ask
+
+    names = ("TotalEnergyConsumption", "ClockInfo", "CurrentClocksThrottleReasons", "ComputeRunningProcesses",
+             "ProcessUtilization")  # fmt: skip
+    found = {f"nvmlDeviceGet{name}": asked(answers.get(name, NVMLError("not supported"))) for name in names}
+    return SimpleNamespace(NVMLError=NVMLError, NVMLError_NotFound=NotFoundError, NVML_CLOCK_SM=1, **found)
+
+
+def test_nvml_is_read() -> None:
+    processes = [SimpleNamespace(pid=5), SimpleNamespace(pid=6)]
+    samples = [SimpleNamespace(pid=5, smUtil=0), SimpleNamespace(pid=6, smUtil=30)]
+    told = PyNvml(
+        library(
+            TotalEnergyConsumption=2500, ClockInfo=1410, CurrentClocksThrottleReasons=0x20 | 0x1 | 0x4,
+            ComputeRunningProcesses=processes, ProcessUtilization=samples,
+        ),
+        None,
+    )  # fmt: skip
+    assert told.energy_j() == 2.5
+    assert told.clock_mhz() == 1410
+    assert told.slowdown() == "thermal slowdown by the driver"
+    assert told.processes() == {5, 6}
+    assert told.busy_since(0) == {6}
+
+
+def test_what_nvml_does_not_tell_is_none() -> None:
+    silent = PyNvml(library(), None)
+    assert (silent.energy_j(), silent.clock_mhz(), silent.slowdown(), silent.processes()) == (None, None, None, None)
+    assert silent.busy_since(0) is None
+    assert PyNvml(library(ProcessUtilization=NotFoundError()), None).busy_since(0) == frozenset()
+    idle = PyNvml(library(CurrentClocksThrottleReasons=0x1 | 0x2 | 0x4), None)
+    assert idle.slowdown() is None, "idle, set by an administrator, at the power limit"
+
+
+def test_without_the_package_the_reason_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nas.measure.devices.nvml.find_spec", lambda _: None)
+    assert nvml_of("GPU-1") == "the package nvidia-ml-py is not installed"
+    assert why_no_energy() == CpuProbe(1).why_no_energy()
