@@ -205,7 +205,10 @@ def _steps(ratio: float) -> int:
 
 
 def _anchor(space: SearchSpace) -> Architecture:
-    return max((design[0] for design in space.designs), key=lambda arch: math.prod(_input(space, arch).shape))
+    """A well-known design with the largest input; in a space without such, a random network."""
+    known = [design[0] for design in space.designs]
+    known = known or [space.architecture(space.sample(1, np.random.default_rng(0))[0])]
+    return max(known, key=lambda arch: math.prod(_input(space, arch).shape))
 
 
 def _input(space: SearchSpace, arch: Architecture) -> TensorSpec:

@@ -71,7 +71,9 @@ class DetectionObjective:
         return len(self._examples.val)
 
     def inputs(self, indices: torch.Tensor) -> torch.Tensor:
-        return self._examples.preprocess.tensor(self._images.index_select(0, indices).to(self._device))
+        images = self._images.index_select(0, indices).to(self._device)
+        prepared: torch.Tensor = self._examples.preprocess.tensor(images)
+        return prepared
 
     def batch(
         self, indices: torch.Tensor, generator: torch.Generator, progress: float
