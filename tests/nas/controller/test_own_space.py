@@ -1,7 +1,6 @@
 """Searches in spaces that stand in no table of the product: an attribute of a module, and a table in a file."""
 
 import json
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -39,31 +38,6 @@ def test_a_space_that_is_no_staged_one(cache: Path, colours: Path, tmp_path: Pat
     assert run(["export", f"{out}#1", "--out", str(tmp_path / "bundle"), "--target", "local"]) == 0
     assert {check.status for check in verify_bundle(tmp_path / "bundle")} <= {"passed", "not repeated"}
     assert searched(f"{OWN}:PLAIN", tmp_path / "shared", colours, "--estimator", "supernet") == 1
-
-
-@pytest.mark.slow
-def test_a_table_in_a_file_goes_with_the_run(
-    cache: Path, colours: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out, small = tmp_path / "run", load_search_space("mobile")
-    path = written(small, tmp_path, resolutions=[32], anchors=[])
-    assert searched(str(path), out, colours) == 0
-    name = json.loads((out / "config.json").read_text())["space"]
-    assert name.startswith("lean@")
-    assert json.loads((out / "space.json").read_text())["name"] == "lean"
-    path.unlink()
-    moved = tmp_path / "elsewhere"
-    shutil.copytree(out / "winners/1", moved)
-    description = read_description(moved / NETWORK)
-    assert description.source.space == name
-    assert description.build() is not None
-    capsys.readouterr()
-    assert searched(name, out, colours, "--json") == 0, "the run's own table is found again"
-    assert json.loads(capsys.readouterr().out)["space"] == name
-    assert run(["search", "--run", str(out), "--latency-ms", "100", "--max-trials", "2"]) == 0
-    other = written(small, tmp_path, resolutions=[32], anchors=[], stem_widths=[16])
-    assert searched(str(other), out, colours) == 1
-    assert "another configuration" in capsys.readouterr().err
 
 
 def test_a_profile_that_measured_its_own_family_predicts_it(tmp_path: Path) -> None:
