@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -74,7 +75,7 @@ def staged_folder(path: Path) -> Iterator[Path]:
 
     Raises `NotADirectoryError` where `path` is a file.
     """
-    if path.exists() and not path.is_dir():
+    if _is_no_folder(path):
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
     staged, aside = _beside(path), _beside(path)
     staged.mkdir(parents=True)
@@ -86,8 +87,9 @@ def staged_folder(path: Path) -> Iterator[Path]:
             try:
                 os.replace(staged, path)
                 break
-            except OSError:
-                if attempt == _ATTEMPTS - 1 or not path.is_dir():  # else another process has just put its own there
+            except OSError as error:
+                overtaken = error.errno in (errno.ENOTEMPTY, errno.EEXIST)  # another process has just put its own there
+                if attempt == _ATTEMPTS - 1 or not overtaken:
                     with suppress(OSError):
                         os.replace(aside, path)
                     raise
@@ -105,6 +107,14 @@ def remove_partials(folder: Path) -> None:
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink(missing_ok=True)
+
+
+def _is_no_folder(path: Path) -> bool:
+    """Something else than a folder lies at `path`; asked once, since another process may replace a folder meanwhile."""
+    try:
+        return not stat.S_ISDIR(path.stat().st_mode)
+    except FileNotFoundError:
+        return False
 
 
 def _beside(path: Path) -> Path:
