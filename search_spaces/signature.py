@@ -25,7 +25,7 @@ Size = tuple[int, ...]
 LOGITS = "logits"
 """Kind of an output that is one number for each class, the largest of which is the answer."""
 
-_DTYPES: tuple[str, ...] = get_args(DType)
+DTYPES: tuple[str, ...] = get_args(DType)
 _HINT = "write it with `Signature.to_json`"
 _Spec = TypeVar("_Spec")
 
@@ -43,8 +43,8 @@ class TensorSpec:
     def __post_init__(self) -> None:
         if not _is_shape(self.shape):
             raise ValueError(f"the shape of an input is a tuple of positive integers, got {self.shape!r}")
-        if self.dtype not in _DTYPES:
-            raise ValueError(f"the type of an input is one of {', '.join(_DTYPES)}, got {self.dtype!r}")
+        if self.dtype not in DTYPES:
+            raise ValueError(f"the type of an input is one of {', '.join(DTYPES)}, got {self.dtype!r}")
         if (self.values is not None) != (self.dtype != "float32"):
             raise ValueError(
                 f"`values` belongs to an input of integers and to no other, got {self.values} {self.dtype}"

@@ -88,7 +88,7 @@ class Predictor:
         Raises:
             UserError: inputs of another shape than the network's.
         """
-        expected = tuple(self.session.input_shape[1:])
+        expected = self.session.input.shape
         if inputs.shape[1:] != expected or not len(inputs):
             raise UserError(
                 f"the network takes inputs of shape (n, {', '.join(map(str, expected))}), not {inputs.shape}",

@@ -26,7 +26,7 @@ from nas.networks.description import NETWORK, load_network, weights_path
 from nas.networks.find import RECEIPT, find_bundle
 from nas.progress import Progress, SilentProgress
 from nas.runtimes import load_runtime
-from nas.runtimes.base import Images, Logits
+from nas.runtimes.base import Inputs, Outputs
 from nas.targets.registry import material_differences
 from nas.tasks import TaskData, task_named
 from nas.text import milliseconds, percent
@@ -147,7 +147,7 @@ class _Bundle:
             return f"{deployment.name} cannot be run here: {unsupported}"
         return Predictor.open(self.folder, check=False)  # checked before
 
-    def accuracy_of(self, run: Callable[[Images], Logits], data: TaskData, name: Literal["val", "test"]) -> float:
+    def accuracy_of(self, run: Callable[[Inputs], Outputs], data: TaskData, name: Literal["val", "test"]) -> float:
         """A fraction, by the task's metric."""
         receipt = self.receipt
         return task_named(receipt.task).accuracy_in_runtime(

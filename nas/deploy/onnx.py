@@ -114,8 +114,8 @@ def check_parity(
     network = network.eval().to("cpu", torch.float32)
     with torch.no_grad():
         expected = np.concatenate([network(torch.from_numpy(example[None])).numpy() for example in inputs])
-    shape = tuple(session.get_inputs()[0].shape)
-    got = run_in_batches(lambda batch: session.run(None, {INPUT_NAME: batch})[0], inputs, shape)
+    (batch, *_) = session.get_inputs()[0].shape
+    got = run_in_batches(lambda given: session.run(None, {INPUT_NAME: given})[0], inputs, batch)
     difference = np.abs(got - expected)
     return Parity(
         images=len(inputs),

@@ -12,12 +12,13 @@ import numpy as np
 
 from nas.files.cache import user_cache
 from nas.files.writing import write_whole
-from nas.runtimes.base import Images, Logits, Session
+from nas.runtimes.base import Inputs, Outputs, Session
 from nas.runtimes.torch_eager import GraphDevice, GraphSession
+from search_spaces.signature import TensorSpec
 
 _FILE = "reference-1.onnx"
 """Its number changes with the network, so that an old file is never taken for a new one."""
-_SHAPE = (1, 3, 32, 32)
+_INPUT = TensorSpec((3, 32, 32))
 _WIDTHS = (32, 64, 64)
 
 
@@ -62,20 +63,20 @@ def reference_model(folder: Path | None = None) -> Path | None:
 class MatmulReference:
     """Stands in for the reference network where ONNX Runtime is absent: matrix products in numpy."""
 
-    input_shape = _SHAPE
+    input, batch = _INPUT, 1
 
     def __init__(self) -> None:
         rng = np.random.default_rng(0)
         self._weights = rng.standard_normal((3, 256, 256), dtype=np.float32) / np.float32(16)
 
-    def run(self, images: Images) -> Logits:
-        features: Logits = np.resize(images, (256, 256))
+    def run(self, inputs: Inputs) -> Outputs:
+        features: Outputs = np.resize(inputs, (256, 256))
         for weight in self._weights:
             features = features @ weight
-        return features[: len(images)]
+        return features[: len(inputs)]
 
 
-_GRAPH_SHAPE = (8, 64, 64, 64)
+_GRAPH_INPUT, _GRAPH_BATCH = TensorSpec((64, 64, 64)), 8
 _GRAPH_WIDTHS = (128, 256, 256)
 """31 GMACs: about a millisecond at 60 TFLOP/s, so that the device's arithmetic takes far longer than the copies."""
 
@@ -90,13 +91,13 @@ def graph_reference(graphs: GraphDevice) -> Session:
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        widths = (_GRAPH_SHAPE[1], *_GRAPH_WIDTHS)
+        widths = (_GRAPH_INPUT.shape[0], *_GRAPH_WIDTHS)
         layers = [
             layer for before, after in pairwise(widths) for layer in (nn.Conv2d(before, after, 3, padding=1), nn.ReLU())
         ]
         network = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
     placed = network.eval().to(graphs.tensors_on)
-    return GraphSession(placed, torch.float32, _GRAPH_SHAPE, graphs)
+    return GraphSession(placed, torch.float32, _GRAPH_INPUT, _GRAPH_BATCH, graphs)
 
 
 def _build() -> bytes:
@@ -105,7 +106,7 @@ def _build() -> bytes:
     from onnx import TensorProto, helper, numpy_helper
 
     rng = np.random.default_rng(0)
-    nodes, weights, last, channels = [], [], "input", _SHAPE[1]
+    nodes, weights, last, channels = [], [], "input", _INPUT.shape[0]
     for index, width in enumerate(_WIDTHS):
         scale = np.float32(np.sqrt(2.0 / (channels * 9)))
         kernel = rng.standard_normal((width, channels, 3, 3), dtype=np.float32) * scale
@@ -118,7 +119,7 @@ def _build() -> bytes:
     graph = helper.make_graph(
         nodes,
         "reference",
-        [helper.make_tensor_value_info("input", TensorProto.FLOAT, _SHAPE)],
+        [helper.make_tensor_value_info("input", TensorProto.FLOAT, _INPUT.batched(1))],
         [helper.make_tensor_value_info("logits", TensorProto.FLOAT, (1, channels))],
         weights,
     )

@@ -24,7 +24,7 @@ from nas.measure.job import Job, JobModel, SessionTiming
 from nas.measure.procfs import die_with_parent
 from nas.measure.statistics import percentiles
 from nas.runtimes import load_runtime
-from nas.runtimes.base import Images, Session
+from nas.runtimes.base import Inputs, Session
 from nas.runtimes.streams import StreamSession, load_streams
 
 GROUP = 10
@@ -45,7 +45,7 @@ class _Loaded:
 
     index: int
     session: Session
-    images: Images
+    inputs: Inputs
     watch: Watch
     load_ms: float = 0.0
     memory_bytes: int = 0
@@ -54,7 +54,7 @@ class _Loaded:
     def call(self) -> float:
         """Seconds of one call; with several streams, of a whole round of calls."""
         start = time.perf_counter()
-        self.session.run(self.images)
+        self.session.run(self.inputs)
         return time.perf_counter() - start
 
     @property
@@ -123,7 +123,7 @@ def _time_group(
         except (UserError, UnusableOutputError) as error:
             _write(results, {"index": model.index, "failed": str(error)})
     heartbeat.note(-1, "running")
-    beside = _Loaded(-1, reference, _images(reference, job.seed), probe.watch())
+    beside = _Loaded(-1, reference, _drawn(reference, job.seed), probe.watch())
     warm_up(beside.call, job.seconds_per_model / 2)
     for _ in range(ROUNDS):
         for loaded in (beside, *group):
@@ -135,7 +135,7 @@ def _time_group(
         if job.node_seconds > 0:
             heartbeat.note(loaded.index, "running")
             model = next(m for m in models if m.index == loaded.index)
-            times = probe.operator_times(model.path, model.deployment, loaded.images, job.node_seconds)
+            times = probe.operator_times(model.path, model.deployment, loaded.inputs, job.node_seconds)
             timing = replace(timing, nodes=times)
         _write(results, {"index": loaded.index, "timing": timing.to_json()})
 
@@ -146,12 +146,12 @@ def _load(job: Job, model: JobModel, probe: DeviceProbe, heartbeat: Heartbeat) -
     start = time.perf_counter()
     session = _session(model)
     load_ms = 1e3 * (time.perf_counter() - start)
-    images = _images(session, job.seed)
+    inputs = _drawn(session, job.seed)
     heartbeat.note(model.index, "running")
-    output = session.run(images)
+    output = session.run(inputs)
     if not np.isfinite(output).all():
         raise UnusableOutputError("its output is not finite")
-    loaded = _Loaded(model.index, session, images, probe.watch(), load_ms)
+    loaded = _Loaded(model.index, session, inputs, probe.watch(), load_ms)
     warm_up(loaded.call, job.seconds_per_model)
     loaded.memory_bytes = max(0, probe.peak_memory() - before)
     return loaded
@@ -164,8 +164,8 @@ def _session(model: JobModel) -> Session:
     return runtime.load(model.path, model.deployment)
 
 
-def _images(session: Session, seed: int) -> Images:
-    return np.random.default_rng(seed).standard_normal(session.input_shape, dtype=np.float32)
+def _drawn(session: Session, seed: int) -> Inputs:
+    return session.input.draw(np.random.default_rng(seed), session.batch)
 
 
 def _summary(loaded: _Loaded, reference_p50_s: float) -> SessionTiming:

@@ -1,7 +1,7 @@
 """What a runtime is: prepare a network's file for a precision, load it, run it.
 
-Every runtime takes images as float32 `(n, 3, height, width)` and returns float32 `(n, classes)`, whatever it computes
-in, so that callers never see its types.
+Every runtime takes inputs as the network's signature says, `(n, ...)`, and returns float32 `(n, ...)`, whatever it
+computes in, so that callers never see its types.
 """
 
 import os
@@ -13,16 +13,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nas.deployment import CPU, Deployment
 from nas.errors import MissingDependencyError, UnknownNameError, UserError
+from nas.runtimes.onnx_file import OnnxInput
+from search_spaces.signature import DTYPES, TensorSpec
 
-Images = NDArray[np.float32]
-Logits = NDArray[np.float32]
+Inputs = NDArray[Any]
+"""`(n, ...)` of the type that the network takes: float32, int64 or uint8."""
+Outputs = NDArray[np.float32]
+"""`(n, ...)`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +47,20 @@ class Session(Protocol):
     """A network loaded and ready to run."""
 
     @property
-    def input_shape(self) -> tuple[int, int, int, int]:
-        """Shape `(batch, channels, height, width)` of one call of the network."""
+    def input(self) -> TensorSpec:
+        """What the network takes. Where the file does not say how many values integers take, few enough for any."""
         ...
 
-    def run(self, images: Images) -> Logits:
-        """Outputs `(n, classes)` of `images` `(n, channels, height, width)`, both float32.
+    @property
+    def batch(self) -> int:
+        """Inputs of one call of the network."""
+        ...
 
-        The network itself always sees `input_shape`: more images are run batch after batch, and a last, smaller
-        batch is filled up with its own last image. So `n` equal to the batch is one call: that is what is timed.
+    def run(self, inputs: Inputs) -> Outputs:
+        """Outputs `(n, ...)` float32 of `inputs` `(n, ...)`.
+
+        The network itself always sees `batch` inputs: more are run batch after batch, and a last, smaller batch is
+        filled up with its own last input. So `n` equal to the batch is one call: that is what is timed.
         """
         ...
 
@@ -82,20 +91,20 @@ class Runtime(Protocol):
         model: Path,
         precision: str,
         out_dir: Path,
-        calibration: Images | None,
+        calibration: Inputs | None,
         *,
         float_part: FloatPart | None = None,
     ) -> Path:
         """Turn an fp32 ONNX file into what `load` needs for `precision`, and return its path.
 
         That is `model` itself where there is nothing to do, else a new file in `out_dir`, which appears under its
-        name only when complete. `calibration` `(n, channels, height, width)`, pre-processed like the network's input,
-        is needed by `int8` alone, and so is `float_part`: what is not to be quantised.
+        name only when complete. `calibration` `(n, ...)`, pre-processed like the network's input, is needed by
+        `int8` alone, and so is `float_part`: what is not to be quantised.
 
         Raises:
             MissingDependencyError: the runtime is not installed.
             UnknownNameError: the runtime has no such precision.
-            UserError: `int8` without calibration images, or a file that cannot be read.
+            UserError: `int8` without calibration inputs, or a file that cannot be read.
         """
         ...
 
@@ -104,7 +113,7 @@ class Runtime(Protocol):
 
         Raises:
             MissingDependencyError: the runtime is not installed.
-            UserError: the file is no network with one image input of `deployment.batch` and one output, or this host
+            UserError: the file is no network with one input of `deployment.batch` and one output, or this host
                 cannot run the precision.
         """
         ...
@@ -137,61 +146,62 @@ def check_supported(runtime: Runtime, precision: str, device: str = CPU) -> None
         raise UserError(f"{runtime.name} cannot run {precision} on {where}: {reason}", "choose another precision")
 
 
-def check_calibration(runtime: Runtime, calibration: Images | None) -> Images:
-    """The calibration images, checked.
+def check_calibration(runtime: Runtime, calibration: Inputs | None) -> Inputs:
+    """The calibration inputs, checked.
 
     Raises:
-        UserError: there are none, or they are not float32 `(n, channels, height, width)`.
+        UserError: there are none, or no network takes such arrays.
     """
     if calibration is None or len(calibration) == 0:
         raise UserError(
-            f"{runtime.name} int8 needs calibration images",
-            "give a few hundred training images, pre-processed like the network's input",
+            f"{runtime.name} int8 needs calibration inputs",
+            "give a few hundred training examples, pre-processed like the network's input",
         )
-    if calibration.ndim != 4 or calibration.dtype != np.float32:
+    if calibration.ndim < 2 or calibration.dtype.name not in DTYPES:
         raise UserError(
-            f"calibration images have shape {calibration.shape} and type {calibration.dtype}",
-            "give float32 of shape (n, channels, height, width)",
+            f"calibration inputs have shape {calibration.shape} and type {calibration.dtype}",
+            f"give (n, ...) of {', '.join(DTYPES)}, as the network takes them",
         )
     return calibration
 
 
-def check_input_shape(path: Path, shape: Sequence[int | None], deployment: Deployment) -> tuple[int, int, int, int]:
-    """The static input shape of one call, from a network's declared one; a free batch (None) becomes the deployment's.
+def check_input(path: Path, declared: OnnxInput, deployment: Deployment) -> TensorSpec:
+    """One input of a network, from what its file declares; a free batch becomes the deployment's.
 
     Raises:
-        UserError: not an image input, an image size left open, or a fixed batch other than `deployment.batch`.
+        UserError: an input without a batch axis, a size left open, or a fixed batch other than `deployment.batch`.
     """
-    if len(shape) != 4 or any(size is None for size in shape[1:]):
+    batch, *shape = declared.shape or (None,)
+    fixed = tuple(size for size in shape if size is not None)
+    if not fixed or len(fixed) < len(shape):
         raise UserError(
-            f"the input of {path.name} has shape {list(shape)}", "export it as (batch, channels, height, width), fixed"
+            f"the input of {path.name} has shape {list(declared.shape)}",
+            "export it as (batch, ...), all but the batch fixed",
         )
-    batch, *image = (deployment.batch if size is None else int(size) for size in shape)
-    if batch != deployment.batch:
+    if batch not in (None, deployment.batch):
         raise UserError(
             f"{path.name} was exported for batch {batch}, not {deployment.batch}", "export it with the batch you deploy"
         )
-    return (batch, image[0], image[1], image[2])
+    return TensorSpec(fixed, declared.dtype, declared.values)
 
 
 GPU_ONLY = "half precision is for GPUs, and processors compute it in fp32 or slower"
 """Why fp16 is not offered on the CPU."""
 
 
-def run_in_batches(call: Callable[[Images], Logits], images: Images, input_shape: tuple[int, int, int, int]) -> Logits:
-    """Run a network of fixed `input_shape` on any number of images (see `Session.run`)."""
-    if len(images) == input_shape[0]:
-        return call(images)
-    batch = input_shape[0]
+def run_in_batches(call: Callable[[Inputs], Outputs], inputs: Inputs, batch: int) -> Outputs:
+    """Run a network that takes `batch` inputs a call on any number of them (see `Session.run`)."""
+    if len(inputs) == batch:
+        return call(inputs)
     outputs = []
-    for start in range(0, len(images), batch):
-        chunk = images[start : start + batch]
+    for start in range(0, len(inputs), batch):
+        chunk = inputs[start : start + batch]
         if len(chunk) < batch:
             chunk = np.concatenate([chunk, np.repeat(chunk[-1:], batch - len(chunk), axis=0)])
         outputs.append(np.array(call(chunk)))
     if not outputs:
-        raise ValueError("no images to run")
-    return np.concatenate(outputs)[: len(images)]
+        raise ValueError("no inputs to run")
+    return np.concatenate(outputs)[: len(inputs)]
 
 
 @contextmanager

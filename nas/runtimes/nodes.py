@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from nas.deployment import Deployment
-from nas.runtimes.base import Images
+from nas.runtimes.base import Inputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +25,8 @@ class NodeTime:
 class NodeTimer(Protocol):
     """A runtime that can time operators. Asked for beside the timing of the whole network, never during it."""
 
-    def node_times(self, path: Path, deployment: Deployment, images: Images, seconds: float) -> list[NodeTime]:
-        """Times of the operators in the order they run, over calls with `images` for about `seconds`.
+    def node_times(self, path: Path, deployment: Deployment, inputs: Inputs, seconds: float) -> list[NodeTime]:
+        """Times of the operators in the order they run, over calls with `inputs` for about `seconds`.
 
         Raises as `Runtime.load` does.
         """

@@ -17,11 +17,11 @@ from nas.errors import UserError
 from nas.runtimes.base import (
     GPU_ONLY,
     FloatPart,
-    Images,
-    Logits,
+    Inputs,
+    Outputs,
     Session,
     check_calibration,
-    check_input_shape,
+    check_input,
     check_precision,
     check_supported,
     int8_name,
@@ -34,7 +34,8 @@ from nas.runtimes.base import (
 from nas.runtimes.cpu import cpu_flags, has_int8_dot_product
 from nas.runtimes.devices import execution_providers, why_no_device, why_no_provider
 from nas.runtimes.nodes import NodeTime, run_for, typical
-from nas.runtimes.onnx_file import read_input
+from nas.runtimes.onnx_file import OnnxInput, input_type, read_input
+from search_spaces.signature import DTYPES, TensorSpec
 
 _KERNEL_TIME = "_kernel_time"
 """What the profiler appends to the name of an operator."""
@@ -43,16 +44,16 @@ _KERNEL_TIME = "_kernel_time"
 class OrtSession:
     """One loaded network; see `nas.runtimes.base.Session`."""
 
-    def __init__(self, session: Any, input_name: str, input_shape: tuple[int, int, int, int]) -> None:
+    def __init__(self, session: Any, input_name: str, input: TensorSpec, batch: int) -> None:
         self.session = session
         self._input_name = input_name
-        self.input_shape = input_shape
+        self.input, self.batch = input, batch
 
-    def run(self, images: Images) -> Logits:
-        return run_in_batches(self._call, images, self.input_shape)
+    def run(self, inputs: Inputs) -> Outputs:
+        return run_in_batches(self._call, inputs, self.batch)
 
-    def _call(self, images: Images) -> Logits:
-        output: Logits = self.session.run(None, {self._input_name: images})[0]
+    def _call(self, inputs: Inputs) -> Outputs:
+        output: Outputs = self.session.run(None, {self._input_name: inputs})[0]
         return output
 
 
@@ -80,7 +81,7 @@ class OnnxRuntime:
         model: Path,
         precision: str,
         out_dir: Path,
-        calibration: Images | None,
+        calibration: Inputs | None,
         *,
         float_part: FloatPart | None = None,
     ) -> Path:
@@ -91,19 +92,19 @@ class OnnxRuntime:
         if precision == "fp16":
             with staging_folder(out_dir) as staging:
                 return publish(_halve(model, staging), out_dir / f"{model.stem}.{self.name}-fp16.onnx")
-        images = check_calibration(self, calibration)
+        inputs = check_calibration(self, calibration)
         final = out_dir / int8_name(model, self.name, float_part, ".onnx")
         with staging_folder(out_dir) as staging:
-            return publish(_quantize(model, staging, images, float_part), final)
+            return publish(_quantize(model, staging, inputs, float_part), final)
 
     def load(self, path: Path, deployment: Deployment) -> Session:
         return self._load(path, deployment)
 
-    def node_times(self, path: Path, deployment: Deployment, images: Images, seconds: float) -> list[NodeTime]:
+    def node_times(self, path: Path, deployment: Deployment, inputs: Inputs, seconds: float) -> list[NodeTime]:
         """See `nas.runtimes.nodes.NodeTimer`."""
         with tempfile.TemporaryDirectory(prefix="nas-nodes-") as folder:
             session = self._load(path, deployment, profile=Path(folder) / "nodes")
-            run_for(seconds, time.perf_counter, lambda: session.run(images))
+            run_for(seconds, time.perf_counter, lambda: session.run(inputs))
             events = json.loads(Path(session.session.end_profiling()).read_text())
         durations: dict[str, list[float]] = {}
         for event in events:
@@ -153,36 +154,46 @@ class OnnxRuntime:
             raise UserError(
                 f"{path.name} has {len(inputs)} inputs and {len(outputs)} outputs", "export it with one of each"
             )
-        declared = [size if isinstance(size, int) else None for size in inputs[0].shape]
-        return OrtSession(session, inputs[0].name, check_input_shape(path, declared, deployment))
+        entry = inputs[0]
+        kind = input_type(entry.type.removeprefix("tensor(").removesuffix(")"), _metadata(session))
+        if kind is None:
+            raise UserError(f"the input of {path.name} is a {entry.type}", f"export it with one of {', '.join(DTYPES)}")
+        shape = tuple(size if isinstance(size, int) else None for size in entry.shape)
+        spec = check_input(path, OnnxInput(entry.name, shape, *kind), deployment)
+        return OrtSession(session, entry.name, spec, deployment.batch)
 
 
-class _CalibrationImages:
-    """Feeds calibration images one batch at a time, in the form `onnxruntime.quantization` asks for."""
+def _metadata(session: Any) -> dict[str, str]:
+    found: dict[str, str] = session.get_modelmeta().custom_metadata_map
+    return found
 
-    def __init__(self, input_name: str, images: Images, batch: int) -> None:
-        whole = len(images) - len(images) % batch
-        # Fewer images than one batch: repeat them, so that a range is seen at all.
-        self._images = images[:whole] if whole else np.resize(images, (batch, *images.shape[1:]))
+
+class _CalibrationInputs:
+    """Feeds calibration inputs one batch at a time, in the form `onnxruntime.quantization` asks for."""
+
+    def __init__(self, input_name: str, inputs: Inputs, batch: int) -> None:
+        whole = len(inputs) - len(inputs) % batch
+        # Fewer inputs than one batch: repeat them, so that a range is seen at all.
+        self._inputs = inputs[:whole] if whole else np.resize(inputs, (batch, *inputs.shape[1:]))
         self._input_name = input_name
         self._batch = batch
         self._start = 0
 
-    def get_next(self) -> dict[str, Images] | None:
-        if self._start >= len(self._images):
+    def get_next(self) -> dict[str, Inputs] | None:
+        if self._start >= len(self._inputs):
             return None
-        batch = self._images[self._start : self._start + self._batch]
+        batch = self._inputs[self._start : self._start + self._batch]
         self._start += self._batch
         return {self._input_name: batch}
 
 
-def _quantize(model: Path, staging: Path, images: Images, float_part: FloatPart | None) -> Path:
+def _quantize(model: Path, staging: Path, inputs: Inputs, float_part: FloatPart | None) -> Path:
     import onnx
     from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_static
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
     declared = read_input(model)
-    reader = _CalibrationImages(declared.name, images, batch=declared.shape[0] or 1)
+    reader = _CalibrationInputs(declared.name, inputs, batch=declared.shape[0] or 1)
     inferred, quantized = staging / "inferred.onnx", staging / "quantized.onnx"
     with _silent():
         # Shape inference and constant folding first, as the library asks: batch norms folded into convolutions are

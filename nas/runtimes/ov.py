@@ -14,11 +14,11 @@ from nas.deployment import CPU, Deployment
 from nas.errors import UserError
 from nas.runtimes.base import (
     FloatPart,
-    Images,
-    Logits,
+    Inputs,
+    Outputs,
     Session,
     check_calibration,
-    check_input_shape,
+    check_input,
     check_precision,
     check_supported,
     int8_name,
@@ -29,36 +29,41 @@ from nas.runtimes.base import (
     staging_folder,
 )
 from nas.runtimes.nodes import NodeTime, run_for
+from nas.runtimes.onnx_file import VALUES_KEY, OnnxInput, input_type, read_input
+from search_spaces.signature import DTYPES, TensorSpec
+
+_TYPES = {"f32": "float", "i64": "int64", "u8": "uint8"}
+"""OpenVINO's names of the types of inputs -> ONNX's."""
 
 
 class OpenVinoSession:
     """One compiled network; see `nas.runtimes.base.Session`."""
 
-    def __init__(self, request: Any, input_shape: tuple[int, int, int, int]) -> None:
+    def __init__(self, request: Any, input: TensorSpec, batch: int) -> None:
         self.request = request
-        self.input_shape = input_shape
+        self.input, self.batch = input, batch
 
-    def run(self, images: Images) -> Logits:
-        return run_in_batches(self._call, images, self.input_shape)
+    def run(self, inputs: Inputs) -> Outputs:
+        return run_in_batches(self._call, inputs, self.batch)
 
-    def _call(self, images: Images) -> Logits:
+    def _call(self, inputs: Inputs) -> Outputs:
         # Inputs are shared (no copy in); the output is copied, because the next call overwrites its buffer.
-        output: Logits = self.request.infer([images], share_inputs=True)[0]
+        output: Outputs = self.request.infer([inputs], share_inputs=True)[0]
         return output
 
 
 class OpenVinoStreams:
     """One compiled network with several streams; see `nas.runtimes.streams.Streams`."""
 
-    def __init__(self, requests: Any, input_shape: tuple[int, int, int, int]) -> None:
+    def __init__(self, requests: Any, input: TensorSpec, batch: int) -> None:
         self._requests = requests
-        self.input_shape = input_shape
+        self.input, self.batch = input, batch
 
-    def run_many(self, images: Images, calls: int) -> Logits:
+    def run_many(self, inputs: Inputs, calls: int) -> Outputs:
         for _ in range(calls):
-            self._requests.start_async([images], share_inputs=True)  # waits for an idle request
+            self._requests.start_async([inputs], share_inputs=True)  # waits for an idle request
         self._requests.wait_all()
-        output: Logits = self._requests[0].get_output_tensor().data.copy()
+        output: Outputs = self._requests[0].get_output_tensor().data.copy()
         return output
 
 
@@ -85,7 +90,7 @@ class OpenVino:
         model: Path,
         precision: str,
         out_dir: Path,
-        calibration: Images | None,
+        calibration: Inputs | None,
         *,
         float_part: FloatPart | None = None,
     ) -> Path:
@@ -93,10 +98,10 @@ class OpenVino:
         require(self)
         if precision != "int8":
             return model
-        images = check_calibration(self, calibration)
+        inputs = check_calibration(self, calibration)
         final = out_dir / int8_name(model, self.name, float_part, ".xml")
         with staging_folder(out_dir) as staging:
-            staged = _quantize(model, staging, images, float_part)
+            staged = _quantize(model, staging, inputs, float_part)
             # The weights first: whoever sees the .xml also finds its .bin.
             publish(staged.with_suffix(".bin"), final.with_suffix(".bin"))
             return publish(staged, final)
@@ -111,12 +116,12 @@ class OpenVino:
         config = {"PERFORMANCE_HINT": "THROUGHPUT", "NUM_STREAMS": streams}
         session = self._load(path, deployment, config)
         compiled = session.request.get_compiled_model()
-        return OpenVinoStreams(openvino.AsyncInferQueue(compiled, streams), session.input_shape)
+        return OpenVinoStreams(openvino.AsyncInferQueue(compiled, streams), session.input, session.batch)
 
-    def node_times(self, path: Path, deployment: Deployment, images: Images, seconds: float) -> list[NodeTime]:
+    def node_times(self, path: Path, deployment: Deployment, inputs: Inputs, seconds: float) -> list[NodeTime]:
         """See `nas.runtimes.nodes.NodeTimer`."""
         session = self._load(path, deployment, {"PERF_COUNT": True})
-        run_for(seconds, time.perf_counter, lambda: session.run(images))
+        run_for(seconds, time.perf_counter, lambda: session.run(inputs))
         return [
             # The counters are cut to whole microseconds: half of one is lost on average.
             NodeTime(node.node_name, node.real_time.total_seconds() * 1e3 + 0.0005)
@@ -136,10 +141,9 @@ class OpenVino:
                 "export it with one of each",
             )
         partial = network.inputs[0].get_partial_shape()
-        declared = [size.get_length() if size.is_static else None for size in partial]
-        shape = check_input_shape(path, declared, deployment)
+        spec = check_input(path, _declared(path, network), deployment)
         if partial.is_dynamic:
-            network.reshape(list(shape))
+            network.reshape(list(spec.batched(deployment.batch)))
         config = {
             "PERFORMANCE_HINT": "LATENCY",
             "INFERENCE_NUM_THREADS": deployment.threads,
@@ -152,7 +156,30 @@ class OpenVino:
             compiled = openvino.Core().compile_model(network, "CPU", config)
         except RuntimeError as error:
             raise UserError(f"openvino cannot compile {path}: {error}", "export the network again") from error
-        return OpenVinoSession(compiled.create_infer_request(), shape)
+        return OpenVinoSession(compiled.create_infer_request(), spec, deployment.batch)
+
+
+def _declared(path: Path, network: Any) -> OnnxInput:
+    """The network's input as its file declares it. Raises `UserError` for a type that no network of ours takes."""
+    entry = network.inputs[0]
+    name = entry.get_element_type().get_type_name()
+    # Only integers have more to tell, which costs another reading of the file.
+    kind = input_type(_TYPES.get(name, name), {} if name == "f32" else _metadata(path, network))
+    if kind is None:
+        raise UserError(f"the input of {path.name} is of type {name}", f"export it with one of {', '.join(DTYPES)}")
+    sizes = entry.get_partial_shape()
+    shape = tuple(size.get_length() if size.is_static else None for size in sizes)
+    return OnnxInput(entry.get_node().get_friendly_name(), shape, *kind)
+
+
+def _metadata(path: Path, network: Any) -> dict[str, str]:
+    """The part of a file's metadata that is ours; quantised files keep what the ONNX file said."""
+    if network.has_rt_info(VALUES_KEY):
+        return {VALUES_KEY: str(network.get_rt_info(VALUES_KEY).value)}
+    if path.suffix != ".onnx" or missing_modules(("onnx",), "pip install onnx") is not None:
+        return {}
+    values = read_input(path).values
+    return {} if values is None else {VALUES_KEY: str(values)}
 
 
 def _float_hint(precision: str) -> str:
@@ -182,14 +209,14 @@ def _read(path: Path) -> Any:
         raise UserError(f"openvino cannot read {path}: {error}", "export the network again") from error
 
 
-def _quantize(model: Path, staging: Path, images: Images, float_part: FloatPart | None) -> Path:
+def _quantize(model: Path, staging: Path, inputs: Inputs, float_part: FloatPart | None) -> Path:
     import openvino
 
     network = _read(model)
     batch_size = network.inputs[0].get_partial_shape()[0]
     batch = batch_size.get_length() if batch_size.is_static else 1
-    whole = len(images) - len(images) % batch
-    padded = images[:whole] if whole else np.resize(images, (batch, *images.shape[1:]))
+    whole = len(inputs) - len(inputs) % batch
+    padded = inputs[:whole] if whole else np.resize(inputs, (batch, *inputs.shape[1:]))
     items = [padded[start : start + batch] for start in range(0, len(padded), batch)]
     staged = staging / "quantized.xml"
     with _silent():
@@ -199,6 +226,8 @@ def _quantize(model: Path, staging: Path, images: Images, float_part: FloatPart 
         patterns = [f"^(?:{pattern})(?:/.*)?$" for pattern in float_part.patterns] if float_part is not None else []
         ignored = nncf.IgnoredScope(patterns=patterns, validate=False)
         quantized = nncf.quantize(network, nncf.Dataset(items), subset_size=len(items), ignored_scope=ignored)
+    for key, value in _metadata(model, network).items():
+        quantized.set_rt_info(value, key)
     openvino.save_model(quantized, staged, compress_to_fp16=False)
     return staged
 

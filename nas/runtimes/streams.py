@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from nas.deployment import Deployment
-from nas.runtimes.base import Images, Logits, Runtime, Session
+from nas.runtimes.base import Inputs, Outputs, Runtime, Session
+from search_spaces.signature import TensorSpec
 
 ROUND_S = 0.1
 """One round of calls is aimed at this time: long against a single call, so that its ragged end counts little."""
@@ -21,12 +22,17 @@ class Streams(Protocol):
     """A network loaded for several calls at once."""
 
     @property
-    def input_shape(self) -> tuple[int, int, int, int]:
-        """Of one call."""
+    def input(self) -> TensorSpec:
+        """What the network takes."""
         ...
 
-    def run_many(self, images: Images, calls: int) -> Logits:
-        """Run `images` (one call's) `calls` times, as many at once as there are streams; the output of one call."""
+    @property
+    def batch(self) -> int:
+        """Inputs of one call."""
+        ...
+
+    def run_many(self, inputs: Inputs, calls: int) -> Outputs:
+        """Run `inputs` (one call's) `calls` times, as many at once as there are streams; the output of one call."""
         ...
 
 
@@ -46,21 +52,21 @@ class StreamSession:
     """
 
     def __init__(self, streams: Streams, count: int) -> None:
-        self.input_shape = streams.input_shape
+        self.input, self.batch = streams.input, streams.batch
         self.calls = count * MIN_CALLS
         """Calls of the network in one call of `run`."""
         self._streams = streams
         self._count = count
         self._settled = False
 
-    def run(self, images: Images) -> Logits:
+    def run(self, inputs: Inputs) -> Outputs:
         if not self._settled:
-            self._streams.run_many(images, self._count)  # the first call of every stream is slow
+            self._streams.run_many(inputs, self._count)  # the first call of every stream is slow
             start = time.perf_counter()
-            self._streams.run_many(images, self.calls)
+            self._streams.run_many(inputs, self.calls)
             self.calls = calls_of_a_round((time.perf_counter() - start) / self.calls, self._count)
             self._settled = True
-        return self._streams.run_many(images, self.calls)
+        return self._streams.run_many(inputs, self.calls)
 
 
 def calls_of_a_round(seconds_per_call: float, streams: int) -> int:
@@ -73,18 +79,18 @@ class ThreadedStreams:
     """Several sessions, each driven by a thread of its own; whoever is idle takes the next call."""
 
     def __init__(self, sessions: Sequence[Session]) -> None:
-        self.input_shape = sessions[0].input_shape
+        self.input, self.batch = sessions[0].input, sessions[0].batch
         self._sessions = sessions
         # Kept alive: the scheduler's account of a thread's waiting time ends with the thread.
         self._threads = ThreadPoolExecutor(len(sessions), thread_name_prefix="stream")
 
-    def run_many(self, images: Images, calls: int) -> Logits:
+    def run_many(self, inputs: Inputs, calls: int) -> Outputs:
         numbers = itertools.count()
 
-        def work(session: Session) -> Logits | None:
+        def work(session: Session) -> Outputs | None:
             output = None
             while next(numbers) < calls:
-                output = session.run(images)
+                output = session.run(inputs)
             return output
 
         outputs = list(self._threads.map(work, self._sessions))

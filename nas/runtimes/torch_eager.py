@@ -1,12 +1,13 @@
 """Eager PyTorch on the CPU in fp32 and bf16, or on a GPU, there also in fp16 and replayed as a CUDA graph.
 
-Its file is the pair `<stem>.network.json` + `<stem>.safetensors` beside `<stem>.onnx`; the shape of the input is read
+Its file is the pair `<stem>.network.json` + `<stem>.safetensors` beside `<stem>.onnx`; the input is read
 from the latter.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -15,10 +16,10 @@ from nas.errors import UserError
 from nas.runtimes.base import (
     GPU_ONLY,
     FloatPart,
-    Images,
-    Logits,
+    Inputs,
+    Outputs,
     Session,
-    check_input_shape,
+    check_input,
     check_precision,
     check_supported,
     missing_modules,
@@ -28,6 +29,7 @@ from nas.runtimes.base import (
 from nas.runtimes.cpu import cpu_flags, has_bf16
 from nas.runtimes.devices import Cuda, TorchCuda, why_no_device
 from nas.runtimes.onnx_file import read_input
+from search_spaces.signature import TensorSpec
 
 if TYPE_CHECKING:
     import torch
@@ -86,52 +88,54 @@ class CudaGraphDevice:
 class EagerSession:
     """Runs the modules one after the other; see `nas.runtimes.base.Session`."""
 
-    def __init__(self, network: nn.Module, dtype: torch.dtype, input_shape: tuple[int, int, int, int]) -> None:
+    def __init__(self, network: nn.Module, dtype: torch.dtype, input: TensorSpec, batch: int) -> None:
         self._network = network
         self._dtype = dtype
-        self.input_shape = input_shape
+        self.input, self.batch = input, batch
 
-    def run(self, images: Images) -> Logits:
-        return run_in_batches(self._call, images, self.input_shape)
+    def run(self, inputs: Inputs) -> Outputs:
+        return run_in_batches(self._call, inputs, self.batch)
 
-    def _call(self, images: Images) -> Logits:
+    def _call(self, inputs: Inputs) -> Outputs:
         import torch
 
         with torch.inference_mode():
-            output = self._network(torch.from_numpy(images).to(self._dtype))
-            logits: Logits = output.float().numpy()
+            given = torch.from_numpy(inputs)
+            output = self._network(given.to(self._dtype) if given.is_floating_point() else given)
+            logits: Outputs = output.float().numpy()
         return logits
 
 
 class GraphSession:
     """Replays one recorded call; see `nas.runtimes.base.Session`.
 
-    A call is timed with its copies to and from the device: images start and results end in the host's memory.
+    A call is timed with its copies to and from the device: inputs start and results end in the host's memory.
     """
 
     def __init__(
-        self, network: nn.Module, dtype: torch.dtype, input_shape: tuple[int, int, int, int], graphs: GraphDevice
+        self, network: nn.Module, dtype: torch.dtype, input: TensorSpec, batch: int, graphs: GraphDevice
     ) -> None:  # fmt: skip
         import torch
 
-        self.input_shape = input_shape
+        self.input, self.batch = input, batch
         self._graphs = graphs
-        self._input = torch.zeros(input_shape, dtype=dtype, device=graphs.tensors_on)
+        taken = dtype if input.values is None else getattr(torch, input.dtype)
+        self._input = torch.zeros(input.batched(batch), dtype=taken, device=graphs.tensors_on)
         with torch.inference_mode():
             self._replay, self._output = graphs.capture(lambda: network(self._input))
 
-    def run(self, images: Images) -> Logits:
-        return run_in_batches(self._call, images, self.input_shape)
+    def run(self, inputs: Inputs) -> Outputs:
+        return run_in_batches(self._call, inputs, self.batch)
 
-    def _call(self, images: Images) -> Logits:
+    def _call(self, inputs: Inputs) -> Outputs:
         import torch
 
         with torch.inference_mode():
-            self._input.copy_(torch.from_numpy(images))
+            self._input.copy_(torch.from_numpy(inputs))
             self._replay()
             self._graphs.synchronize()
             # A copy, because the next replay overwrites the recorded output.
-            logits: Logits = self._output.float().cpu().numpy().copy()
+            logits: Outputs = self._output.float().cpu().numpy().copy()
         return logits
 
 
@@ -178,7 +182,7 @@ class TorchEager:
         model: Path,
         precision: str,
         out_dir: Path,
-        calibration: Images | None,
+        calibration: Inputs | None,
         *,
         float_part: FloatPart | None = None,
     ) -> Path:
@@ -194,15 +198,15 @@ class TorchEager:
         check_supported(self, deployment.precision, deployment.device)
         import torch
 
-        shape = _input_shape(path, deployment)
+        spec = _input_of(path, deployment)
         load_network = self._load_network or _default_loader()
         dtype = dtype_of(deployment)
         network = load_network(path).eval()
         if deployment.device == CPU:
             torch.set_num_threads(deployment.threads)
-            return EagerSession(network.to(dtype=dtype), dtype, shape)
+            return EagerSession(network.to(dtype=dtype), dtype, spec, deployment.batch)
         graphs = self._graphs(deployment.device)
-        return GraphSession(network.to(device=graphs.tensors_on, dtype=dtype), dtype, shape, graphs)
+        return GraphSession(network.to(device=graphs.tensors_on, dtype=dtype), dtype, spec, deployment.batch, graphs)
 
 
 def dtype_of(deployment: Deployment) -> torch.dtype:
@@ -218,7 +222,8 @@ def _default_loader() -> LoadNetwork:
     return load_network
 
 
-def _input_shape(path: Path, deployment: Deployment) -> tuple[int, int, int, int]:
-    """The shape the network was exported with; its batch does not bind PyTorch and is the deployment's."""
+def _input_of(path: Path, deployment: Deployment) -> TensorSpec:
+    """What the network was exported with; the batch of that file does not bind PyTorch."""
     exported = path.with_name(path.name.removesuffix(NETWORK_SUFFIX) + ".onnx")
-    return check_input_shape(exported, [None, *read_input(exported).shape[1:]], deployment)
+    declared = read_input(exported)
+    return check_input(exported, replace(declared, shape=(None, *declared.shape[1:])), deployment)

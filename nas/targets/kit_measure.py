@@ -38,7 +38,7 @@ KERNEL_TIME = "_kernel_time"
 LINUX = hasattr(os, "sched_setaffinity")
 
 Run = Callable[[], Any]
-"""Runs a network once on fixed random images."""
+"""Runs a network once on fixed random inputs."""
 
 
 def main() -> None:
@@ -171,14 +171,24 @@ def load(file: str, job: dict[str, Any], profile: str | None = None) -> tuple[Ru
         options.profile_file_prefix = profile
     session = ort.InferenceSession(str(HERE / file), options, providers=job["providers"])
     entry = session.get_inputs()[0]
-    images = np.random.default_rng(0).standard_normal(entry.shape, dtype=np.float32)
+    inputs = drawn(entry.type, entry.shape, session.get_modelmeta().custom_metadata_map)
 
     def run() -> Any:
-        return session.run(None, {entry.name: images})[0]
+        return session.run(None, {entry.name: inputs})[0]
 
     if not np.isfinite(run()).all():
         raise ValueError("its output is not finite")
     return run, session
+
+
+def drawn(kind: str, shape: list[int], metadata: dict[str, str]) -> Any:
+    """A random input: noise, or integers below the number that the file names (2 where it names none)."""
+    rng = np.random.default_rng(0)
+    if kind == "tensor(float)":
+        return rng.standard_normal(shape, dtype=np.float32)
+    usual = {"tensor(int64)": ("int64", 2), "tensor(uint8)": ("uint8", 256)}
+    dtype, values = usual[kind]
+    return rng.integers(int(metadata.get("input_values", values)), size=shape, dtype=dtype)
 
 
 def timed(run: Run, reference: Run, seconds: float) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from nas.measure.procfs import Snapshot, clear_peak_memory, memory_status, snaps
 from nas.measure.reference import MatmulReference
 from nas.measure.statistics import Activity, disturbance
 from nas.runtimes import RUNTIMES, load_runtime
-from nas.runtimes.base import Images, Session
+from nas.runtimes.base import Inputs, Session
 from nas.runtimes.nodes import NodeTime, NodeTimer
 
 
@@ -44,7 +44,7 @@ class CpuProbe:
                 torch.zeros(1, 1, 8, 8) @ torch.zeros(8, 8)
             elif reference is not None and name != "onnxruntime":
                 session = runtime.load(reference, Deployment(name, "fp32", self._threads))
-                session.run(np.ones(session.input_shape, np.float32))
+                session.run(session.input.draw(np.random.default_rng(0), session.batch))
 
     def reference(self, model: Path | None) -> Session:
         if model is None:
@@ -75,13 +75,13 @@ class CpuProbe:
         return why_no_energy()
 
     def operator_times(
-        self, path: Path, deployment: Deployment, images: Images, seconds: float
+        self, path: Path, deployment: Deployment, inputs: Inputs, seconds: float
     ) -> tuple[NodeTime, ...]:
         runtime = load_runtime(deployment.runtime)
         if not isinstance(runtime, NodeTimer):
             return ()
         self.synchronise()
-        return tuple(runtime.node_times(path, deployment, images, seconds))
+        return tuple(runtime.node_times(path, deployment, inputs, seconds))
 
 
 class CpuWatch:

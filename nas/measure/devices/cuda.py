@@ -19,7 +19,7 @@ from nas.measure.devices.probe import Observation
 from nas.measure.procfs import Snapshot, snapshot
 from nas.measure.reference import graph_reference
 from nas.measure.statistics import Activity, host_disturbance
-from nas.runtimes.base import Images, Session
+from nas.runtimes.base import Inputs, Session
 from nas.runtimes.nodes import NodeTime
 from nas.runtimes.torch_eager import dtype_of
 from nas.runtimes.torch_modules import module_times
@@ -97,7 +97,7 @@ class CudaProbe:
         return self._asked if isinstance(self._asked, str) else f"{self.device} has no energy counter"
 
     def operator_times(
-        self, path: Path, deployment: Deployment, images: Images, seconds: float
+        self, path: Path, deployment: Deployment, inputs: Inputs, seconds: float
     ) -> tuple[NodeTime, ...]:
         """Of PyTorch's modules, launched one by one; ONNX Runtime's own profiler tells when it launched an operator,
         not how long the GPU took."""
@@ -106,7 +106,8 @@ class CudaProbe:
         import torch
 
         network = self._loader()(path).eval().to(device=self._library.tensors_on, dtype=dtype_of(deployment))
-        batch = torch.from_numpy(images).to(device=self._library.tensors_on, dtype=dtype_of(deployment))
+        batch = torch.from_numpy(inputs).to(device=self._library.tensors_on)
+        batch = batch.to(dtype=dtype_of(deployment)) if batch.is_floating_point() else batch
         return tuple(module_times(network, batch, self._library, seconds))
 
     def _loader(self) -> "Callable[[Path], nn.Module]":

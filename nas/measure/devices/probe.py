@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Protocol
 
 from nas.deployment import Deployment
-from nas.runtimes.base import Images, Session
+from nas.runtimes.base import Inputs, Session
 from nas.runtimes.nodes import NodeTime
 
 
@@ -84,7 +84,7 @@ class DeviceProbe(Protocol):
         ...
 
     def operator_times(
-        self, path: Path, deployment: Deployment, images: Images, seconds: float
+        self, path: Path, deployment: Deployment, inputs: Inputs, seconds: float
     ) -> tuple[NodeTime, ...]:
         """Times of a network's operators in the order they run, from calls for about `seconds` besides those that are
         timed; empty where runtime and device cannot tell. Raises as `Runtime.load` does."""

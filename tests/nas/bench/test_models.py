@@ -86,7 +86,7 @@ def test_an_open_size_needs_a_resolution(tmp_path: Path) -> None:
     (file,) = prepare_cells([model], [Cell(0, Deployment("onnxruntime", "fp32", 1, 2))], tmp_path / "files")
     assert isinstance(file, Path)
     session = load_runtime("onnxruntime").load(file, Deployment("onnxruntime", "fp32", 1, 2))
-    assert session.input_shape == (2, 3, 40, 40)
+    assert (session.batch, session.input.shape) == (2, (3, 40, 40))
 
 
 def test_a_bundle_is_exported_for_any_batch_and_keeps_its_own_int8(tmp_path: Path) -> None:
@@ -98,8 +98,8 @@ def test_a_bundle_is_exported_for_any_batch_and_keeps_its_own_int8(tmp_path: Pat
     assert model.delivered == {("onnxruntime", "int8"): folder / "int8.onnx"}
     (file,) = prepare_cells([model], [Cell(0, Deployment("onnxruntime", "fp32", 1, 2))], tmp_path / "files")
     assert isinstance(file, Path)
-    shape = load_runtime("onnxruntime").load(file, Deployment("onnxruntime", "fp32", 1, 2)).input_shape
-    assert shape == (2, 3, 32, 32)
+    session = load_runtime("onnxruntime").load(file, Deployment("onnxruntime", "fp32", 1, 2))
+    assert (session.batch, session.input) == (2, image_input(32))
 
 
 def test_winners_of_a_run_by_number(tmp_path: Path) -> None:

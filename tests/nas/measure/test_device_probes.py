@@ -21,6 +21,7 @@ from nas.measure.reference import reference_model
 from nas.measure.worker import work
 from nas.runtimes.nodes import NodeTime
 from nas.targets.block_times import slot_times_ms
+from search_spaces.signature import TensorSpec
 from tests.nas.measure.fake_gpu import FakeGpu, FakeNvml
 from tests.nas.tiny import calibration_images, write_tiny_network
 from tests.nas.tiny_torch import load_tiny_network
@@ -41,7 +42,8 @@ def _cores() -> Iterator[None]:
 def _small_reference(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a GPU computes in a millisecond takes this processor seconds."""
     if "a real GPU" not in request.node.name:
-        monkeypatch.setattr("nas.measure.reference._GRAPH_SHAPE", (2, 16, 32, 32))
+        monkeypatch.setattr("nas.measure.reference._GRAPH_INPUT", TensorSpec((16, 32, 32)))
+        monkeypatch.setattr("nas.measure.reference._GRAPH_BATCH", 2)
         monkeypatch.setattr("nas.measure.reference._GRAPH_WIDTHS", (64, 64))
 
 
@@ -75,7 +77,7 @@ def test_a_probe_is_kept_on_its_cores(probe: DeviceProbe) -> None:
 
 def test_the_reference_network_runs_on_the_device(probe: DeviceProbe) -> None:
     session = started(probe).reference(reference_model())
-    images = np.random.default_rng(0).standard_normal(session.input_shape, dtype=np.float32)
+    images = session.input.draw(np.random.default_rng(0), session.batch)
     output = session.run(images)
     assert len(output) == len(images)
     assert np.isfinite(output).all()
@@ -94,7 +96,7 @@ def test_memory_is_counted_from_what_was_settled(probe: DeviceProbe) -> None:
 def test_a_window_is_observed(probe: DeviceProbe) -> None:
     watch = started(probe).watch()
     session = probe.reference(reference_model())
-    images = np.ones(session.input_shape, np.float32)
+    images = np.ones(session.input.batched(session.batch), np.float32)
     for _ in range(2):
         probe.synchronise()
         watch.begin()
@@ -139,7 +141,7 @@ def test_a_call_ends_when_the_gpu_has_finished() -> None:
     gpu = FakeGpu()
     session = started(CudaProbe("cuda:0", library=gpu)).reference(None)
     gpu.log.clear()
-    session.run(np.ones(session.input_shape, np.float32))
+    session.run(np.ones(session.input.batched(session.batch), np.float32))
     assert gpu.log == ["replay", "synchronise"]
 
 

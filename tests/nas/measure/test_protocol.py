@@ -114,7 +114,7 @@ def test_measures_every_network_in_fresh_sessions(network: Path, slow_network: P
 def test_a_timing_is_true(slow_network: Path) -> None:
     """Compared with a plain loop in this process, generously, because the machine may be busy."""
     session = OnnxRuntime().load(slow_network, ORT)
-    images = np.zeros(session.input_shape, np.float32)
+    images = np.zeros(session.input.batched(session.batch), np.float32)
     times = []
     for _ in range(8):
         start = time.perf_counter()
@@ -395,7 +395,7 @@ def test_reference_network_is_cached_and_runs(tmp_path: Path) -> None:
     assert reference_model(tmp_path) == path
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
     session = OnnxRuntime().load(path, ORT)
-    output = session.run(np.random.default_rng(0).standard_normal(session.input_shape, dtype=np.float32))
+    output = session.run(session.input.draw(np.random.default_rng(0), session.batch))
     assert 0.1 < float(np.abs(output).mean()) < 10  # unit scale: no denormals
     stand_in = MatmulReference()
-    assert np.isfinite(stand_in.run(np.ones(stand_in.input_shape, np.float32))).all()
+    assert np.isfinite(stand_in.run(np.ones(stand_in.input.batched(stand_in.batch), np.float32))).all()

@@ -54,7 +54,7 @@ def test_outputs_agree_with_fp32(
         pytest.skip(reason)
     artefact = runtime.prepare(model, precision, tmp_path / "out", calibration_images())
     session = runtime.load(artefact, Deployment(name, precision, threads=1))
-    assert session.input_shape == (1, 3, 24, 24)
+    assert (session.batch, session.input.shape) == (1, (3, 24, 24))
     outputs = session.run(calibration_images(5, seed=3))  # a network of batch 1 takes five images one by one
     assert outputs.shape == (5, CLASSES)
     assert outputs.dtype == np.float32
@@ -140,7 +140,7 @@ def test_shape_is_checked_and_a_free_batch_is_set(name: str, tmp_path: Path) -> 
     with pytest.raises(UserError, match="2 outputs"):
         runtime.load(write_tiny_network(tmp_path / "pair.onnx", outputs=2), Deployment(name, "fp32", 1))
     free = runtime.load(write_tiny_network(tmp_path / "free.onnx", batch="n"), Deployment(name, "fp32", 1, batch=4))
-    assert free.input_shape == (4, 3, 24, 24)
+    assert (free.batch, free.input.shape) == (4, (3, 24, 24))
     assert free.run(calibration_images(6)).shape == (6, CLASSES)
 
 
@@ -152,11 +152,11 @@ def test_batches_are_filled_up_and_cut() -> None:
         return images.reshape(len(images), -1)
 
     images = np.arange(5, dtype=np.float32).reshape(5, 1, 1, 1)
-    outputs = run_in_batches(call, images, (2, 1, 1, 1))
+    outputs = run_in_batches(call, images, 2)
     assert seen == [2, 2, 2]
     assert outputs.ravel().tolist() == [0, 1, 2, 3, 4]
-    with pytest.raises(ValueError, match="no images"):
-        run_in_batches(call, images[:0], (2, 1, 1, 1))
+    with pytest.raises(ValueError, match="no inputs"):
+        run_in_batches(call, images[:0], 2)
 
 
 def test_unwritable_output_folder(model: Path, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ def test_every_stream_computes_the_network(name: str, tmp_path: Path) -> None:
     expected = runtime.load(network, deployment).run(images)
     session = load_streams(runtime, network, deployment, streams=2)
     output = session.run(images)
-    assert session.input_shape == (2, 3, 24, 24)
+    assert (session.batch, session.input.shape) == (2, (3, 24, 24))
     assert output.shape == (2, CLASSES)
     np.testing.assert_allclose(output, expected, atol=1e-5)
 

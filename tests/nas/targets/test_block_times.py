@@ -55,8 +55,8 @@ def test_real_runtimes_time_every_block(
     arch = space.replace(arch, resolution=resolution)
     deployment = Deployment(runtime, precision, 1)
     (request,) = deploy_untrained(arch, [deployment], tmp_path, seed=0)
-    shape = library.load(request.path, deployment).input_shape
-    images = np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
+    session = library.load(request.path, deployment)
+    images = session.input.draw(np.random.default_rng(0), session.batch)
     assert isinstance(library, NodeTimer)
     nodes = library.node_times(request.path, deployment, images, 0.05)
     counts = space.slot_counts(space.choices([arch]))[0]
