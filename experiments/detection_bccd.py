@@ -306,7 +306,7 @@ def _delivered(entry: _Entry, deployed: Deployed) -> TriedDeployment:
 def _postprocess_ms(entry: _Entry, t: TriedDeployment, data: DetectionData) -> float:
     assert t.path is not None
     session = load_runtime(t.deployment.runtime).load(t.path, t.deployment)
-    figures = DetectionArtifacts().figures(session.run, data, entry.description, t.deployment.batch)
+    figures = DetectionArtifacts().figures(session.run, data, entry.description.signature, t.deployment.batch)
     return float(figures.more["postprocess_ms"])
 
 

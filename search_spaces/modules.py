@@ -44,7 +44,7 @@ class ConvBn(nn.Module):
 
         The gradients of a depthwise convolution in bfloat16 take up to 20 times as long there (torch 2.15, oneDNN).
         """
-        # The device last: a tensor that is only traced (nas.training.qat.rounding) has none.
+        # The device last: a tensor that is only traced (nas.training.rounding) has none.
         if self.depthwise and torch.is_autocast_enabled("cpu") and x.device.type == "cpu":
             with torch.autocast("cpu", enabled=False):
                 return cast(Tensor, self.conv(x.float()))

@@ -105,16 +105,16 @@ def complete_bundle(folder: Path, deployed: Deployed, data: TaskData, claims: Cl
     chosen = deployed.chosen
     assert chosen is not None
     assert chosen.path is not None
-    artifacts, description = task_of(data).artifacts, deployed.description
+    artifacts, signature = task_of(data).artifacts, deployed.description.signature
     write_json(folder / LABELS, list(data.classes))
-    for name, document in artifacts.documents(data.preprocess, description).items():
+    for name, document in artifacts.documents(data.preprocess, signature).items():
         write_json(folder / name, document)
     session = load_runtime(chosen.deployment.runtime).load(chosen.path, chosen.deployment)
-    _write_sample(folder, artifacts, session, chosen.deployment.precision, data, description.signature.input)
-    script = run_script(artifacts.script(description), chosen.deployment, chosen.path.name)
+    _write_sample(folder, artifacts, session, chosen.deployment.precision, data, signature.input)
+    script = run_script(artifacts.script(signature), chosen.deployment, chosen.path.name)
     if script is not None:
         (folder / RUN_SCRIPT).write_text(script, encoding="utf-8")
-    figures = artifacts.figures(session.run, data, description, chosen.deployment.batch)
+    figures = artifacts.figures(session.run, data, signature, chosen.deployment.batch)
     write_json(folder / RECEIPT, _receipt(folder, deployed, chosen, data, claims, figures))
     receipt: dict[str, Any] = json.loads((folder / RECEIPT).read_text(encoding="utf-8"))
     return receipt

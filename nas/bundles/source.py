@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nas.data import Preprocess
+from nas.deploy.quantised import FOLDER as QUANTISED
+from nas.deploy.quantised import QuantisedInTraining, read_quantised
 from nas.deployment import Deployment, common_batch
 from nas.errors import UserError
 from nas.limits import Limits
@@ -12,8 +14,6 @@ from nas.networks.description import NetworkDescription, read_json
 from nas.networks.find import FoundNetwork, find_network
 from nas.networks.run_networks import TARGET
 from nas.networks.weights import load_weights
-from nas.training.qat.quantised import FOLDER as QUANTISED
-from nas.training.qat.quantised import QuantisedInTraining, read_quantised
 from search_spaces import space_of
 from search_spaces.signature import Size
 

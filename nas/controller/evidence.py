@@ -40,7 +40,7 @@ def _write_pictures(outcome: Outcome) -> list[dict[str, str]]:
     assert chosen.path is not None
     session = load_runtime(chosen.deployment.runtime).load(chosen.path, chosen.deployment)
     sheet = task_of(outcome.data).artifacts.sheet(
-        session.run, outcome.data, deployed.description, chosen.deployment.batch
+        session.run, outcome.data, deployed.description.signature, chosen.deployment.batch
     )
     if sheet is None:
         return []

@@ -14,7 +14,6 @@ from nas.files.writing import staged_file
 from nas.runtimes.base import run_in_batches
 from nas.runtimes.devices import execution_providers
 from nas.runtimes.onnx_file import VALUES_KEY
-from nas.tasks.classification import top1_agreement
 from search_spaces import TensorSpec
 
 if TYPE_CHECKING:
@@ -100,9 +99,7 @@ def _note_values(path: Path, values: int) -> None:
     onnx.save(model, path)
 
 
-def check_parity(
-    network: "nn.Module", path: Path, inputs: NDArray[Any], agreement: Agreement = top1_agreement
-) -> Parity:
+def check_parity(network: "nn.Module", path: Path, inputs: NDArray[Any], agreement: Agreement) -> Parity:
     """Compare torch and the ONNX file on pre-processed `inputs` (n, ...): torch one by one, the file by its batch.
 
     `agreement` of the two outputs (n, ...) is the fraction of examples with the same answer.

@@ -84,7 +84,7 @@ def write_artifacts(
 ) -> None:
     """`labels.json` and `preprocess.json` (and what else the task has) of a trained network."""
     write_json(folder / LABELS, list(classes))
-    for name, document in task_named(description.task).artifacts.documents(preprocess, description).items():
+    for name, document in task_named(description.task).artifacts.documents(preprocess, description.signature).items():
         write_json(folder / name, document)
 
 

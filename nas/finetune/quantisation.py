@@ -1,11 +1,12 @@
 """Quantisation-aware training: the folded network learns with int8 rounding in place, and is exported with it.
 
-What is rounded, and where, says `nas.training.qat.rounding`. The exported ONNX file holds the ranges as
+What is rounded, and where, says `nas.training.rounding`. The exported ONNX file holds the ranges as
 QuantizeLinear / DequantizeLinear pairs, which ONNX Runtime and OpenVINO execute in int8.
 """
 
 import warnings
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from torch.ao.quantization import FakeQuantize
 
 from nas.deploy.deploy import PARITY_IMAGES
 from nas.deploy.onnx import INPUT_NAME, OUTPUT_NAME, check_parity, export_onnx
+from nas.deploy.quantised import FILE, QuantisedInTraining, write_quantised
 from nas.deployment import Deployment
 from nas.files.tensors import load_tensors
 from nas.files.writing import staged_file
@@ -26,9 +28,8 @@ from nas.tasks.examples import examples_of
 from nas.training.folder import BEST, train_in
 from nas.training.loop import Training
 from nas.training.objective import Objective
-from nas.training.qat.quantised import FILE, QuantisedInTraining, write_quantised
-from nas.training.qat.rounding import fixed, ranges, rounded
 from nas.training.recipe import EarlyStoppingSettings, Recipe, ScheduleSettings
+from nas.training.rounding import fixed, ranges, rounded
 from nas.training.setup import Setup
 from nas.training.world import World
 from search_spaces import TensorSpec
@@ -105,11 +106,12 @@ def train_quantized(
     student.load_state_dict(load_tensors(folder / BEST)[0])
     exported = export_rounded(student, spec, folder / FILE)
     validation = data.for_input("val", spec).some(PARITY_IMAGES)
+    agreement = partial(task_of(data).agreement, signature=description.signature)
     made = QuantisedInTraining(
         file=exported,
         epochs=len(training.curve),
         val_accuracy_torch=objective.validate(freeze_ranges(student), "fp32").accuracy,
-        parity=check_parity(student, exported, data.inputs(validation)),
+        parity=check_parity(student, exported, data.inputs(validation), agreement),
     )
     write_quantised(made, weights)
     plain = export_onnx(network, spec, folder / PLAIN_FILE)

@@ -9,6 +9,8 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from nas import __version__
+from nas.deploy.quantised import FOLDER as QUANTISED
+from nas.deploy.quantised import RECORD
 from nas.errors import UserError
 from nas.files.folders import NO_ROOM, check_writable, locked
 from nas.files.records import read_record, write_record
@@ -17,8 +19,6 @@ from nas.networks.description import NETWORK
 from nas.progress import Progress, SilentProgress
 from nas.tasks import TaskData, TaskSplit, task_of
 from nas.tasks.recipes import recipe_named
-from nas.training.qat.quantised import FOLDER as QUANTISED
-from nas.training.qat.quantised import RECORD
 from nas.training.recipe import Recipe
 from nas.training.recipe_files import recipe_label
 

@@ -3,16 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nas.tasks.task import Run, TaskData
-from search_spaces import TensorSpec
-
-if TYPE_CHECKING:
-    from nas.networks.description import NetworkDescription
+from search_spaces import Signature, TensorSpec
 
 Data = TypeVar("Data", bound=TaskData, contravariant=True)
 
@@ -70,7 +67,7 @@ class Processor(Protocol):
 class BundleArtifacts(Protocol[Data]):
     """A task's share of a bundle. Stateless."""
 
-    def documents(self, preprocess: Any, description: "NetworkDescription") -> dict[str, Any]:
+    def documents(self, preprocess: Any, signature: Signature) -> dict[str, Any]:
         """File name -> JSON document: all it takes to make the network's input and to use its output."""
         ...
 
@@ -90,7 +87,7 @@ class BundleArtifacts(Protocol[Data]):
         """
         ...
 
-    def script(self, description: "NetworkDescription") -> str:
+    def script(self, signature: Signature) -> str:
         """The template of `run.py`; see `nas.bundles.run_script.run_script`."""
         ...
 
@@ -120,10 +117,10 @@ class BundleArtifacts(Protocol[Data]):
         """What `write_output` stored. Raises KeyError, TypeError, ValueError or OSError for anything else."""
         ...
 
-    def figures(self, run: Run, data: Data, description: "NetworkDescription", batch: int) -> Figures:
+    def figures(self, run: Run, data: Data, signature: Signature, batch: int) -> Figures:
         """Measured on the validation split with the deployed network; `run` always gets exactly `batch` images."""
         ...
 
-    def sheet(self, run: Run, data: Data, description: "NetworkDescription", batch: int) -> Sheet | None:
+    def sheet(self, run: Run, data: Data, signature: Signature, batch: int) -> Sheet | None:
         """Validation images with the deployed network's answers; None where the task has no such picture."""
         ...

@@ -15,11 +15,10 @@ from nas.data.processor import image_of, read_document, save_sample
 from nas.tasks.artifacts import Figures, Prepared, Sheet
 from nas.tasks.classification.portable import postprocess, preprocess
 from nas.tasks.script import script_of
-from search_spaces import TensorSpec
+from search_spaces import Signature, TensorSpec
 
 if TYPE_CHECKING:
     from nas.data import ImageData
-    from nas.networks.description import NetworkDescription
     from nas.tasks.task import Run
 
 LABELS = "labels.json"
@@ -58,14 +57,14 @@ class ClassificationProcessor:
 class ClassificationArtifacts:
     """See `nas.tasks.artifacts.BundleArtifacts`."""
 
-    def documents(self, preprocess: Preprocess, description: "NetworkDescription") -> dict[str, Any]:
+    def documents(self, preprocess: Preprocess, signature: Signature) -> dict[str, Any]:
         resize = "shorter side, bilinear with antialiasing, centre crop"
-        return {PREPROCESS: preprocess_document(preprocess, image_side(description.signature.input), resize=resize)}
+        return {PREPROCESS: preprocess_document(preprocess, image_side(signature.input), resize=resize)}
 
     def read_preprocess(self, folder: Path) -> Preprocess | None:
         return read_preprocess(folder)
 
-    def script(self, description: "NetworkDescription") -> str:
+    def script(self, signature: Signature) -> str:
         parts = (to_rgb, open_image, read_rgb, affine, normalised, preprocess, postprocess)
         return script_of(_PURPOSE, {}, parts, _MAIN)
 
@@ -88,8 +87,8 @@ class ClassificationArtifacts:
     def read_output(self, folder: Path, sample: Mapping[str, Any]) -> NDArray[np.float32]:
         return np.array(sample["logits"], dtype=np.float32)
 
-    def figures(self, run: "Run", data: "ImageData", description: "NetworkDescription", batch: int) -> Figures:
+    def figures(self, run: "Run", data: "ImageData", signature: Signature, batch: int) -> Figures:
         return Figures()
 
-    def sheet(self, run: "Run", data: "ImageData", description: "NetworkDescription", batch: int) -> Sheet | None:
+    def sheet(self, run: "Run", data: "ImageData", signature: Signature, batch: int) -> Sheet | None:
         return None

@@ -18,10 +18,9 @@ from nas.tasks.artifacts import Figures, Prepared, Sheet
 from nas.tasks.detection.data.values import PADDING
 from nas.tasks.detection.portable import described, find, preprocess, raw_boxes
 from nas.tasks.detection.script import detection_script
-from search_spaces import TensorSpec
+from search_spaces import Signature, TensorSpec
 
 if TYPE_CHECKING:
-    from nas.networks.description import NetworkDescription
     from nas.tasks.detection.anchors import Level
     from nas.tasks.detection.data.values import DetectionData, DetectionSplit
     from nas.tasks.task import Run
@@ -54,19 +53,19 @@ class DetectionProcessor:
 class DetectionArtifacts:
     """See `nas.tasks.artifacts.BundleArtifacts`."""
 
-    def documents(self, preprocess: Preprocess, description: "NetworkDescription") -> dict[str, Any]:
+    def documents(self, preprocess: Preprocess, signature: Signature) -> dict[str, Any]:
         resize = "longer side, bilinear with antialiasing; the picture at the top left, the rest of the square grey"
-        side = image_side(description.signature.input)
+        side = image_side(signature.input)
         return {
             PREPROCESS: preprocess_document(preprocess, side, resize=resize, padding=PADDING),
-            POSTPROCESS: postprocess_document(description.signature.output.kind, side),
+            POSTPROCESS: postprocess_document(signature.output.kind, side),
         }
 
     def read_preprocess(self, folder: Path) -> Preprocess | None:
         return read_preprocess(folder)
 
-    def script(self, description: "NetworkDescription") -> str:
-        return detection_script(description.signature.output.kind)
+    def script(self, signature: Signature) -> str:
+        return detection_script(signature.output.kind)
 
     def processor(self, folder: Path) -> DetectionProcessor:
         how, rules, labels = (read_document(folder, name) for name in (PREPROCESS, POSTPROCESS, LABELS))
@@ -97,10 +96,9 @@ class DetectionArtifacts:
         output: NDArray[np.float32] = np.load(folder / Path(sample["outputs"]).name, allow_pickle=False)
         return output
 
-    def figures(self, run: "Run", data: "DetectionData", description: "NetworkDescription", batch: int) -> Figures:
+    def figures(self, run: "Run", data: "DetectionData", signature: Signature, batch: int) -> Figures:
         from nas.tasks.detection.evaluate import metrics_in_runtime
 
-        signature = description.signature
         split, head_kind = data.for_input("val", signature.input), signature.output.kind
         found = metrics_in_runtime(run, split, data.preprocess, head_kind=head_kind, batch=batch)
         by_class = dict(zip(data.classes, (None if math.isnan(ap) else ap for ap in found.per_class_ap50), strict=True))
@@ -109,12 +107,11 @@ class DetectionArtifacts:
             more={"postprocess_ms": _postprocess_ms(run, split.some(TIMED_IMAGES), data.preprocess, head_kind, batch)},
         )
 
-    def sheet(self, run: "Run", data: "DetectionData", description: "NetworkDescription", batch: int) -> Sheet | None:
+    def sheet(self, run: "Run", data: "DetectionData", signature: Signature, batch: int) -> Sheet | None:
         from nas.tasks.detection.agreement import SHOWN_SCORE
         from nas.tasks.detection.evaluate import found_in_runtime
         from nas.tasks.detection.pictures import sheet
 
-        signature = description.signature
         split = data.for_input("val", signature.input).some(SHEET_IMAGES)
         found, _ = found_in_runtime(
             run, split, data.preprocess, head_kind=signature.output.kind, batch=batch, least_score=SHOWN_SCORE

@@ -35,7 +35,7 @@ NETWORKS = {
         for network in (NetworkDescription.of_baseline(name, (10,), image_input(64)) for name in BASELINES)
     },
 }
-SCRIPTS = {name: task_named(network.task).artifacts.script(network) for name, network in NETWORKS.items()}
+SCRIPTS = {name: task_named(network.task).artifacts.script(network.signature) for name, network in NETWORKS.items()}
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 import json
 import shutil
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from nas.bundles.verify import verify_bundle
 from nas.data import ImageData
 from nas.deploy import deploy as deploying
 from nas.deploy.onnx import Parity, check_parity
+from nas.deploy.quantised import FILE, FOLDER, QuantisedInTraining, write_quantised
 from nas.errors import NotDeliverableError, UnknownNameError, UserError
 from nas.finetune.quantisation import calibrate, calibration_inputs, export_rounded
 from nas.measure.measurement import Measurement
@@ -26,8 +28,7 @@ from nas.targets.registry import load_target
 from nas.tasks import task_of
 from nas.tasks.classification.task import Classification
 from nas.tasks.examples import examples_of
-from nas.training.qat.quantised import FILE, FOLDER, QuantisedInTraining, write_quantised
-from nas.training.qat.rounding import rounded
+from nas.training.rounding import rounded
 from search_spaces.modules import folded
 from tests.nas.fake_device import fake_profile, save_fake_profile
 from tests.nas.small_bundles import digits, instant, save_pair, small_network, timed
@@ -225,7 +226,8 @@ def quantised_in_training(pair: Path, data: ImageData) -> Path:
     file = pair.parent / FOLDER / FILE
     file.parent.mkdir()
     export_rounded(student, description.signature.input, file)
-    parity = check_parity(student, file, data.preprocess.array(examples.val.images))
+    agreement = partial(task.agreement, signature=description.signature)
+    parity = check_parity(student, file, data.preprocess.array(examples.val.images), agreement)
     made = QuantisedInTraining(file=file, epochs=3, val_accuracy_torch=0.5, parity=parity)
     write_quantised(made, weights_path(pair))
     return file

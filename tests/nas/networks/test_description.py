@@ -13,6 +13,7 @@ from nas.errors import UnknownNameError, UserError
 from nas.files.tensors import save_tensors
 from nas.networks.description import NetworkDescription, load_network, read_description, save_network, weights_path
 from nas.runtimes.onnx_file import read_input
+from nas.tasks.classification import top1_agreement
 from search_spaces import load_search_space
 from search_spaces.modules import set_norm_statistics
 
@@ -101,11 +102,12 @@ def test_exported_network_computes_the_same(
     network, _, _ = saved
     path = export_onnx(network, image_input(32), tmp_path / "model.onnx", batch)
     assert read_input(path).shape == (batch, 3, 32, 32)
-    parity = check_parity(network, path, np.random.default_rng(0).normal(size=(8, 3, 32, 32)).astype(np.float32))
+    images = np.random.default_rng(0).normal(size=(8, 3, 32, 32)).astype(np.float32)
+    parity = check_parity(network, path, images, top1_agreement)
     assert parity.agreement == 1.0
     assert parity.mean_abs_difference < 1e-4
     assert Parity.from_json(parity.to_json()) == parity
     earlier = {"argmax_agreement" if k == "agreement" else k: v for k, v in parity.to_json().items()}
     assert Parity.from_json(earlier) == parity
     other = load_search_space("mixed").build(load_search_space("mixed").anchors[0], (4,))
-    assert check_parity(other, path, np.ones((2, 3, 32, 32), np.float32)).max_abs_difference > 1e-3
+    assert check_parity(other, path, np.ones((2, 3, 32, 32), np.float32), top1_agreement).max_abs_difference > 1e-3

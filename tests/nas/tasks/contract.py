@@ -176,7 +176,7 @@ def check_artifacts(task: Any, data: Any, space: SearchSpace, folder: Path) -> N
     bundle.mkdir()
     assert artifacts.read_preprocess(bundle) is None
     (bundle / "labels.json").write_text(json.dumps(list(data.classes)))
-    for name, document in artifacts.documents(data.preprocess, description).items():
+    for name, document in artifacts.documents(data.preprocess, signature).items():
         (bundle / name).write_text(json.dumps(document))
     assert artifacts.read_preprocess(bundle) == data.preprocess
 
@@ -198,11 +198,11 @@ def check_artifacts(task: Any, data: Any, space: SearchSpace, folder: Path) -> N
     found = answers(output, artifacts.processor(bundle).preprocess(example_of(bundle, sample)).context)
     assert json.loads(json.dumps(found)) == found
 
-    figures = artifacts.figures(run, data, description, 1)
+    figures = artifacts.figures(run, data, signature, 1)
     json.dumps([dict(figures.accuracy), dict(figures.more)])
-    sheet = artifacts.sheet(run, data, description, 1)
+    sheet = artifacts.sheet(run, data, signature, 1)
     assert sheet is None or sheet.png.startswith(b"\x89PNG")
-    script = artifacts.script(description)
+    script = artifacts.script(signature)
     assert "{run}" in script
     ast.parse(script.replace("{imports}", "").replace("{run}", "output = inputs"))
 

@@ -18,7 +18,7 @@ from nas.networks.description import NetworkDescription
 from nas.runtimes import load_runtime
 from nas.tasks import TASKS
 from nas.tasks.examples import Examples
-from nas.training.qat.rounding import Rounded, ranges, rounded
+from nas.training.rounding import Rounded, ranges, rounded
 from search_spaces.modules import folded, set_norm_statistics
 from tests.nas.small_runs import small_description
 
