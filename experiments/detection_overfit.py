@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from nas.data.images import Preprocess
+from nas.data.images import ImageTraits, Preprocess
 from nas.tasks import TASKS
 from nas.tasks.detection.data import load_detection
 from nas.tasks.detection.data.values import DetectionData, DetectionSplit
@@ -61,7 +61,7 @@ def overfit(
     Raises:
         UserError: the folder's state is damaged or of another training, or the training diverges.
     """
-    examples = Examples(train=images, val=images, preprocess=preprocess, size=size, flip_ok=False)
+    examples = Examples(train=images, val=images, preprocess=preprocess, size=size, traits=ImageTraits(flip_ok=False))
     world = World(0, 1, torch.device("cpu"))
     objective = TASKS["detection"].objective(network, examples, recipe, device=world.device)
     training = Training(network, objective, recipe, world=world, setup=kept_setup(folder))

@@ -22,7 +22,7 @@ import torch
 from timm.utils.model_ema import ModelEmaV3
 from torch import nn
 
-from nas.data.images import ImageSplit, Preprocess
+from nas.data.images import ImageSplit, ImageTraits, Preprocess
 from nas.tasks import classification
 from nas.tasks.classification.augment import Augmenter
 from nas.tasks.classification.baselines import BASELINES
@@ -91,7 +91,7 @@ def compare(network: str, resolution: int, *, images: int, recipe: str, override
     split = ImageSplit(pixels, rng.integers(0, CLASSES, images))
     preprocess = Preprocess.fit(pixels)
     # One image to validate on: what is timed is training.
-    examples = Examples(train=split, val=split.some(1), preprocess=preprocess, size=(CLASSES,), flip_ok=True)
+    examples = Examples(train=split, val=split.some(1), preprocess=preprocess, size=(CLASSES,), traits=ImageTraits())
     with joined_world() as world:
 
         def built() -> nn.Module:

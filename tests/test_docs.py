@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from nas.cli.main import COMMANDS, cli
+from nas.tasks import task_named
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + sorted(
@@ -275,3 +276,10 @@ def test_limit_example_works(monkeypatch: pytest.MonkeyPatch) -> None:
     )  # fmt: skip
     assert [limit.ratio(forecast).tolist() for limit in limits.predicted] == [[0.8, 1.2], [1.5, 0.5]]
     assert limits.violations(nas.limits.Observation(latencies_ms=(4.0,))) == []
+
+
+def test_the_example_of_a_task_is_one_that_the_suite_runs() -> None:
+    (task,) = set(re.findall(r"--task (\S+:\S+)", (ROOT / "CONTRIBUTING.md").read_text()))
+    (space,) = set(re.findall(r"--space (\S+:\S+)", (ROOT / "CONTRIBUTING.md").read_text()))
+    assert task_named(task).default_space == space
+    assert (ROOT / task.partition(":")[0].replace(".", "/")).with_suffix(".py").name == "test_open_house.py"

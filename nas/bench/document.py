@@ -11,7 +11,7 @@ from nas.measure.measurement import DISTURBED, Measurement
 from nas.runtimes.nodes import NodeTime
 
 SCHEMA = 1
-RANDOM_IMAGES, TRAINING_IMAGES = "random images", "training images"
+RANDOM_INPUTS, TRAINING_EXAMPLES = "random inputs", "training examples"
 
 Document = Mapping[str, Any]
 
@@ -78,8 +78,8 @@ def model_document(model: BenchModel) -> dict[str, Any]:
 
 
 def deployment_name(entry: Document) -> str:
-    """`openvino-int8`; with an asterisk where int8 ranges are of random images."""
-    mark = "*" if entry.get("int8_calibrated_on") == RANDOM_IMAGES else ""
+    """`openvino-int8`; with an asterisk where int8 ranges are of random inputs."""
+    mark = "*" if entry.get("int8_calibrated_on") == RANDOM_INPUTS else ""
     return f"{name_in(entry)}{mark}"
 
 
@@ -108,4 +108,4 @@ def _calibration(model: BenchModel, measured: Measurement) -> str | None:
         return None
     given = model.delivered.get((request.deployment.runtime, "int8"))
     # Where the delivered file cannot be changed to a batch, that batch has a file of its own.
-    return TRAINING_IMAGES if given is not None and is_rebatched(request.path, given) else RANDOM_IMAGES
+    return TRAINING_EXAMPLES if given is not None and is_rebatched(request.path, given) else RANDOM_INPUTS

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from nas.bench.chart import shortened
 from nas.bench.document import (
-    RANDOM_IMAGES,
+    RANDOM_INPUTS,
     Document,
     deployment_name,
     fastest,
@@ -114,8 +114,8 @@ def remarks(document: Document) -> list[str]:
     """What the marks mean, and every cell that was not measured, with its reason."""
     cells = document["cells"]
     lines = []
-    if any(cell["int8_calibrated_on"] == RANDOM_IMAGES for cell in cells):
-        lines.append("* calibrated on random images: its speed counts, its outputs do not")
+    if any(cell["int8_calibrated_on"] == RANDOM_INPUTS for cell in cells):
+        lines.append("* calibrated on random inputs: its speed counts, its outputs do not")
     untrained = [model["model"] for model in document["models"] if model["weights"] == "random"]
     if untrained:
         lines.append(f"untrained, random weights: {', '.join(untrained)}")

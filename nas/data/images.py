@@ -133,6 +133,14 @@ def histogram(images: NDArray[np.uint8]) -> NDArray[np.int64]:
     return counts
 
 
+@dataclass(frozen=True, slots=True)
+class ImageTraits:
+    """What a training has to know of images beside the images."""
+
+    flip_ok: bool = True
+    """Whether a mirrored image is still what its label says (not so for digits)."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class RawImages:
     """What a source gives, before missing splits are held out of `train`."""
@@ -168,6 +176,11 @@ class ImageData:
     """How the splits came about, for reports."""
     _memo: Memo = field(default_factory=Memo, init=False, repr=False)
     """`at` by its arguments."""
+
+    @property
+    def traits(self) -> ImageTraits:
+        """What a training has to know beside the images."""
+        return ImageTraits(self.flip_ok)
 
     @property
     def task(self) -> Literal["classification"]:

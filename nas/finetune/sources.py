@@ -16,7 +16,7 @@ from nas.networks.run_networks import read_run_json
 from nas.networks.weights import load_weights
 from nas.tasks import TaskData, task_named, task_of_baseline
 from search_spaces import TensorSpec
-from search_spaces.signature import LOGITS, Size
+from search_spaces.signature import Size
 
 if TYPE_CHECKING:
     from nas.training.distill import Teacher
@@ -123,14 +123,14 @@ def load_teacher(text: str, data: TaskData, input: TensorSpec, device: torch.dev
     """The teacher that `text` names, see `nas.networks.find`; of torchvision's networks `torchvision:NAME:FILE`.
 
     Args:
-        input: of the network to be taught. A torchvision network and a detector look at images of this
-            size, others at those that they were trained with: only the cells of a detector have to be the same. All see
-            them normalised as the `preprocess.json` near their weights says, without one as the student does.
+        input: of the network to be taught, and of a torchvision network. Other teachers see their batches as they were
+            trained with where the task can make such (`Task.teacher_view`), normalised as the `preprocess.json` near
+            their weights says, without one as the student does.
 
     Raises:
         UserError: there is none of that name, its file is damaged, or it knows other classes.
     """
-    from nas.training.distill import Teacher, rescaling
+    from nas.training.distill import Teacher
 
     found = teacher_of(text)
     description = found.description or NetworkDescription.of_baseline(str(found.torchvision), data.output_size, input)
@@ -145,11 +145,9 @@ def load_teacher(text: str, data: TaskData, input: TensorSpec, device: torch.dev
     candidate = Candidate(rank=1, description=description, weights=found.weights, sha256=found.sha256)
     network, _ = starting_network(candidate, data.output_size, 0, scratch=False)
     network.eval().requires_grad_(False).to(device)
-    preprocess = found.preprocess(description.task)
-    rescale = rescaling(data.preprocess, preprocess) if preprocess is not None else None
-    if rescale is not None:
-        rescale = rescale[0].to(device), rescale[1].to(device)
-    return Teacher(network, own.input if own.output.kind == LOGITS else input, text, rescale)
+    task = task_named(data.task)
+    view = task.teacher_view(input, own.input, data.preprocess, found.preprocess(description.task))
+    return Teacher(network, text, view)
 
 
 def _candidate(found: FoundNetwork) -> Candidate:

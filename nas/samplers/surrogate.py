@@ -131,9 +131,10 @@ class SurrogateSampler(SpaceSampler):
 
     def _best_by_proxies(self, pool: Choices) -> Choices:
         """The highest mean rank over the zero-cost scores; the first of the pool where there are none."""
-        if self.proxies is None:
+        scores = None if self.proxies is None else self._proxies_of(pool)
+        if scores is None or not scores.shape[1]:
             return row_of(pool)
-        ranks = np.nan_to_num(self._proxies_of(pool), nan=-np.inf).argsort(axis=0).argsort(axis=0).mean(axis=1)
+        ranks = np.nan_to_num(scores, nan=-np.inf).argsort(axis=0).argsort(axis=0).mean(axis=1)
         return row_of(pool, int(ranks.argmax()))
 
     def _proxies_of(self, pool: Choices) -> Floats:

@@ -25,8 +25,8 @@ class Examples(Generic[Split]):
     preprocess: Any
     size: Size
     """Of the answers, see `search_spaces.signature.OutputSpec`."""
-    flip_ok: bool
-    """Whether a mirrored example still is what its label says."""
+    traits: Any = None
+    """See `nas.tasks.task.TaskData.traits`."""
 
     def __post_init__(self) -> None:
         if len(self.train) < 2 or len(self.val) == 0:
@@ -60,5 +60,5 @@ def examples_of(
         val=data.for_input(validate_on, input),
         preprocess=data.preprocess,
         size=data.output_size,
-        flip_ok=data.flip_ok,
+        traits=data.traits,
     )

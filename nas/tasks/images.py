@@ -1,10 +1,14 @@
 """What all tasks on square images share."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from nas.data.images import image_side
+from nas.data.images import Preprocess, image_side
 from search_spaces import SearchSpace, TensorSpec
 from search_spaces.architecture import Option
+
+if TYPE_CHECKING:
+    import torch
 
 RESOLUTION = "resolution"
 """The decision of a space of images that is up to the data."""
@@ -29,3 +33,29 @@ def at_fitting_resolutions(space: SearchSpace, native: int, allowed: Mapping[str
 def side_label(input: TensorSpec) -> str:
     """Rows and columns of an image for people: `96 px`."""
     return f"{image_side(input)} px"
+
+
+def teacher_images(
+    input: TensorSpec, own: TensorSpec, given: Preprocess, wanted: Preprocess | None
+) -> "Callable[[torch.Tensor], torch.Tensor] | None":
+    """Makes of images (n, 3, *, *) for `input`, normalised by `given`, those for `own`, normalised by `wanted`.
+
+    None where both are the same; `wanted` None: as `given`.
+    """
+    import torch
+    from torch.nn.functional import interpolate
+
+    same_size, same_scale = input.shape == own.shape, wanted is None or wanted == given
+    if same_size and same_scale:
+        return None
+    (mean, std), (own_mean, own_std) = (
+        (torch.tensor(p.mean)[:, None, None], torch.tensor(p.std)[:, None, None]) for p in (given, wanted or given)
+    )
+    factor, summand = std / own_std, (mean - own_mean) / own_std
+
+    def view(images: torch.Tensor) -> torch.Tensor:
+        if not same_size:
+            images = interpolate(images, size=own.shape[1:], mode="bilinear", antialias=True)
+        return images if same_scale else images * factor.to(images.device) + summand.to(images.device)
+
+    return view

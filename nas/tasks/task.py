@@ -94,7 +94,13 @@ class TaskData(Protocol):
         ...
 
     @property
-    def flip_ok(self) -> bool: ...
+    def traits(self) -> Any:
+        """What else a training has to know of the data, such as whether a mirrored image keeps its label.
+
+        A value of the task's own, which can be pickled; None where there is nothing.
+        """
+        ...
+
     @property
     def notes(self) -> tuple[str, ...]:
         """How the splits came about, for reports."""
@@ -253,6 +259,19 @@ class Task(Protocol[Data, Split]):
         Raises:
             UserError: the recipe has settings that the task has not, the examples have nothing to learn from, or the
                 teacher cannot teach this network.
+        """
+        ...
+
+    def teacher_view(
+        self, input: TensorSpec, own: TensorSpec, given: Any, wanted: Any
+    ) -> "Callable[[torch.Tensor], torch.Tensor] | None":
+        """How a batch that was made for a network becomes one for its teacher; None: it is one already.
+
+        Args:
+            input: of the network that is taught.
+            own: the input that the teacher was trained with.
+            given: the `TaskData.preprocess` by which the batch was made.
+            wanted: the one that the teacher was trained with; None: it is not known.
         """
         ...
 

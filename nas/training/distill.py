@@ -1,28 +1,17 @@
 """Learning from a teacher's logits and, if wanted, from its last features (Hinton et al. 2015)."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import nn
-from torch.nn.functional import cosine_similarity, interpolate
+from torch.nn.functional import cosine_similarity
 
-from nas.data.images import Preprocess
 from nas.errors import UserError
 from nas.training.recipe import DistillationSettings
-from search_spaces import TensorSpec
 
-Rescale = tuple[torch.Tensor, torch.Tensor]
-"""Factor and summand of each channel, (3, 1, 1) float32."""
-
-
-def rescaling(given: Preprocess, wanted: Preprocess) -> Rescale | None:
-    """What makes images that were normalised by `given` those that `wanted` makes; None where both are the same."""
-    if given == wanted:
-        return None
-    (mean, std), (own_mean, own_std) = (
-        (torch.tensor(p.mean)[:, None, None], torch.tensor(p.std)[:, None, None]) for p in (given, wanted)
-    )
-    return std / own_std, (mean - own_mean) / own_std
+View = Callable[[torch.Tensor], torch.Tensor]
+"""Makes of a batch for the student one for the teacher."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,22 +20,17 @@ class Teacher:
 
     network: nn.Module
     """In evaluation mode."""
-    input: TensorSpec
-    """What it takes; images of another size are resized for it."""
     name: str
-    rescale: Rescale | None = None
-    """From the student's normalisation to its own; None: they are the same."""
+    view: View | None = None
+    """From a batch for the student to one for the teacher; None: both take the same."""
 
     @torch.no_grad()
-    def __call__(self, images: torch.Tensor, *, features: bool) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Logits (n, c) and, if wanted, last features (n, f) of images (n, 3, h, h), normalised for the student."""
-        if images.shape[1:] != self.input.shape:
-            images = interpolate(images, size=self.input.shape[1:], mode="bilinear", antialias=True)
-        if self.rescale is not None:
-            images = images * self.rescale[0] + self.rescale[1]
+    def __call__(self, inputs: torch.Tensor, *, features: bool) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Outputs (n, ...) and, if wanted, last features (n, f) for a batch that was made for the student."""
+        seen = inputs if self.view is None else self.view(inputs)
         if features:
-            return with_features(self.network, images)
-        return self.network(images), None
+            return with_features(self.network, seen)
+        return self.network(seen), None
 
 
 class Learner(nn.Module):
@@ -60,12 +44,12 @@ class Learner(nn.Module):
             inputs, outputs = last_linear(network).in_features, last_linear(teacher.network).in_features
             self.adapter = nn.Linear(inputs, outputs)
 
-    def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """(n, 3, h, h) -> logits (n, c), and mapped features (n, f) where there is a map."""
+    def forward(self, inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """(n, ...) -> outputs (n, ...), and mapped features (n, f) where there is a map."""
         if self.adapter is None:
-            return self.network(images), None
-        logits, features = with_features(self.network, images)
-        return logits, self.adapter(features)
+            return self.network(inputs), None
+        outputs, features = with_features(self.network, inputs)
+        return outputs, self.adapter(features)
 
 
 def distilled(
@@ -83,15 +67,15 @@ def distilled(
     return loss
 
 
-def with_features(network: nn.Module, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Logits, and what the last linear layer gets."""
+def with_features(network: nn.Module, batch: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Outputs, and the inputs of the last linear layer."""
     seen: list[torch.Tensor] = []
-    handle = last_linear(network).register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
+    handle = last_linear(network).register_forward_pre_hook(lambda module, given: seen.append(given[0]))
     try:
-        logits = network(images)
+        outputs = network(batch)
     finally:
         handle.remove()
-    return logits, seen[0]
+    return outputs, seen[0]
 
 
 def last_linear(network: nn.Module) -> nn.Linear:

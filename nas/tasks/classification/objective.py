@@ -31,7 +31,7 @@ class ClassificationObjective:
         self._examples, self._recipe, self._device = examples, recipe, device
         self._images = torch.from_numpy(examples.train.images)
         self._labels = torch.from_numpy(examples.train.labels)
-        self._augmenter = Augmenter(recipe.augmentation, class_count(examples.size), flip_ok=examples.flip_ok)
+        self._augmenter = Augmenter(recipe.augmentation, class_count(examples.size), flip_ok=examples.traits.flip_ok)
 
     @property
     def input(self) -> TensorSpec:

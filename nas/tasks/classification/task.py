@@ -1,6 +1,6 @@
 """Image classification as a `nas.tasks.task.Task`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from nas.tasks.classification.artifacts import ClassificationArtifacts
 from nas.tasks.classification.baselines import BASELINES
 from nas.tasks.classification.data.labels import require_labels
 from nas.tasks.classification.recipe import check_recipe
-from nas.tasks.images import at_fitting_resolutions, side_label
+from nas.tasks.images import at_fitting_resolutions, side_label, teacher_images
 from nas.tasks.task import Run, TrainingShape
 from nas.training.precision import Precision
 from search_spaces import SearchSpace, Signature, TensorSpec
@@ -104,6 +104,11 @@ class Classification:
         from nas.tasks.classification.objective import ClassificationObjective
 
         return ClassificationObjective(examples, recipe, device)
+
+    def teacher_view(
+        self, input: TensorSpec, own: TensorSpec, given: Preprocess, wanted: Preprocess | None
+    ) -> "Callable[[torch.Tensor], torch.Tensor] | None":
+        return teacher_images(input, own, given, wanted)
 
     def accuracy(
         self,

@@ -54,7 +54,7 @@ class DetectionObjective:
         self._examples, self._device, self._head = examples, device, HEADS[kind]
         settings = recipe.augmentation
         self._crop = settings.crop
-        flip = examples.flip_ok if settings.flip == "auto" else settings.flip
+        flip = examples.traits.flip_ok if settings.flip == "auto" else settings.flip
         self._augmenter = BoxAugmenter(examples.train, flip=flip)
         self._images = torch.from_numpy(examples.train.images)
 

@@ -1,7 +1,7 @@
 """Object detection as a `nas.tasks.task.Task`."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from nas.tasks.detection.artifacts import DetectionArtifacts
 from nas.tasks.detection.baselines import BASELINES
 from nas.tasks.detection.data import Boxes, DetectionData, DetectionSplit
 from nas.tasks.detection.recipe import check_recipe
-from nas.tasks.images import at_fitting_resolutions, side_label
+from nas.tasks.images import at_fitting_resolutions, side_label, teacher_images
 from nas.tasks.task import Run, TrainingShape
 from nas.training.precision import Precision
 from search_spaces import SearchSpace, Signature, TensorSpec
@@ -119,6 +119,11 @@ class Detection:
         from nas.tasks.detection.objective import DetectionObjective
 
         return DetectionObjective(network, examples, recipe, device, teacher)
+
+    def teacher_view(
+        self, input: TensorSpec, own: TensorSpec, given: Preprocess, wanted: Preprocess | None
+    ) -> "Callable[[torch.Tensor], torch.Tensor] | None":
+        return teacher_images(input, input, given, wanted)  # its cells have to be those of the network
 
     def accuracy(
         self,

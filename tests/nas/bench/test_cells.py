@@ -11,8 +11,8 @@ from rich.console import Console
 from nas.bench.cells import Cell, plan_cells, stream_counts
 from nas.bench.chart import chart_of, ticks
 from nas.bench.document import (
-    RANDOM_IMAGES,
-    TRAINING_IMAGES,
+    RANDOM_INPUTS,
+    TRAINING_EXAMPLES,
     cell_document,
     deployment_name,
     fastest,
@@ -49,10 +49,13 @@ def test_a_cell_says_what_was_measured_or_why_not() -> None:
     measured = made_up(cell)
     found = cell_document(cell, MODEL, measured)
     assert found["images_per_s"] == pytest.approx(8e3 / measured.p50_ms)
-    assert found["int8_calibrated_on"] == RANDOM_IMAGES
+    assert found["int8_calibrated_on"] == RANDOM_INPUTS
     assert deployment_name(found) == "onnxruntime-int8*"
     bundle = replace(MODEL, delivered={("onnxruntime", "int8"): Path("int8.onnx")})
-    for file, images in ((rebatched_name(Path("int8.onnx"), 8), TRAINING_IMAGES), ("b8.ort-int8.onnx", RANDOM_IMAGES)):
+    for file, images in (
+        (rebatched_name(Path("int8.onnx"), 8), TRAINING_EXAMPLES),
+        ("b8.ort-int8.onnx", RANDOM_INPUTS),
+    ):
         of_file = replace(measured, request=replace(measured.request, path=Path("work") / file))
         assert cell_document(cell, bundle, of_file)["int8_calibrated_on"] == images
     for failed in ("no such thing", replace(measured, failed="no such thing")):
@@ -82,7 +85,7 @@ def test_tables_fit_100_columns_and_tell_what_is_missing(capsys: pytest.CaptureF
     assert max(len(line.rstrip()) for line in text.splitlines()) <= 100
     assert REASON in " ".join(text.split())
     assert "1 of 39 measurements, the first because threads waited" in " ".join(text.split())
-    assert "* calibrated on random images" in text
+    assert "* calibrated on random inputs" in text
     assert "untrained, random weights: torchvision:mobilenet_v3_large" in text
     assert "openvino-int8  /stages/7/conv/Conv" in text  # the fastest deployment's operators alone
     assert "openvino-fp32  /stages" not in text

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from nas.data.images import Preprocess
+from nas.data.images import ImageTraits, Preprocess
 from nas.files.tensors import save_tensors
 from nas.tasks import TASKS
 from nas.tasks.examples import Examples
@@ -33,7 +33,9 @@ def network() -> nn.Module:
 def train(folder: Path) -> None:
     """Writes `weights.RANK.safetensors` into `folder`."""
     split = blobs(12, 0)
-    examples = Examples(train=split, val=split, preprocess=Preprocess.fit(split.images), size=(3,), flip_ok=True)
+    examples = Examples(
+        train=split, val=split, preprocess=Preprocess.fit(split.images), size=(3,), traits=ImageTraits()
+    )
     recipe = load_recipe("base", SETTINGS)
     setup = Setup(precision="fp32", channels_last=False, batch_size=12)
     with joined_world() as world:

@@ -8,11 +8,12 @@ import torch
 from timm.utils.model_ema import ModelEmaV3
 
 from nas.data import ImageSplit
-from nas.data.images import image_input
+from nas.data.images import Preprocess, image_input
 from nas.errors import UserError
 from nas.tasks.classification.augment import Augmenter, erased
 from nas.tasks.classification.objective import soft_label_loss
 from nas.tasks.examples import Examples
+from nas.tasks.images import teacher_images
 from nas.training import setup as setting_up
 from nas.training.average import MovingAverage
 from nas.training.batches import Batches, seed_step
@@ -150,7 +151,7 @@ def test_automatic_batch_leaves_steps(images: Examples[ImageSplit]) -> None:
 def test_a_student_of_itself_has_nothing_to_learn() -> None:
     network = small_network().eval()
     settings = DistillationSettings(logits_weight=1.0)
-    teacher = Teacher(small_network().eval(), image_input(32), "twin")
+    teacher = Teacher(small_network().eval(), "twin")
     images = torch.rand(4, 3, 32, 32)
     likeness = soft_label_loss(network(images), teacher(images, features=False)[0], settings.temperature)
     loss = distilled(torch.tensor(5.0), likeness, None, None, settings)
@@ -159,7 +160,8 @@ def test_a_student_of_itself_has_nothing_to_learn() -> None:
 
 def test_features_are_compared_through_a_learnt_map() -> None:
     settings = DistillationSettings(features_weight=1.0)
-    teacher = Teacher(small_network(seed=1).eval(), image_input(48), "other")
+    larger = teacher_images(image_input(32), image_input(48), Preprocess((0.5,) * 3, (0.25,) * 3), None)
+    teacher = Teacher(small_network(seed=1).eval(), "other", larger)
     learner = Learner(small_network(), teacher, settings)
     images = torch.rand(4, 3, 32, 32)
     (logits, features), (taught, theirs) = learner(images), teacher(images, features=True)

@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from nas.data import ImageData, ImageSplit
-from nas.data.images import image_input
 from nas.errors import UserError
 from nas.files.tensors import load_tensors, save_tensors
 from nas.finetune.finished import finish
@@ -146,7 +145,7 @@ def test_the_best_weights_are_kept_whatever_counts_as_a_gain(
 
 
 def test_all_that_is_random_at_the_start_hangs_on_the_seed(images: Examples[ImageSplit]) -> None:
-    teacher = Teacher(small_network(seed=1).eval(), image_input(32), "other")
+    teacher = Teacher(small_network(seed=1).eval(), "other")
 
     def adapter(seed: int) -> torch.Tensor:
         recipe = load_recipe("base", [f"seed={seed}", "distillation.features_weight=1"])

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from nas.data import ImageData, ImageSplit, Preprocess
-from nas.data.images import image_input
+from nas.data.images import ImageTraits, image_input
 from nas.errors import UserError
 from nas.tasks import TASKS
 from nas.tasks.classification.data.registry import load_dataset
@@ -37,7 +37,7 @@ def train(
     callback: EpochCallback | None = None,
     device: str = "cpu",
 ) -> TrainResult:
-    examples = Examples(train=train_split, val=val_split, preprocess=preprocess, size=(3,), flip_ok=True)
+    examples = Examples(train=train_split, val=val_split, preprocess=preprocess, size=(3,), traits=ImageTraits())
     objective = TASK.objective(network, examples, recipe, device=torch.device(device))
     return loop.train(network, objective, recipe, callback=callback, device=device)
 
@@ -94,7 +94,7 @@ split = blobs(20, 0, int(sys.argv[3]))
 task = TASKS["classification"]
 recipe = task.recipe(epochs=2, precision=sys.argv[1], ema_decay=0.9)
 val = blobs(10, 1, int(sys.argv[3]))
-examples = Examples(train=split, val=val, preprocess=Preprocess.fit(split.images), size=(3,), flip_ok=True)
+examples = Examples(train=split, val=val, preprocess=Preprocess.fit(split.images), size=(3,), traits=ImageTraits())
 result = train(network, task.objective(network, examples, recipe, device=torch.device("cpu")), recipe, device="cpu")
 weights = b"".join(t.numpy().tobytes() for t in network.state_dict().values())
 print(hashlib.sha256(weights).hexdigest(), [(log.train_loss, log.val_accuracy) for log in result.curve])

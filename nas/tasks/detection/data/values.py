@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from nas.data.images import Preprocess, SplitName, image_input, image_side, resize_images
+from nas.data.images import ImageTraits, Preprocess, SplitName, image_input, image_side, resize_images
 from nas.data.memo import Memo
 from search_spaces.signature import Size, TensorSpec
 
@@ -109,6 +109,11 @@ class DetectionData:
     """How the splits came about and what was mended or left out, for reports."""
     _memo: Memo = field(default_factory=Memo, init=False, repr=False)
     """`at` by its arguments."""
+
+    @property
+    def traits(self) -> ImageTraits:
+        """What a training has to know beside the images."""
+        return ImageTraits(self.flip_ok)
 
     @property
     def task(self) -> Literal["detection"]:

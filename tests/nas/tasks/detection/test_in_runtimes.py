@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from nas.data.images import Preprocess, image_input
+from nas.data.images import ImageTraits, Preprocess, image_input
 from nas.deploy.onnx import export_onnx
 from nas.deployment import Deployment
 from nas.runtimes import load_runtime, ov
@@ -24,7 +24,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, float]:
     """An ONNX file, and the mAP@50 of its network in torch."""
     network = TinyDetector()
     recipe = Detection().recipe(epochs=10, precision="fp32", augmentation={"crop": "none"})
-    examples = Examples(train=IMAGES, val=IMAGES, preprocess=PREPROCESS, size=(2,), flip_ok=True)
+    examples = Examples(train=IMAGES, val=IMAGES, preprocess=PREPROCESS, size=(2,), traits=ImageTraits())
     train(network, Detection().objective(network, examples, recipe, device=torch.device("cpu")), recipe, device="cpu")
     path = export_onnx(network, image_input(64), tmp_path_factory.mktemp("trained") / "model.onnx")
     return path, metrics_of(network, IMAGES, PREPROCESS, device="cpu").map50

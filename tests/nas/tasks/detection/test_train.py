@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from nas.data.images import Preprocess
+from nas.data.images import ImageTraits, Preprocess
 from nas.errors import UserError
 from nas.tasks import TASKS
 from nas.tasks.detection.augment import MOSAIC_UNTIL, augmentation_at
@@ -33,7 +33,7 @@ def train(
     preprocess: Preprocess,
     callback: EpochCallback | None = None,
 ) -> TrainResult:
-    examples = Examples(train=train_split, val=val_split, preprocess=preprocess, size=(2,), flip_ok=True)
+    examples = Examples(train=train_split, val=val_split, preprocess=preprocess, size=(2,), traits=ImageTraits())
     objective = TASK.objective(network, examples, recipe, device=torch.device("cpu"))
     return loop.train(network, objective, recipe, callback=callback, device="cpu")
 
