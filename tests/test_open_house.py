@@ -257,7 +257,7 @@ if not sys.argv[1:]:
 class SentenceArtifacts:
     """See `nas.tasks.artifacts.BundleArtifacts`."""
 
-    def documents(self, preprocess: str, description: Any) -> dict[str, Any]:
+    def documents(self, preprocess: str, signature: Signature) -> dict[str, Any]:
         return {"tokens.json": {"input": preprocess}}
 
     def read_preprocess(self, folder: Path) -> str | None:
@@ -267,7 +267,7 @@ class SentenceArtifacts:
     def processor(self, folder: Path) -> SentenceProcessor:
         return SentenceProcessor()
 
-    def script(self, description: Any) -> str:
+    def script(self, signature: Signature) -> str:
         return _SCRIPT
 
     def write_sample(
@@ -285,10 +285,10 @@ class SentenceArtifacts:
     def read_output(self, folder: Path, sample: Mapping[str, Any]) -> NDArray[np.float32]:
         return np.array(sample["logits"], dtype=np.float32)
 
-    def figures(self, run: Any, data: SentenceData, description: Any, batch: int) -> Figures:
+    def figures(self, run: Any, data: SentenceData, signature: Signature, batch: int) -> Figures:
         return Figures(more={"sentences": len(data.val)})
 
-    def sheet(self, run: Any, data: SentenceData, description: Any, batch: int) -> None:
+    def sheet(self, run: Any, data: SentenceData, signature: Signature, batch: int) -> None:
         return None
 
 
