@@ -25,6 +25,10 @@ PROFILING_S = 0.5
 """Time under the profiler, per network and deployment."""
 
 
+FULL_BATCHES, FULL_OPERATORS = (1, 8, 32), 5
+"""Batches and slowest operators of `nas bench --full`."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchConfig:
     """What a bench is told."""
@@ -37,8 +41,8 @@ class BenchConfig:
     runtimes: tuple[str, ...] | None = None
     """None: the installed ones."""
     precisions: tuple[str, ...] | None = None
-    batches: tuple[int, ...] = (1, 8, 32)
-    streams: int | None = None
+    batches: tuple[int, ...] = (1,)
+    streams: int | None = 1
     """Most calls at once; None: as many as threads."""
     threads: int | None = None
     """None: all that can run at once."""
@@ -46,7 +50,7 @@ class BenchConfig:
     sessions: int = 3
     seconds_per_cell: float = 0.3
     """Timing per cell and session, besides loading and warming up."""
-    operators: int = 5
+    operators: int = 0
     """Slowest operators to tell of; 0: no profiled run."""
     command: str = "nas bench"
 

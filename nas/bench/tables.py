@@ -1,5 +1,6 @@
 """A bench's document as tables for a terminal of 100 columns."""
 
+import re
 from collections.abc import Sequence
 
 from rich.console import Console, RenderableType
@@ -35,23 +36,28 @@ def print_bench(document: Document, console: Console | None = None) -> None:
 def bench_tables(document: Document) -> list[RenderableType]:
     """Latency, throughput, operators and what has to be said about them, in reading order."""
     packages = " ".join(f"{name} {version}" for name, version in document["fingerprint"]["packages"])
+    host = f"{document['device']}, {document['threads']} threads"
     parts: list[RenderableType] = [
-        Text(f"{document['device']}, {document['threads']} threads; {packages}", style="dim"),
+        Text(f"{host}; {packages}" if packages else host, style="dim"),
         latency_table(document),
-        throughput_table(document),
     ]
+    parts += [throughput_table(document)] if len(_ways(document)) > 1 else []
     operators = operators_table(document)
     parts += [operators] if operators is not None else []
     return [*parts, *(Text(line) for line in remarks(document))]
 
 
 def latency_table(document: Document) -> Table:
-    """Percentiles at the smallest batch, one row per network and deployment."""
+    """Percentiles at the smallest batch, one row per network and deployment; a network's fastest row stands out.
+
+    Where no other batches were measured, the throughput is a column of it.
+    """
     smallest = min(cell["batch"] for cell in document["cells"])
+    alone = len(_ways(document)) == 1
     table = _table(
         f"Latency at batch {smallest}, ms per call ({_sessions(document['sessions'])})",
         ["network", "deployment"],
-        ["input", "p50", "p90", "p99", "spread %", "memory MB"],
+        ["input", "p50", "p90", "p99", "spread %", "memory MB", *(["images/s"] if alone else [])],
     )
     sizes = {model["model"]: model for model in document["models"]}
     for cell in _one_call_at_a_time(document, smallest):
@@ -65,13 +71,15 @@ def latency_table(document: Document) -> Table:
             milliseconds(cell["p99_ms"]),
             f"{cell['between_session_spread_pct']:.1f}" if len(cell["session_p50_ms"]) > 1 else "-",
             "-" if cell["memory_bytes"] is None else f"{cell['memory_bytes'] / 1e6:.1f}",
+            *([count(cell["images_per_s"])] if alone else []),
+            style="bold" if cell is fastest(document["cells"], cell["model"]) else None,
         )
     return table
 
 
 def throughput_table(document: Document) -> Table:
     """Images per second, one column per batch and number of streams."""
-    ways = list(dict.fromkeys((cell["batch"], cell["streams"]) for cell in document["cells"]))
+    ways = _ways(document)
     headings = [f"batch {batch}" if streams == 1 else f"{streams} streams" for batch, streams in ways]
     table = _table("Throughput, images/s", ["network", "deployment"], headings)
     cells = {(c["model"], name_in(c), c["batch"], c["streams"]): c for c in document["cells"]}
@@ -135,14 +143,25 @@ def _sessions(count: int) -> str:
 
 
 def _failures(cells: Sequence[Document]) -> dict[str, str]:
-    """Reason -> the cells it holds for."""
-    found: dict[str, list[str]] = {}
+    """Reason -> the cells it holds for; reasons of one network that differ in a file or a number alone are one."""
+    found: dict[tuple[str, str], list[Document]] = {}
     for cell in cells:
         if not was_measured(cell):
-            streams = f" {cell['streams']} streams" if cell["streams"] > 1 else ""
-            where = f"{cell['model']} {deployment_name(cell)} batch {cell['batch']}{streams}"
-            found.setdefault(cell["not_measured"], []).append(where)
-    return {why: ", ".join(where) for why, where in found.items()}
+            file, colon, cause = cell["not_measured"].partition(": ")
+            found.setdefault((cell["model"], re.sub(r"\d+", "#", cause if colon else file)), []).append(cell)
+    lines: dict[str, list[str]] = {}
+    for (model, _), missing in found.items():
+        deployments = ", ".join(dict.fromkeys(map(deployment_name, missing)))
+        batches = " and ".join(map(str, dict.fromkeys(cell["batch"] for cell in missing)))
+        streams = " and ".join(map(str, dict.fromkeys(c["streams"] for c in missing if c["streams"] > 1)))
+        where = f"{model} in {deployments} at batch {batches}" + (f", {streams} streams" if streams else "")
+        lines.setdefault(missing[0]["not_measured"], []).append(where)
+    return {why: "; ".join(where) for why, where in lines.items()}
+
+
+def _ways(document: Document) -> list[tuple[int, int]]:
+    """Batches and streams that were measured, in the order of the cells."""
+    return list(dict.fromkeys((cell["batch"], cell["streams"]) for cell in document["cells"]))
 
 
 def _one_call_at_a_time(document: Document, batch: int) -> list[Document]:

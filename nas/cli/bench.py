@@ -25,11 +25,13 @@ def _or_none(context: click.Context, parameter: click.Parameter, value: tuple[An
     "batches",
     type=click.IntRange(min=1),
     multiple=True,
-    default=(1, 8, 32),
-    show_default=True,
-    help="Images per call (repeatable).",
+    help="Images per call (repeatable).  [default: 1; with --full 1, 8 and 32]",
 )
-@click.option("--streams", type=click.IntRange(min=1), help="Up to so many calls at once; 1: none.  [default: threads]")
+@click.option(
+    "--streams",
+    type=click.IntRange(min=1),
+    help="Up to so many calls at once; 1: none.  [default: 1; with --full the threads]",
+)
 @click.option("--threads", type=click.IntRange(min=1), help="Threads of a network.  [default: all]")
 @click.option(
     "--resolution",
@@ -38,16 +40,28 @@ def _or_none(context: click.Context, parameter: click.Parameter, value: tuple[An
 )
 @click.option("--sessions", type=click.IntRange(min=1), default=3, show_default=True, help="Fresh sessions.")
 @click.option(
-    "--operators", type=click.IntRange(min=0), default=5, show_default=True, help="Slowest operators; 0: none."
+    "--operators", type=click.IntRange(min=0), help="Slowest operators; 0: none.  [default: 0; with --full 5]"
 )
+@click.option("--full", is_flag=True, help="Also larger batches, several calls at once, and the slowest operators.")
 @click.option("--plot", type=click.Path(path_type=Path), help="Also draw it: FILE.html or FILE.png.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of tables.")
 @click.option("--quiet", is_flag=True, help="No progress on stderr.")
 @click.pass_context
 def bench(
-    context: click.Context, /, *, models: tuple[str, ...], plot: Path | None, as_json: bool, quiet: bool, **options: Any
+    context: click.Context,
+    /,
+    *,
+    models: tuple[str, ...],
+    batches: tuple[int, ...],
+    streams: int | None,
+    operators: int | None,
+    full: bool,
+    plot: Path | None,
+    as_json: bool,
+    quiet: bool,
+    **options: Any,
 ) -> None:
-    """Measure networks side by side on this machine: latency, throughput, memory and slowest operators.
+    """Measure networks side by side on this machine: latency and memory of single calls, and with --full more.
 
     A MODEL is an ONNX file, a bundle's folder, NAME.network.json, RUN#k (the k-th network of a run: its winners, then
     its other finalists by accuracy; RUN alone is RUN#1) or torchvision:NAME (untrained).
@@ -57,9 +71,10 @@ def bench(
     \b
     Example:
       nas bench runs/imagenette#1 torchvision:resnet50 --resolution 128
-      nas bench model.onnx --runtime openvino --precision int8 --batch 1 --batch 16 --plot bench.html
+      nas bench model.onnx runs/imagenette#1 --full --plot bench.html
+      nas bench model.onnx --runtime openvino --precision int8 --batch 1 --batch 16
     """
-    from nas.bench.bench import BenchConfig, run_bench
+    from nas.bench.bench import FULL_BATCHES, FULL_OPERATORS, BenchConfig, run_bench
     from nas.bench.figure import check_plot_path, write_plot
     from nas.progress import progress_for
     from nas.report.document import to_json
@@ -67,7 +82,15 @@ def bench(
     if plot is not None:
         check_plot_path(plot)
     command = context.ensure_object(Shell).command
-    document = run_bench(BenchConfig(models=models, command=command, **options), progress_for(quiet=quiet))
+    config = BenchConfig(
+        models=models,
+        command=command,
+        batches=batches or (FULL_BATCHES if full else (1,)),
+        streams=streams if streams is not None or full else 1,
+        operators=operators if operators is not None else FULL_OPERATORS if full else 0,
+        **options,
+    )
+    document = run_bench(config, progress_for(quiet=quiet))
     if as_json:
         click.echo(to_json(document))
     else:

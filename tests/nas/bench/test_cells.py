@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 from rich.console import Console
+from rich.table import Table
 
 from nas.bench.cells import Cell, plan_cells, stream_counts
 from nas.bench.chart import chart_of, ticks
@@ -20,7 +21,7 @@ from nas.bench.document import (
 )
 from nas.bench.figure import check_plot_path, write_plot
 from nas.bench.models import BenchModel, rebatched_name
-from nas.bench.tables import print_bench
+from nas.bench.tables import bench_tables, latency_table, print_bench, remarks
 from nas.data.images import image_input
 from nas.deployment import Deployment
 from nas.errors import UserError
@@ -92,6 +93,29 @@ def test_tables_fit_100_columns_and_tell_what_is_missing(capsys: pytest.CaptureF
     wide = Console(width=200, record=True, quiet=True)
     print_bench(long, wide)
     json.dumps(long, allow_nan=False)
+
+
+def test_a_file_that_keeps_its_batch_is_one_line() -> None:
+    """In every runtime and precision and at every other batch, whose reasons name other files and numbers."""
+    found = document(("fixed.onnx", "runs/photos#1"))
+    for cell in found["cells"]:
+        if cell["model"] == "fixed.onnx" and cell["batch"] > 1:
+            file = f"b1.{cell['runtime']}-{cell['precision']}.onnx"
+            why = f"its output has shape ({cell['batch']}, 3)"
+            cell["not_measured"] = f"{file} cannot be changed to batch {cell['batch']}: {why}"
+            cell["p50_ms"] = cell["images_per_s"] = None
+    (line,) = [text for text in remarks(found) if "fixed.onnx in" in text]
+    assert "at batch 8 and 32: " in line
+    assert line.count("cannot be changed") == 1
+
+
+def test_one_way_of_calling_is_one_table() -> None:
+    whole = document()
+    quick = {**whole, "cells": [c for c in whole["cells"] if (c["batch"], c["streams"]) == (1, 1)], "operators": []}
+    titles = [str(part.title) for part in bench_tables(quick) if isinstance(part, Table)]
+    assert titles == ["Latency at batch 1, ms per call (median of 3 fresh sessions)"]
+    assert [str(column.header) for column in latency_table(quick).columns][-1] == "images/s"
+    assert len([part for part in bench_tables(whole) if isinstance(part, Table)]) == 3
 
 
 def test_the_fastest_cell_is_one_call_at_the_smallest_batch() -> None:
