@@ -22,11 +22,11 @@ from numpy.typing import NDArray
 
 from experiments.detection_rows import Kind, Row, Tried, agreement_table, best_lr, results_table, verdicts
 from experiments.zoo_trainings import Contestant, Trainings, contestants
-from nas.controller.plan import nominal_image_s
-from nas.controller.records import deployed_network, figures_on_test
-from nas.controller.scoring import CandidateScorer
+from nas.controller.planning.plan import nominal_image_s
+from nas.controller.prediction.scoring import CandidateScorer
+from nas.controller.runs.records import deployed_network, figures_on_test
 from nas.data.images import image_side
-from nas.deploy.deploy import Deployed, TriedDeployment, judge, no_objection
+from nas.deploy.deploy import Deployed, TriedDeployment, choose, no_rejection
 from nas.deployment import Deployment
 from nas.errors import UserError
 from nas.finetune.run import RESULT, Job, train_candidate
@@ -236,7 +236,7 @@ def _deployed(entry: _Entry, data: DetectionData, deployments: Sequence[Deployme
     network = load_network(entry.folder / "model.network.json", fold=False)
     return deployed_network(
         entry.folder / "deployed", network, entry.description, data, deployments,
-        max_drop=MAX_DROP, objection=no_objection, site=None, upper_bound=lambda _deployment: 0.0,
+        max_drop=MAX_DROP, rejection=no_rejection, site=None, upper_bound=lambda _deployment: 0.0,
     )  # fmt: skip
 
 
@@ -249,7 +249,7 @@ def _measured(found: Sequence[Deployed], sessions: int) -> list[Deployed]:
         return t if t.path is None else replace(t, measurement=results[MeasureRequest(t.path, t.deployment)])
 
     return [
-        replace(d, tried=tuple(judge([timed(t) for t in d.tried], MAX_DROP, parity=d.parity, metric="mAP@50")))
+        replace(d, tried=tuple(choose([timed(t) for t in d.tried], MAX_DROP, parity=d.parity, metric="mAP@50")))
         for d in found
     ]
 

@@ -112,24 +112,24 @@ def agreement_table(tried: Mapping[str, Sequence[Tried]]) -> str:
 def verdicts(rows: Sequence[Row], tried: Mapping[str, Sequence[Tried]]) -> str:
     """Markdown: each bar, for every pair of networks or every deployment that it speaks of."""
     lines = ["**More accurate and faster** (than a random network: more accurate), on the test images:", ""]
-    opponents = [row for row in rows if row.kind != "searched"]
+    baselines = [row for row in rows if row.kind != "searched"]
     for row in rows:
-        lines += [_duel(row, opponent) for opponent in opponents if row.kind == "searched"]
+        lines += [_duel(row, baseline) for baseline in baselines if row.kind == "searched"]
     if len(lines) == 2:
-        lines.append("Not judged: a searched network or an opponent is missing.")
+        lines.append("Not judged: a searched network or a baseline is missing.")
     return "\n".join([*lines, "", "**Torch and runtime agree**, on the validation images:", "", *_agreement(tried)])
 
 
-def _duel(row: Row, opponent: Row) -> str:
-    gain, speed = fmean(row.test) - fmean(opponent.test), median(row.p50_ms) / median(opponent.p50_ms)
+def _duel(row: Row, baseline: Row) -> str:
+    gain, speed = fmean(row.test) - fmean(baseline.test), median(row.p50_ms) / median(baseline.p50_ms)
     # A random network keeps the same limit: what counts is which one is more accurate under it.
-    reached = "reached" if gain > 0 and (speed < 1 or opponent.kind == "random") else "**missed**"
-    seeds = min(len(row.test), len(opponent.test))
+    reached = "reached" if gain > 0 and (speed < 1 or baseline.kind == "random") else "**missed**"
+    seeds = min(len(row.test), len(baseline.test))
     doubt = f"{seeds} seed{'s' if seeds > 1 else ''}"
-    if row.epochs != opponent.epochs:
-        doubt += f", {row.epochs} against {opponent.epochs} epochs"
+    if row.epochs != baseline.epochs:
+        doubt += f", {row.epochs} against {baseline.epochs} epochs"
     figures = f"{100 * gain:+.1f} points at {speed:.2f} x its latency"
-    return f"- {row.name} against {opponent.name}: {figures}, {doubt}: {reached}"
+    return f"- {row.name} against {baseline.name}: {figures}, {doubt}: {reached}"
 
 
 def _agreement(tried: Mapping[str, Sequence[Tried]]) -> list[str]:

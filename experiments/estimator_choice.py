@@ -1,7 +1,7 @@
 """What `--estimator auto` picks, by the number of images and the budget: the table in docs/accuracy.md.
 
 `python -m experiments.estimator_choice` counts, it measures nothing: nominal training times on this machine's threads
-times `--slowness` (what `nas.controller.throughput` measures of a host; 1 is the EPYC that they are fitted to).
+times `--slowness` (measured on a host by `nas.controller.planning.throughput`; 1 is the EPYC that they are fitted to).
 """
 
 from collections.abc import Callable, Sequence
@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from nas.cli.types import Seconds
 from nas.controller.config import SearchConfig
-from nas.controller.estimator_choice import planned_phase_s, typical_short_s
-from nas.controller.recipes import Recipes
-from nas.controller.throughput import TrainingThroughput
+from nas.controller.planning.estimator_choice import planned_phase_s, typical_short_s
+from nas.controller.planning.recipes import Recipes
+from nas.controller.planning.throughput import TrainingThroughput
 from nas.data.images import ImageData, ImageSplit, Preprocess
 from nas.evaluation.estimators import choose_estimator
 from nas.limits import Limits

@@ -24,7 +24,7 @@ import optuna
 from optuna.trial import TrialState
 
 from experiments.killable_search import LOG, STUDY, search
-from nas.controller.storage import open_storage
+from nas.controller.runs.storage import open_storage
 
 STARTUP_S, SHORT_S = 6.0, 1.5
 """Longest delay of a kill after the start of a process, and after a training."""

@@ -10,10 +10,10 @@ import numpy as np
 import optuna
 from numpy.typing import NDArray
 
-from nas.controller.arm import Arm
-from nas.controller.budget import Budget
-from nas.controller.scoring import CandidateScorer
-from nas.controller.storage import open_storage
+from nas.controller.loop import SearchLoop
+from nas.controller.planning.budget import Budget
+from nas.controller.prediction.scoring import CandidateScorer
+from nas.controller.runs.storage import open_storage
 from nas.data import ImageData
 from nas.evaluation.short_training import ShortTraining
 from nas.executors.base import Evaluation, Failure, Outcome
@@ -71,7 +71,7 @@ def search(folder: Path, trials: int, seed: int, storage: str | None) -> None:
     scorer = CandidateScorer(space, model, Limits.of(latency_ms=LIMIT_MS), data.output_size)
     recipe = ShortTraining(TASKS["classification"].recipe(epochs=1, precision="fp32", seed=seed))
     settings = SurrogateSettings(startup=4, population=128, generations=2)
-    # A limit that is quick to judge, and networks that are quick to train: the cheaper half of the space.
+    # A limit that is quick to check, and networks that are quick to train: the cheaper half of the space.
     macs = space.costs(space.sample(256, np.random.default_rng(0)), data.output_size)["macs"]
     limit = float(np.median(macs))
 
@@ -85,9 +85,9 @@ def search(folder: Path, trials: int, seed: int, storage: str | None) -> None:
         LocalExecutor(data, folder / "work", evaluate=logged) as executor,
         SilentProgress().stage("short trainings") as bar,
     ):
-        arm = Arm(
+        loop = SearchLoop(
             space=space, data=data, scorer=scorer, short=lambda arch: recipe, proxies=None,
             storage=open_storage(folder, storage), executor=executor,
         )  # fmt: skip
-        study = arm.study(STUDY, sampler)
-        arm.run(study, Budget(1e9), 1e9, bar, at_most=trials)
+        study = loop.study(STUDY, sampler)
+        loop.run(study, Budget(1e9), 1e9, bar, at_most=trials)

@@ -36,7 +36,7 @@ EXTRAS: tuple[Mapping[str, float], ...] = (
 )  # fmt: skip
 """Taken in turn; three, five and seven share no factor, so that every extra meets every space and place."""
 BASELINES_EVERY = 5
-"""Every so many searches also train their opponents, within the same budget."""
+"""Every so many searches also train their baselines, within the same budget."""
 SESSIONS = 3
 OVERSHOOT_S, OVERSHOOT_SHARE = 20.0, 0.05
 """A budget may be exceeded by the larger of the two."""
@@ -84,7 +84,7 @@ class Delivered:
     again_ms: tuple[float, ...]
     """Each of the fresh sessions, at the percentile that is limited."""
     verdict: str
-    broken: tuple[str, ...]
+    violated: tuple[str, ...]
     """Names of the limits that the median of the sessions, or the files, did not keep."""
 
 
@@ -110,7 +110,7 @@ class Answered:
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> "Answered":
         delivered = [
-            Delivered(**{**d, "again_ms": tuple(d["again_ms"]), "broken": tuple(d["broken"])})
+            Delivered(**{**d, "again_ms": tuple(d["again_ms"]), "violated": tuple(d["violated"])})
             for d in document["delivered"]
         ]
         return cls(**{**document, "asked": Asked(**document["asked"]), "delivered": tuple(delivered)})
@@ -137,7 +137,7 @@ def plan(searches: int, budget_s: float, ranges: Mapping[str, tuple[float, float
     ]
 
 
-def broken_limits(asked: Asked, again_ms: Sequence[float], size_bytes: int, params: int) -> tuple[str, ...]:
+def violated_limits(asked: Asked, again_ms: Sequence[float], size_bytes: int, params: int) -> tuple[str, ...]:
     """Names of the limits that are not kept: latency by the median of the sessions, the others exactly."""
     seen = {"latency_ms": median(again_ms), "max_size_mb": size_bytes / 1e6, "max_params": float(params)}
     limits = {"latency_ms": asked.latency_ms, **{k: v for k, v in asked.extra.items() if k != "percentile"}}
@@ -152,7 +152,7 @@ def summarise(answers: Sequence[Answered], again_s: float | None) -> dict[str, A
     return {
         "searches": len(answers),
         "delivered": len(networks),
-        "over_limit": sum(bool(d.broken) for _, d in networks),
+        "over_limit": sum(bool(d.violated) for _, d in networks),
         "a_session_over_limit": sum(max(d.again_ms) > asked.latency_ms for asked, d in networks),
         "disturbed": sum(d.verdict != "quiet" for _, d in networks),
         "refused": sum(a.exit_code == LIMIT_MISSED for a in answers),
@@ -229,7 +229,7 @@ def _outcome(a: Answered) -> str:
         return f"exit code {a.exit_code}"
     return "; ".join(
         f"{d.deployment} {' '.join(f'{ms:.3g}' for ms in d.again_ms)}"
-        f"{', OVER: ' + ', '.join(d.broken) if d.broken else ''}, accuracy {d.accuracy:.1%}"
+        f"{', OVER: ' + ', '.join(d.violated) if d.violated else ''}, accuracy {d.accuracy:.1%}"
         for d in a.delivered
     )
 
@@ -239,15 +239,15 @@ def _outcome(a: Answered) -> str:
 
 def ranges_here() -> dict[str, tuple[float, float]]:
     """Of each space on this host: the tightest latency that can be kept, and the median of the fastest deployment."""
-    from nas.controller.budget import Budget
     from nas.controller.config import SearchConfig
-    from nas.controller.opening import open_search
+    from nas.controller.inputs import load_inputs
+    from nas.controller.planning.budget import Budget
     from nas.progress import SilentProgress
 
     found = {}
     for space in SPACES:
         config = SearchConfig(limits=Limits.of(latency_ms=1e6), space=space)
-        ranges = open_search(config, Budget(600.0), SilentProgress(), Path("no-such-run")).ranges
+        ranges = load_inputs(config, Budget(600.0), SilentProgress(), Path("no-such-run")).ranges
         found[space] = (min(r.min_ms for r in ranges), min(r.median_ms for r in ranges))
     return found
 
@@ -286,7 +286,7 @@ def measured_again(asked: Asked, out: Path, best: Mapping[str, Any]) -> Delivere
         told_ms=best["measured_latency_ms"]["p50"],
         again_ms=again_ms,
         verdict=found.verdict,
-        broken=broken_limits(asked, again_ms, files_bytes(path), best["params"]),
+        violated=violated_limits(asked, again_ms, files_bytes(path), best["params"]),
     )
 
 

@@ -34,8 +34,8 @@ class LocalSearchSampler(SpaceSampler):
         signs = np.array([1.0 if d == StudyDirection.MAXIMIZE else -1.0 for d in study.directions])
         values = signs * np.array([t.values for t in known.complete]).reshape(-1, len(signs))
         if len(signs) == 1:
-            broken = np.array([sum(max(c, 0.0) for c in t.constraints.values()) for t in known.complete])
-            parents = [_climb(self.space, known, list(zip(-broken, values[:, 0], strict=True)))] if len(values) else []
+            excess = np.array([sum(max(c, 0.0) for c in t.constraints.values()) for t in known.complete])
+            parents = [_climb(self.space, known, list(zip(-excess, values[:, 0], strict=True)))] if len(values) else []
         elif len(values) >= STARTUP:
             on_front = (values[:, None] == pareto_front(values)[None]).all(axis=2).any(axis=1)
             parents = rng.permutation(np.flatnonzero(on_front)).tolist()

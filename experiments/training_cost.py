@@ -1,10 +1,10 @@
-"""What training one image costs, by what a network computes: the constants of `nas.controller.plan.nominal_image_s`.
+"""Training time of one image, by what a network computes: constants of `nas.controller.planning.plan.nominal_image_s`.
 
     python -m experiments.training_cost --networks 36 --out training-cost.json
 
 Times steps of random networks of a space at several resolutions on one thread, alone on the machine, and fits seconds
 per image as a non-negative sum of costs, by relative error. Prints the constants and how far single networks are from
-them: the ratio of a network's measured to its nominal time is what a search measures (`nas.controller.throughput`).
+them: a search measures the ratio of a network's time to its nominal one (`nas.controller.planning.throughput`).
 """
 
 import json
@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
-from nas.controller.plan import nominal_image_s
+from nas.controller.planning.plan import nominal_image_s
 from nas.training.precision import Precision
 from nas.training.setup import Setup, step_seconds
 from search_spaces import StagedSpace, load_search_space

@@ -8,10 +8,10 @@ from typing import Any
 
 from experiments.zoo_trainings import Trainings, accuracies_of
 from experiments.zoo_verdicts import Row, last_gain
-from nas.controller.records import deployed_network, figures_on_test
+from nas.controller.runs.records import deployed_network, figures_on_test
 from nas.data import ImageData
 from nas.data.images import image_side
-from nas.deploy.deploy import Deployed, no_objection
+from nas.deploy.deploy import Deployed, no_rejection
 from nas.deployment import Deployment
 from nas.errors import UserError
 from nas.measure.measurement import Measurement, MeasureRequest
@@ -74,7 +74,7 @@ def _deployed(
     bound = None if choose else (lambda _deployment: 0.0)
     return deployed_network(
         _folder(trainings, training), network, description, data, deployments,
-        max_drop=MAX_DROP, objection=no_objection, site=this_host() if choose else None, upper_bound=bound,
+        max_drop=MAX_DROP, rejection=no_rejection, site=this_host() if choose else None, upper_bound=bound,
     )  # fmt: skip
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from experiments.line_chart import Panel, chart
 from experiments.zoo_deploy import best_deployments, measured_rows
 from experiments.zoo_trainings import (
-    OPPONENTS,
+    BASELINES,
     Trainings,
     accuracies_of,
     contestants,
@@ -43,13 +43,13 @@ def main() -> None:
     """Winners of searches beside well-known networks."""
 
 
-def _or_opponents(context: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
-    return value or OPPONENTS
+def _or_baselines(context: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
+    return value or BASELINES
 
 
 data_option = click.option("--data", required=True, help="As `nas search --data`.")
 networks_option = click.option(
-    "--network", "networks", multiple=True, callback=_or_opponents, help="Of the zoo (repeatable).  [default: all 8]"
+    "--network", "networks", multiple=True, callback=_or_baselines, help="Of the zoo (repeatable).  [default: all 8]"
 )
 winners_option = click.option("--winner", "winners", multiple=True, help="RUN#k (repeatable).")
 recipe_option = click.option("--recipe", default="base", show_default=True, help="As `nas finetune`; from scratch.")

@@ -25,7 +25,7 @@ from nas.training.recipe import Recipe
 from nas.training.result import EpochCallback
 from nas.training.world import World, joined_world
 
-OPPONENTS = (
+BASELINES = (
     "resnet10_w50", "resnet10_w75", "resnet10", "resnet18", "resnet50",
     "mobilenet_v3_large", "efficientnet_b0", "regnet_y_400mf",
 )  # fmt: skip

@@ -97,14 +97,14 @@ def results_table(rows: Iterable[Row]) -> str:
 
 def verdicts(rows: Sequence[Row]) -> str:
     """Markdown: every bar, for every pair it speaks of."""
-    winners, opponents = [r for r in rows if r.winner], [r for r in rows if not r.winner]
-    parts = [*_against_big(winners, opponents), *_against_faster(winners, opponents)]
-    parts += _against_best(winners, opponents)
+    winners, baselines = [r for r in rows if r.winner], [r for r in rows if not r.winner]
+    parts = [*_against_big(winners, baselines), *_against_faster(winners, baselines)]
+    parts += _against_best(winners, baselines)
     return "\n".join(parts)
 
 
-def _against_big(winners: Sequence[Row], opponents: Sequence[Row]) -> list[str]:
-    big = next((row for row in opponents if row.name == BIG), None)
+def _against_big(winners: Sequence[Row], baselines: Sequence[Row]) -> list[str]:
+    big = next((row for row in baselines if row.name == BIG), None)
     head = [
         f"**Against {BIG}**: at least {BIG_THROUGHPUT_MUST:g} x its throughput (aim {BIG_THROUGHPUT_AIM:g} x) at its "
         f"accuracy + {100 * BIG_ACCURACY:g} point.",
@@ -123,16 +123,16 @@ def _against_big(winners: Sequence[Row], opponents: Sequence[Row]) -> list[str]:
     return [*head, *lines, ""]
 
 
-def _against_faster(winners: Sequence[Row], opponents: Sequence[Row]) -> list[str]:
+def _against_faster(winners: Sequence[Row], baselines: Sequence[Row]) -> list[str]:
     lines = [
-        "**Against every opponent of equal or lower latency**: more accurate, by more than the spread over the seeds "
+        "**Against every baseline of equal or lower latency**: more accurate, by more than the spread over the seeds "
         "(best less worst, of the two the larger).",
         "",
     ]
     for winner in winners:
-        faster = [row for row in opponents if row.p50_ms <= winner.p50_ms]
+        faster = [row for row in baselines if row.p50_ms <= winner.p50_ms]
         if not faster:
-            lines.append(f"- {winner.name}: no opponent is as fast")
+            lines.append(f"- {winner.name}: no baseline is as fast")
         for row in sorted(faster, key=lambda r: -r.accuracy):
             gain, spread = winner.accuracy - row.accuracy, max(winner.spread, row.spread)
             seeds = min(len(winner.accuracies), len(row.accuracies))
@@ -144,13 +144,13 @@ def _against_faster(winners: Sequence[Row], opponents: Sequence[Row]) -> list[st
     return [*lines, ""]
 
 
-def _against_best(winners: Sequence[Row], opponents: Sequence[Row]) -> list[str]:
+def _against_best(winners: Sequence[Row], baselines: Sequence[Row]) -> list[str]:
     lines = [
-        f"**Against the most accurate opponents**: a winner of equal or higher accuracy has at least "
+        f"**Against the most accurate baselines**: a winner of equal or higher accuracy has at least "
         f"{THROUGHPUT_MUST:g} x the throughput (aim {THROUGHPUT_AIM:g} x). The first line is the bar.",
         "",
     ]
-    for row in sorted(opponents, key=lambda r: -r.accuracy):
+    for row in sorted(baselines, key=lambda r: -r.accuracy):
         able = [winner for winner in winners if winner.accuracy >= row.accuracy]
         where = f"- {row.name} ({100 * row.accuracy:.1f} %)"
         if not able:

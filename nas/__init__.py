@@ -2,7 +2,7 @@
 
 What Python programs call (docs/python.md) are the functions behind the commands, each with its configuration:
 
-- `nas.controller.search.run_search(SearchConfig)` and `nas.controller.relimit.search_again`: `nas search`
+- `nas.controller.search.run_search(SearchConfig)` and `nas.controller.new_limits.search_again`: `nas search`
 - `nas.finetune.run.finetune`: `nas finetune`
 - `nas.bundles.exporting.export_bundle(ExportRequest)` and `nas.bundles.verify.verify_bundle`: `nas export`
 - `nas.bundles.predictor.Predictor`: uses a bundle

@@ -261,8 +261,8 @@ def test_dataset_example_works(tmp_path: Path) -> None:
 
 def test_limit_example_works(monkeypatch: pytest.MonkeyPatch) -> None:
     import nas.limits
-    from nas.controller.probes import FileModel
-    from nas.controller.scoring import CandidateForecast
+    from nas.controller.prediction.probes import FileModel
+    from nas.controller.prediction.scoring import CandidateForecast
     from nas.deployment import Deployment
 
     kind = module_of("nas/limits/activations.py").ActivationsLimit

@@ -54,7 +54,7 @@ class DataSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claims:
-    """What the files alone do not tell: where the network comes from, and how it was judged."""
+    """What the files alone do not tell: where the network comes from, and how it was evaluated."""
 
     command: str
     source: str

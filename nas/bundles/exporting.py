@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from nas.bundles.bundle import Claims, DataSource, complete_bundle, deliver_files
 from nas.bundles.receipt import read_receipt
 from nas.bundles.source import Source, resolve
-from nas.deploy.deploy import FP32, Deployed, TriedDeployment, UpperBound, deploy, deployed_accuracy, judge
+from nas.deploy.deploy import FP32, Deployed, TriedDeployment, UpperBound, choose, deploy, deployed_accuracy
 from nas.deployment import CPU, Deployment
 from nas.errors import NotDeliverableError, UserError
 from nas.files.folders import check_writable
@@ -80,7 +80,7 @@ class Exported:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Judge:
+class _Conditions:
     """The limits, asked of each deployment of one network."""
 
     limits: Limits
@@ -101,7 +101,7 @@ class _Judge:
     def not_asked(self, t: TriedDeployment) -> str:
         return "" if t.deployment in self.asked else REFERENCE
 
-    def objection(self, t: TriedDeployment) -> str:
+    def rejection(self, t: TriedDeployment) -> str:
         return self.not_asked(t) or self.missed(t)
 
     def margin_pct(self, t: TriedDeployment) -> float | None:
@@ -138,7 +138,7 @@ def export_bundle(request: ExportRequest, progress: Progress | None = None) -> E
     if request.latency_ms is not None:
         limits = limits.changed(latency_ms=request.latency_ms)
     max_drop = request.max_drop if request.max_drop is not None else source.run.max_drop if source.run else MAX_DROP
-    judging = _Judge(
+    conditions = _Conditions(
         limits=limits,
         params=_deployed_params(network),
         asked=frozenset(asked),
@@ -153,16 +153,16 @@ def export_bundle(request: ExportRequest, progress: Progress | None = None) -> E
         progress.note(f"trying {', '.join(d.name for d in asked)}")
         deployed = deploy(
             network, description, data, with_reference(asked), folder=staging / "work",
-            max_drop=max_drop, objection=judging.objection, upper_bound=judging.upper_bound,
+            max_drop=max_drop, rejection=conditions.rejection, upper_bound=conditions.upper_bound,
             in_training=source.in_training.file if source.in_training is not None else None,
         )  # fmt: skip
-        deployed, chosen = _choose(deployed, judging, max_drop)
+        deployed, chosen = _choose(deployed, conditions, max_drop)
         test = deployed_accuracy(chosen, data, "test", description) if len(data.test) else None
         claims = Claims(
             command=request.command, source=request.model, target=target.name, data=reference, max_drop=max_drop,
-            limits=limits.to_json(), limits_text=limits.text, within_limit=not judging.missed(chosen),
-            margin_pct=judging.margin_pct(chosen), torch_accuracy=torch_accuracy, test_accuracy=test,
-            predicted_ms=judging.upper_bound(chosen.deployment) if judging.upper_bound is not None else None,
+            limits=limits.to_json(), limits_text=limits.text, within_limit=not conditions.missed(chosen),
+            margin_pct=conditions.margin_pct(chosen), torch_accuracy=torch_accuracy, test_accuracy=test,
+            predicted_ms=conditions.upper_bound(chosen.deployment) if conditions.upper_bound is not None else None,
             in_training=source.in_training.story() if source.in_training is not None and chosen.in_training else None,
         )  # fmt: skip
         bundle = staging / "bundle"
@@ -174,7 +174,7 @@ def export_bundle(request: ExportRequest, progress: Progress | None = None) -> E
         if place.exists():
             place.replace(staging / "replaced")  # it disappears with the staging folder
         bundle.replace(place)
-    return Exported(folder=out, receipt=receipt, missed=judging.missed(chosen))
+    return Exported(folder=out, receipt=receipt, missed=conditions.missed(chosen))
 
 
 def default_folder(source: Source) -> Path:
@@ -206,7 +206,7 @@ def claim_folder(out: Path) -> Path:
 
 
 def load_data(request: ExportRequest, source: Source) -> tuple[TaskData, DataSource]:
-    """The data to calibrate and judge with, pre-processed as the network was trained."""
+    """The data to calibrate and to measure the accuracy with, pre-processed as the network was trained."""
     run = source.run
     name = request.data or (run.data if run else None)
     if name is None:
@@ -293,21 +293,21 @@ def predicted_bound(target: Target, asked: Sequence[Deployment], description: Ne
     return lambda deployment: bounds.get(deployment, math.inf)
 
 
-def _choose(deployed: Deployed, judging: _Judge, max_drop: float) -> tuple[Deployed, TriedDeployment]:
+def _choose(deployed: Deployed, conditions: _Conditions, max_drop: float) -> tuple[Deployed, TriedDeployment]:
     """The deployment to deliver: also one that misses the limits, where nothing better is there."""
     if deployed.parity is not None and deployed.parity.defect:
         raise NotDeliverableError(deployed.parity.defect, "report this network: it should not happen")
     if deployed.chosen is None:
-        again = judge(
+        again = choose(
             deployed.tried,
             max_drop,
-            judging.not_asked,
-            judging.upper_bound,
+            conditions.not_asked,
+            conditions.upper_bound,
             metric=task_named(deployed.description.task).metric,
         )
         deployed = replace(deployed, tried=tuple(again))
     if deployed.chosen is None:
-        reasons = "; ".join(f"{t.name}: {t.reason}" for t in deployed.tried if t.deployment in judging.asked)
+        reasons = "; ".join(f"{t.name}: {t.reason}" for t in deployed.tried if t.deployment in conditions.asked)
         raise NotDeliverableError(
             f"no deployment can be delivered ({reasons})", "allow more with --max-drop, or try --precision auto"
         )

@@ -81,7 +81,7 @@ def _limit_type(kind: type[Limit]) -> click.ParamType[float]:
     type=Seconds(),
     help="Time for everything: measuring, searching and training (90s, 30m, 4h).  [default: 10m]",
 )
-@click.option("--max-trials", type=click.IntRange(min=1), help="At most so many candidates are judged by the search.")
+@click.option("--max-trials", type=click.IntRange(min=1), help="Candidates that the search evaluates at most.")
 @click.option("--max-cost", "max_cost_usd", type=Positive("USD", "cost", "2.50"), help="The budget as money.")
 @click.option("--price-per-hour", type=Positive("USD", "price", "1.20"), help="Of this machine, to count the cost.")
 @click.option(
@@ -174,8 +174,8 @@ def search(context: click.Context, /, *, as_json: bool, quiet: bool, run: Path |
       nas search --run runs/classification-local-10ms --latency-ms 5
     """
     from nas.controller.config import SearchConfig
+    from nas.controller.runs.storage import without_passwords
     from nas.controller.search import run_search
-    from nas.controller.storage import without_passwords
     from nas.progress import progress_for
     from nas.report.document import to_json
 
@@ -187,7 +187,7 @@ def search(context: click.Context, /, *, as_json: bool, quiet: bool, run: Path |
         config = SearchConfig(**options, limits=limits, command=shell.resume)
         result = run_search(config, progress_for(quiet=quiet))
     else:
-        from nas.controller.relimit import search_again
+        from nas.controller.new_limits import search_again
 
         typed = {name: value for name, value in options.items() if is_typed(context, name)}
         result = search_again(run, {**typed, "command": shell.resume}, progress_for(quiet=quiet))

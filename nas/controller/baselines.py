@@ -1,4 +1,4 @@
-"""The opponents: well-known networks, in the best deployment that keeps the limit, trained where time allows."""
+"""Well-known networks as baselines, in the best deployment that keeps the limit, trained where time allows."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,10 +7,10 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from nas.controller.budget import Budget
-from nas.controller.plan import DEPLOY_S
-from nas.controller.records import Trained, deployed_network, figures_on_test, trained_network
-from nas.deploy.deploy import Deployed, deploy, no_objection
+from nas.controller.planning.budget import Budget
+from nas.controller.planning.plan import DEPLOY_S
+from nas.controller.runs.records import Trained, deployed_network, figures_on_test, trained_network
+from nas.deploy.deploy import Deployed, deploy, no_rejection
 from nas.deployment import Deployment
 from nas.measure.site import Site
 from nas.networks.description import NetworkDescription
@@ -43,7 +43,7 @@ class Baseline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZooRound:
-    """What all well-known opponents share with the winner: data, input, recipe, deployments."""
+    """What all well-known networks share with the winner: data, input, recipe, deployments."""
 
     data: TaskData
     input: TensorSpec
@@ -96,7 +96,7 @@ class ZooRound:
         network, outcome = trained_network(folder, description, self.data, self.recipe)
         deployed = deployed_network(
             folder, network, description, self.data, self.deployments,
-            max_drop=self.max_drop, objection=no_objection, site=self.site,
+            max_drop=self.max_drop, rejection=no_rejection, site=self.site,
         )  # fmt: skip
         chosen = deployed.chosen
         test = None if chosen is None else figures_on_test(folder, chosen, self.data, description)

@@ -4,15 +4,17 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
-from nas.controller.objective import OBJECTIVES, Objective
 from nas.errors import UnknownNameError, UserError
 from nas.limits import AccuracyLimit, Limits
 from nas.tasks import task_named
 from search_spaces import SearchSpace, resolve_space
 from search_spaces.architecture import Option
 
+Objective = Literal["accuracy", "latency", "throughput", "pareto"]
+"""The quantity for which networks are chosen among those that keep every limit."""
+OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
 DEFAULT_BUDGET_S = 600.0
 FRONT = 3
 """Networks delivered of a front, where `top` does not say how many."""
@@ -39,7 +41,7 @@ class SearchConfig:
     """Wall-clock time for everything: measuring, search, training, baselines. None: as `max_trials` and `max_cost_usd`
     say, or 10 minutes where they say nothing either."""
     max_trials: int | None = None
-    """Candidates that the search judges at most. Alone, without a time or a cost, nothing depends on the clock."""
+    """Candidates that the search evaluates at most. Alone, without a time or a cost, nothing depends on the clock."""
     max_cost_usd: float | None = None
     price_per_hour: float | None = None
     """USD for an hour of this machine."""

@@ -5,8 +5,8 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from dataclasses import dataclass, field
 
 from nas.controller.config import SearchConfig
-from nas.controller.run_folder import RunFolder
-from nas.controller.storage import StudyStorage, open_storage
+from nas.controller.runs.run_folder import RunFolder
+from nas.controller.runs.storage import StudyStorage, open_storage
 from nas.executors import Executor, check_choice, executor_for
 from nas.executors.ray_cluster import connected
 from nas.executors.ray_devices import connected_device

@@ -1,4 +1,4 @@
-"""The last round: train the best candidates with the full recipe, deploy them, and admit what keeps the limits."""
+"""The last round: train the best candidates with the full recipe, deploy them, and accept what keeps the limits."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -6,11 +6,19 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from nas.bundles.bundle import deliver_files
-from nas.controller.objective import Objective, finalist_pool, next_finalist
-from nas.controller.records import Before, Trained, deployed_network, figures_on_test, read_trained, trained_network
-from nas.controller.run_folder import network_name
-from nas.controller.scoring import CandidateScorer
-from nas.controller.short_weights import ShortWeights
+from nas.controller.config import Objective
+from nas.controller.objective import finalist_pool, next_finalist
+from nas.controller.prediction.scoring import CandidateScorer
+from nas.controller.runs.records import (
+    Before,
+    Trained,
+    deployed_network,
+    figures_on_test,
+    read_trained,
+    trained_network,
+)
+from nas.controller.runs.run_folder import network_name
+from nas.controller.runs.short_weights import ShortWeights
 from nas.controller.values import Evaluated, Finalist
 from nas.deploy.deploy import Deployed, TriedDeployment, UpperBound, files_bytes
 from nas.deployment import Deployment
@@ -58,7 +66,7 @@ class FinalRound:
     ) -> Iterator[Finalist]:
         """Train and deploy finalists in the objective's order, one by one, at least one, others while `in_time`.
 
-        A candidate that would miss a limit is found out before it is trained, see `admits`, as long as there is time.
+        As long as there is time, a candidate that would miss a limit is found before it is trained, see `is_promising`.
         """
         pool = finalist_pool(self.objective, candidates, self._latency_ms)
         done: dict[str, bool] = {}
@@ -66,7 +74,7 @@ class FinalRound:
             candidate = next_finalist(self.objective, pool, done, self._latency_ms)
             if candidate is None:
                 return
-            if self.is_recorded(candidate) or not in_time() or self.admits(candidate):
+            if self.is_recorded(candidate) or not in_time() or self.is_promising(candidate):
                 found = self.finalist(candidate, bar)
                 if self.skip_missed and found.trained.reused and not found.within_limit:
                     pool.remove(candidate)
@@ -77,10 +85,10 @@ class FinalRound:
                 pool.remove(candidate)
 
     def is_recorded(self, candidate: Evaluated) -> bool:
-        """Whether its training with this recipe was finished: it was admitted then."""
+        """Whether its training with this recipe was finished; it was promising then."""
         return read_trained(self.folder_of(candidate), self._description(candidate), self.recipe) is not None
 
-    def admits(self, candidate: Evaluated) -> bool:
+    def is_promising(self, candidate: Evaluated) -> bool:
         """Whether the untrained network keeps the limits that do not depend on the weights.
 
         A candidate that would miss one costs seconds here instead of a training. Candidates predicted far below the
@@ -100,12 +108,12 @@ class FinalRound:
         bar.advance(1, note=f"trained {outcome.accuracy:.1%}")
         deployed = deployed_network(
             folder, network, description, self.data, self.deployments,
-            max_drop=self.max_drop, objection=lambda t: self._objection(candidate, t),
+            max_drop=self.max_drop, rejection=lambda t: self._rejection(candidate, t),
             site=self.site, upper_bound=None if self.site else self._upper_bound(candidate),
         )  # fmt: skip
-        return self.judged(candidate, outcome, deployed)
+        return self.as_finalist(candidate, outcome, deployed)
 
-    def judged(self, candidate: Evaluated, outcome: Trained, deployed: Deployed) -> Finalist:
+    def as_finalist(self, candidate: Evaluated, outcome: Trained, deployed: Deployed) -> Finalist:
         """The finalist that these results make."""
         chosen = deployed.chosen
         missed = [v for t in deployed.tried for v in self._violations(candidate, t)] if chosen is None else []
@@ -141,7 +149,7 @@ class FinalRound:
     def _upper_bound(self, candidate: Evaluated) -> UpperBound:
         return lambda deployment: self.scorer.predicted(candidate.arch, deployment).upper_ms
 
-    def _objection(self, candidate: Evaluated, t: TriedDeployment) -> str:
+    def _rejection(self, candidate: Evaluated, t: TriedDeployment) -> str:
         return "; ".join(v.reason for v in self._violations(candidate, t))
 
     def _violations(self, candidate: Evaluated, t: TriedDeployment) -> list[Violation]:

@@ -8,7 +8,7 @@ from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, TrialState
 
-from nas.controller.scoring import CandidateScorer
+from nas.controller.prediction.scoring import CandidateScorer
 from nas.samplers.base import INTERRUPTED_ATTR
 from nas.targets.latency import Z_90
 

@@ -2,22 +2,18 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, get_args
 
-if TYPE_CHECKING:
-    from nas.controller.values import Evaluated, Finalist
-
-Objective = Literal["accuracy", "latency", "throughput", "pareto"]
-OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
+from nas.controller.config import Objective
+from nas.controller.values import Evaluated, Finalist
 
 FRONT_TURNS = (1.0, 0.0, 0.5, 0.25, 0.75)
 """Where on a front's log latency the finalists lie, in the order they are trained: both ends first."""
 
-Latency = Callable[["Evaluated"], float]
+Latency = Callable[[Evaluated], float]
 """Predicted latency in ms."""
 
 
-def finalist_pool(objective: Objective, evaluated: Sequence["Evaluated"], latency_ms: Latency) -> list["Evaluated"]:
+def finalist_pool(objective: Objective, evaluated: Sequence[Evaluated], latency_ms: Latency) -> list[Evaluated]:
     """Who may become a finalist: for accuracy all, the most accurate first; else the front of latency and accuracy
     after the short trainings, fastest first."""
     if objective == "accuracy":
@@ -30,8 +26,8 @@ def finalist_pool(objective: Objective, evaluated: Sequence["Evaluated"], latenc
 
 
 def next_finalist(
-    objective: Objective, pool: Sequence["Evaluated"], done: Mapping[str, bool], latency_ms: Latency
-) -> "Evaluated | None":
+    objective: Objective, pool: Sequence[Evaluated], done: Mapping[str, bool], latency_ms: Latency
+) -> Evaluated | None:
     """Whom to train next; None: nobody is left who could be better.
 
     `pool` is in the order of `finalist_pool`; `done` tells of trained ones (by key) whether they kept every limit. For
@@ -51,21 +47,21 @@ def next_finalist(
     return pool[left[len(left) // 2]] if left else None
 
 
-def winners(objective: Objective, finalists: Sequence["Finalist"], count: int) -> list["Finalist"]:
+def winners(objective: Objective, finalists: Sequence[Finalist], count: int) -> list[Finalist]:
     """At most `count` of the finalists that keep every limit, best first.
 
     Accuracy: by the accuracy of the deployed file, the faster first among equals. Latency and throughput: fastest
     first. Pareto: those no other beats in both, the most accurate first.
     """
-    admitted = [f for f in finalists if f.within_limit]
+    kept = [f for f in finalists if f.within_limit]
     if objective == "accuracy":
-        return sorted(admitted, key=lambda f: (-f.deployed_accuracy, f.call_ms))[:count]
+        return sorted(kept, key=lambda f: (-f.deployed_accuracy, f.call_ms))[:count]
     if objective == "latency":
-        return sorted(admitted, key=lambda f: (f.call_ms, -f.deployed_accuracy))[:count]
+        return sorted(kept, key=lambda f: (f.call_ms, -f.deployed_accuracy))[:count]
     if objective == "throughput":
-        return sorted(admitted, key=lambda f: (-f.images_per_s, -f.deployed_accuracy))[:count]
+        return sorted(kept, key=lambda f: (-f.images_per_s, -f.deployed_accuracy))[:count]
     front: list[Finalist] = []
-    for finalist in sorted(admitted, key=lambda f: (f.call_ms, -f.deployed_accuracy)):
+    for finalist in sorted(kept, key=lambda f: (f.call_ms, -f.deployed_accuracy)):
         if not front or finalist.deployed_accuracy > front[-1].deployed_accuracy:
             front.append(finalist)
     if len(front) > count:
@@ -78,7 +74,7 @@ def _turn(done: int) -> float:
     return FRONT_TURNS[done % len(FRONT_TURNS)]
 
 
-def _place(pool: Sequence["Evaluated"], index: int, latency_ms: Latency) -> float:
+def _place(pool: Sequence[Evaluated], index: int, latency_ms: Latency) -> float:
     """Where a candidate lies between the fastest (0) and the slowest (1) of the front, in log latency."""
     logs = [math.log(latency_ms(pool[i])) for i in (0, index, len(pool) - 1)]
     return (logs[1] - logs[0]) / (logs[2] - logs[0]) if logs[2] > logs[0] else 1.0

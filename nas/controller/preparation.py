@@ -7,15 +7,15 @@ import numpy as np
 from numpy.typing import NDArray
 from optuna.samplers import BaseSampler
 
-from nas.controller.budget import Budget
 from nas.controller.engine import Engine
-from nas.controller.estimator_choice import EstimatorChoice, estimator_choice, remarks
-from nas.controller.feasibility import examples
-from nas.controller.opening import Opening
-from nas.controller.plan_record import SearchPlan, search_plan
-from nas.controller.recipes import Recipes, make_recipes
-from nas.controller.run_folder import RunFolder
-from nas.controller.scoring import CandidateScorer
+from nas.controller.inputs import SearchInputs
+from nas.controller.planning.budget import Budget
+from nas.controller.planning.estimator_choice import EstimatorChoice, estimator_choice, remarks
+from nas.controller.planning.plan_record import SearchPlan, search_plan
+from nas.controller.planning.recipes import Recipes, make_recipes
+from nas.controller.prediction.feasibility import examples
+from nas.controller.prediction.scoring import CandidateScorer
+from nas.controller.runs.run_folder import RunFolder
 from nas.controller.trials import trained_briefly
 from nas.samplers import RandomFeasibleSampler, WithExamples
 from search_spaces import Choices
@@ -27,7 +27,7 @@ SEARCH_STUDY, RANDOM_STUDY = "search", "random"
 class PreparedSearch:
     """A search whose inputs were found good and whose plan is made; nothing of it was trained yet."""
 
-    opening: Opening
+    inputs: SearchInputs
     plan: SearchPlan
     scorer: CandidateScorer
     """Asks also whether the training of a candidate is affordable."""
@@ -42,27 +42,27 @@ class PreparedSearch:
         return self.plan.recipes
 
 
-def prepare_search(opening: Opening, folder: RunFolder, budget: Budget, engine: Engine) -> PreparedSearch:
+def prepare_search(inputs: SearchInputs, folder: RunFolder, budget: Budget, engine: Engine) -> PreparedSearch:
     """Plan the search of these inputs, or read the plan and the choice of an estimator that the run recorded.
 
     Measures how fast the host trains where no recent measurement is known; records plan and choice in `folder`.
     """
-    config, space, data = opening.config, opening.space, opening.data
+    config, space, data = inputs.config, inputs.space, inputs.data
     plan = search_plan(
         folder, budget, lambda known: make_recipes(config, space, data, known), baselines=config.baselines
     )
-    affordable, costs = plan.recipes.affordable(len(opening.target.model.deployments))
-    scorer, found, none = searchable(opening.scorer, affordable, config.seed)
+    affordable, costs = plan.recipes.affordable(len(inputs.target.model.deployments))
+    scorer, found, none = searchable(inputs.scorer, affordable, config.seed)
     notes = [remark for remark in (none or costs,) if remark]
     labels = 0
     if folder.reused.exists():  # trials of another run: they were trained briefly
         sampler: BaseSampler = RandomFeasibleSampler(space, WithExamples(scorer.feasible, found), seed=config.seed)
         about = {"space": space.name, "data": data.name}
         labels = len(trained_briefly(engine.storage.study(SEARCH_STUDY, sampler, about)))
-    phase_s = plan.marks.search_short_until_s - budget.elapsed_s
+    phase_s = plan.deadlines.search_short_until_s - budget.elapsed_s
     choice = estimator_choice(config.estimator, folder, plan.recipes, scorer.feasible, phase_s, labels)
     notes += remarks(choice, len(data.train), config.max_trials)
-    return PreparedSearch(opening=opening, plan=plan, scorer=scorer, examples=found, choice=choice, notes=tuple(notes))
+    return PreparedSearch(inputs=inputs, plan=plan, scorer=scorer, examples=found, choice=choice, notes=tuple(notes))
 
 
 def searchable(

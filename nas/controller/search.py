@@ -12,29 +12,29 @@ from typing import Any
 import optuna
 from optuna.samplers import BaseSampler
 
-from nas.controller.arm import Arm
 from nas.controller.baselines import Baseline, ZooRound, names_not_reached
-from nas.controller.budget import BookedStage, Budget, Interrupts
 from nas.controller.config import SearchConfig
 from nas.controller.engine import Engine, device_of, engine_of
-from nas.controller.estimator_choice import planned_phase_s
-from nas.controller.evidence import write_evidence
+from nas.controller.evaluators import SingleEstimator, make_evaluator, most_candidates, prepared_s, trains
 from nas.controller.finalists import FinalRound, deliver, limits_missed
-from nas.controller.judges import OneForAll, make_judge, most_candidates, prepared_s, trains
+from nas.controller.inputs import load_inputs
 from nas.controller.ladder import ladder
+from nas.controller.loop import SearchLoop
 from nas.controller.objective import winners
-from nas.controller.opening import open_search
-from nas.controller.outcome import Outcome
-from nas.controller.plan import ANYTIME_S, REPORT_S, STRETCH, FinalPlan, estimate, room_for_baseline
-from nas.controller.plan_record import read_account, read_final_plan, write_final_plan
+from nas.controller.planning.budget import BookedStage, Budget, Interrupts
+from nas.controller.planning.estimator_choice import planned_phase_s
+from nas.controller.planning.plan import ANYTIME_S, REPORT_S, STRETCH, FinalPlan, estimate, room_for_baseline
+from nas.controller.planning.plan_record import read_account, read_final_plan, write_final_plan
+from nas.controller.planning.training_times import doubt_throughput, plan_last_round
+from nas.controller.prediction.target_record import write_target
 from nas.controller.preparation import RANDOM_STUDY, SEARCH_STUDY, PreparedSearch, prepare_search
 from nas.controller.proxies import proxy_scores
-from nas.controller.run_folder import RunFolder, check_folder, open_folder
-from nas.controller.short_weights import ShortWeights
-from nas.controller.target_record import write_target
-from nas.controller.training_times import doubt_throughput, plan_last_round
+from nas.controller.results.evidence import write_evidence
+from nas.controller.results.outcome import Outcome
+from nas.controller.runs.run_folder import RunFolder, check_folder, open_folder
+from nas.controller.runs.short_weights import ShortWeights
 from nas.controller.trials import SHORT
-from nas.controller.values import Evaluated, Failed, Finalist, RandomOpponent
+from nas.controller.values import Evaluated, Failed, Finalist, RandomBaseline
 from nas.evaluation.estimators import SUPERNET_SHARE, EstimatorSetting
 from nas.evaluation.supernet.config import LOG_STEPS
 from nas.executors import Executor
@@ -50,7 +50,7 @@ REPEAT_SHARE = 0.25
 """Of what is left of the budget: time that one measurement may take for repeating disturbed sessions."""
 INTERRUPTED = 130
 PHASES = {"short_training": "short trainings", "estimates": "estimates"}
-"""The stages in which candidates are judged, and what they are called."""
+"""The stages in which candidates are evaluated, and what they are called."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +79,13 @@ def run_search(config: SearchConfig, progress: Progress | None = None) -> Search
         return finished
     budget = Budget(config.seconds, spent=read_account(folder), price_per_hour=config.price_per_hour)
     with device_of(config) as device:
-        opening = open_search(config, budget, progress, folder.target, device)
+        inputs = load_inputs(config, budget, progress, folder.target, device)
         open_folder(config, folder)
-        write_target(folder.target, opening.target, opening.scorer.files)
+        write_target(folder.target, inputs.target, inputs.scorer.files)
         interrupts = Interrupts()
-        with interrupts.handled(), engine_of(config, folder, opening.data, budget.seconds) as engine:
+        with interrupts.handled(), engine_of(config, folder, inputs.data, budget.seconds) as engine:
             with budget.stage("prepare"):
-                prepared = prepare_search(opening, folder, budget, engine)
+                prepared = prepare_search(inputs, folder, budget, engine)
             return Search(prepared, folder, budget, progress, interrupts, engine).run()
 
 
@@ -111,36 +111,36 @@ class Search:
     ) -> None:
         self.prepared, self.folder, self.budget, self.engine = prepared, folder, budget, engine
         self.progress, self.interrupts = progress, interrupts
-        self.opening, self.plan, self.recipes = prepared.opening, prepared.plan, prepared.recipes
-        self.config, self.space, self.data = self.opening.config, self.opening.space, self.opening.data
-        self.target, self.scorer = self.opening.target, prepared.scorer
+        self.inputs, self.plan, self.recipes = prepared.inputs, prepared.plan, prepared.recipes
+        self.config, self.space, self.data = self.inputs.config, self.inputs.space, self.inputs.data
+        self.target, self.scorer = self.inputs.target, prepared.scorer
         self.examples, self.choice = prepared.examples, prepared.choice
         site = self.target.site
         self.site = undisturbed(site, engine.quiet, self._repeat_s) if site else None
         self.weights = ShortWeights(folder.short_weights)
         self.notes = list(prepared.notes)
         self.failed: list[Failed] = []
-        self.judge = make_judge(self.choice.name, self._setting(), self.config.max_trials)
+        self.evaluator = make_evaluator(self.choice.name, self._setting(), self.config.max_trials)
         # scores that are the estimates themselves teach a sampler nothing
         zero_cost = self.choice.name == "zero-cost"
         self.proxies = None if zero_cost else proxy_scores(self.space, self.data, self.config.seed)
 
-    def arm(self, executor: Executor | None = None) -> Arm:
-        return Arm(
+    def loop(self, executor: Executor | None = None) -> SearchLoop:
+        return SearchLoop(
             space=self.space, data=self.data, scorer=self.scorer, short=self.recipes.short, proxies=self.proxies,
-            storage=self.engine.storage, executor=executor, judge=self.judge, weights=self.weights,
+            storage=self.engine.storage, executor=executor, evaluator=self.evaluator, weights=self.weights,
         )  # fmt: skip
 
     def run(self, notes: Sequence[str] = ()) -> SearchResult:
         """All steps in their order. `notes` join those of the result."""
         self.notes += notes
         expected = self._estimate()
-        arm = self.arm(self.engine.executor if trains(self.choice.name) else None)
-        evaluated, final = self._search(arm)
+        loop = self.loop(self.engine.executor if trains(self.choice.name) else None)
+        evaluated, final = self._search(loop)
         if not evaluated:
             raise KeyboardInterrupt  # so early that there is nothing to show
         with self.budget.stage("final_training"):
-            finalists = self._finals(final, evaluated, "finalists", self.plan.marks.search_until_s)
+            finalists = self._finals(final, evaluated, "finalists", self.plan.deadlines.search_until_s)
             best = winners(self.config.objective, finalists, self.config.winners)
             if not best and self.interrupts.asked:
                 finalists += self._anytime(final, evaluated)
@@ -150,8 +150,8 @@ class Search:
         self.notes += [remark] if remark else []
         if not best:
             raise limits_missed(finalists, self.config.limits)
-        opponent, zoo = self._baselines(arm, final, len(evaluated), best[0])
-        return self.conclude(final.recipe, evaluated, finalists, best, opponent, zoo, expected)
+        random_baseline, zoo = self._baselines(loop, final, len(evaluated), best[0])
+        return self.conclude(final.recipe, evaluated, finalists, best, random_baseline, zoo, expected)
 
     def conclude(
         self,
@@ -159,7 +159,7 @@ class Search:
         evaluated: Sequence[Evaluated],
         finalists: Sequence[Finalist],
         best: Sequence[Finalist],
-        opponent: RandomOpponent | None = None,
+        random_baseline: RandomBaseline | None = None,
         zoo: Sequence[Baseline] = (),
         expected: Mapping[str, float] | None = None,
         notes: Sequence[str] = (),
@@ -172,13 +172,14 @@ class Search:
             f"#{rank} keeps the weights of its short training: in the time that was left the full one reached less"
             for rank, w in enumerate(best, start=1) if w.trained.by_short_training
         ]  # fmt: skip
-        if opponent is not None:
-            opponent = replace(opponent, finalist=deliver(opponent.finalist, self.folder.baseline("random")))
+        if random_baseline is not None:
+            delivered = deliver(random_baseline.finalist, self.folder.baseline("random"))
+            random_baseline = replace(random_baseline, finalist=delivered)
         outcome = Outcome(
-            opening=self.opening, scorer=self.scorer, folder=self.folder,
+            inputs=self.inputs, scorer=self.scorer, folder=self.folder,
             short_s=self.recipes.short_s, estimator=self.choice,
-            prepared_s=prepared_s(self.judge), recipe=recipe, evaluated=tuple(evaluated), failed=tuple(self.failed),
-            finalists=tuple(finalists), winners=tuple(best), opponent=opponent, zoo=tuple(zoo),
+            prepared_s=prepared_s(self.evaluator), recipe=recipe, evaluated=tuple(evaluated), failed=tuple(self.failed),
+            finalists=tuple(finalists), winners=tuple(best), random_baseline=random_baseline, zoo=tuple(zoo),
             seconds=self.budget.account(), estimate=dict(expected or {}), cost_usd=self.budget.cost_usd,
             interrupted=self.interrupts.asked, notes=tuple(self.notes),
         )  # fmt: skip
@@ -201,7 +202,7 @@ class Search:
 
     @property
     def phase(self) -> str:
-        """The stage in which candidates are judged."""
+        """The stage in which candidates are evaluated."""
         return "short_training" if trains(self.choice.name) else "estimates"
 
     # -- steps -----------------------------------------------------------------------------------
@@ -228,33 +229,33 @@ class Search:
         )  # fmt: skip
 
     def _ready(self) -> None:
-        """Train the supernet, where candidates are judged by one, or read it."""
+        """Train the supernet, where candidates are evaluated by one, or read it."""
         config = self.choice.supernet
-        if config is None or not isinstance(self.judge, OneForAll) or self.judge.made is not None:
+        if config is None or not isinstance(self.evaluator, SingleEstimator) or self.evaluator.made is not None:
             return
         with self.budget.stage("supernet"), self._stage("supernet", config.steps) as bar, self.interrupts.abandonable():
-            self.judge.prepare(lambda log: bar.advance(LOG_STEPS, note=f"loss {log.largest:.2f}"))
+            self.evaluator.prepare(lambda log: bar.advance(LOG_STEPS, note=f"loss {log.largest:.2f}"))
 
-    def _search(self, arm: Arm) -> tuple[list[Evaluated], FinalRound]:
-        """Judge candidates, and plan the last round they lead to. A run that had come to that goes on there."""
-        study = arm.study(SEARCH_STUDY, self._sampler())
+    def _search(self, loop: SearchLoop) -> tuple[list[Evaluated], FinalRound]:
+        """Evaluate candidates, and plan the last round they lead to. A run that had come to that goes on there."""
+        study = loop.study(SEARCH_STUDY, self._sampler())
         plan = read_final_plan(self.folder)
         if plan is None and not self.interrupts.asked:
             self._ready()
         if plan is None and not self.interrupts.asked:
-            until_s = self.plan.marks.search_short_until_s
+            until_s = self.plan.deadlines.search_short_until_s
             most = most_candidates(self.choice.name, self.config.max_trials)
             with (
                 self.budget.stage(self.phase),
                 self._stage(PHASES[self.phase], most) as bar,
                 self.interrupts.abandonable(),
             ):
-                arm.run(study, self.budget, until_s, bar, at_most=most)
-        evaluated = self.usable(arm.evaluated(study))
-        self.failed = arm.failed(study)
+                loop.run(study, self.budget, until_s, bar, at_most=most)
+        evaluated = self.usable(loop.evaluated(study))
+        self.failed = loop.failed(study)
         if plan is None and evaluated:
             plan = plan_last_round(
-                self.recipes, evaluated, self.budget, self.plan.marks.search_until_s,
+                self.recipes, evaluated, self.budget, self.plan.deadlines.search_until_s,
                 len(self.target.model.deployments), trained=self.choice.name == SHORT,
             )  # fmt: skip
             if not self.interrupts.asked:  # else the search goes on when it is continued
@@ -263,8 +264,8 @@ class Search:
 
     def evaluated(self) -> list[Evaluated]:
         """Everything that was trained briefly so far."""
-        arm = self.arm()
-        return arm.evaluated(arm.study(SEARCH_STUDY, self._sampler()))
+        loop = self.loop()
+        return loop.evaluated(loop.study(SEARCH_STUDY, self._sampler()))
 
     def usable(self, evaluated: Sequence[Evaluated]) -> list[Evaluated]:
         """Without those of another run that are predicted to miss the present limits."""
@@ -321,23 +322,23 @@ class Search:
             return list(replace(final, size=1).run(trained or candidates, bar))
 
     def _baselines(
-        self, arm: Arm, final: FinalRound, search_evaluations: int, best: Finalist
-    ) -> tuple[RandomOpponent | None, list[Baseline]]:
-        """The opponents, as far as an interrupt allows."""
-        opponent: RandomOpponent | None = None
+        self, loop: SearchLoop, final: FinalRound, search_evaluations: int, best: Finalist
+    ) -> tuple[RandomBaseline | None, list[Baseline]]:
+        """The baselines, as far as an interrupt allows."""
+        random_baseline: RandomBaseline | None = None
         zoo: list[Baseline] = []
         if not self.config.baselines:
-            return opponent, zoo
+            return random_baseline, zoo
         with self.interrupts.abandonable():
             if not self.interrupts.asked:
-                opponent = self._random_baseline(arm, final, search_evaluations)
+                random_baseline = self._random_baseline(loop, final, search_evaluations)
             if not self.interrupts.asked:
                 zoo = self._zoo(final, best)
         if self.interrupts.asked:
             self.notes.append("interrupted: baselines that were not finished are left out")
-        return opponent, zoo
+        return random_baseline, zoo
 
-    def _random_baseline(self, arm: Arm, final: FinalRound, search_evaluations: int) -> RandomOpponent | None:
+    def _random_baseline(self, loop: SearchLoop, final: FinalRound, search_evaluations: int) -> RandomBaseline | None:
         """The best of N random networks under the same limits: same estimator, same time for estimates (at most as
         many), same recipe and number of finalists. None where none kept the limits, or the budget has no room for a
         single one."""
@@ -348,7 +349,7 @@ class Search:
         self._ready()
         if self.interrupts.asked:
             return None
-        blind = replace(arm, proxies=None)
+        blind = replace(loop, proxies=None)
         spent = self.budget.account()
         short_s = spent.get(self.phase, 0.0) - spent.get("random_baseline", 0.0)
         with self.budget.stage("random_baseline"):
@@ -362,7 +363,7 @@ class Search:
         best = winners(self.config.objective, finalists, 1)
         if not best:
             return None
-        return RandomOpponent(evaluated=tuple(evaluated), finalists=tuple(finalists), finalist=best[0])
+        return RandomBaseline(evaluated=tuple(evaluated), finalists=tuple(finalists), finalist=best[0])
 
     def _zoo(self, final: FinalRound, winner: Finalist) -> list[Baseline]:
         chosen = winner.deployed.chosen

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import optuna
 from optuna.trial import FrozenTrial, Trial, TrialState
 
-from nas.controller.storage import StudyStorage
+from nas.controller.runs.storage import StudyStorage
 from nas.evaluation.estimate import Estimate, normal_interval
 from nas.executors import Failure, Outcome
 from nas.samplers.base import INTERRUPTED_ATTR, distributions
@@ -42,7 +42,7 @@ class Proposal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judgement:
+class TrialResult:
     """What a candidate was found to be worth, by whom and at what price: the record of a trial."""
 
     estimator: str
@@ -55,13 +55,13 @@ class Judgement:
     curve: tuple[float, ...] = ()
     """Validation accuracy after each epoch, where there were any."""
     stopped_early: bool = False
-    """Whether its curve was judged hopeless before all epochs were done."""
+    """Whether its curve was found hopeless before all epochs were done."""
 
 
-def judged_by_training(outcome: Outcome, data: TaskData) -> Judgement:
+def result_of_training(outcome: Outcome, data: TaskData) -> TrialResult:
     """A short training's accuracy on the validation images: its interval speaks of their number alone."""
     std = task_of(data).standard_error(outcome.accuracy, data.val)
-    return Judgement(
+    return TrialResult(
         estimator=SHORT,
         value=outcome.accuracy,
         interval=None if std is None else normal_interval(outcome.accuracy, std),
@@ -71,11 +71,11 @@ def judged_by_training(outcome: Outcome, data: TaskData) -> Judgement:
     )
 
 
-def judged_by_estimate(name: str, estimate: Estimate) -> Judgement | Failure:
+def result_of_estimate(name: str, estimate: Estimate) -> TrialResult | Failure:
     """What the estimator `name` said without a training."""
     if estimate.value is None:
         return Failure(estimate.failure or "there is no estimate")
-    return Judgement(estimator=name, value=estimate.value, interval=estimate.interval, seconds=estimate.seconds)
+    return TrialResult(estimator=name, value=estimate.value, interval=estimate.interval, seconds=estimate.seconds)
 
 
 def propose(study: optuna.Study, space: SearchSpace, storage: StudyStorage) -> Proposal:
@@ -103,7 +103,7 @@ def left_behind(study: optuna.Study, space: SearchSpace, storage: StudyStorage) 
     return found
 
 
-def tell(study: optuna.Study, proposal: Proposal, result: Judgement | Failure) -> None:
+def tell(study: optuna.Study, proposal: Proposal, result: TrialResult | Failure) -> None:
     """Record how an evaluation ended; the trial's state is written last, and with it all else counts."""
     trial = proposal.trial
     if isinstance(result, Failure):
@@ -121,11 +121,11 @@ def tell(study: optuna.Study, proposal: Proposal, result: Judgement | Failure) -
         study.tell(trial, result.value)
 
 
-def judgement_of(trial: FrozenTrial) -> Judgement:
+def result_of(trial: FrozenTrial) -> TrialResult:
     """What `tell` recorded in a complete trial."""
     attributes = trial.user_attrs
     interval = attributes.get("interval")
-    return Judgement(
+    return TrialResult(
         estimator=attributes.get(ESTIMATOR_ATTR, SHORT),
         value=trial.values[0],
         interval=None if interval is None else (interval[0], interval[1]),
@@ -140,11 +140,11 @@ def finished(study: optuna.Study) -> list[FrozenTrial]:
     return [t for t in ended if not t.user_attrs.get(INTERRUPTED_ATTR)]
 
 
-def known_judgement(study: optuna.Study, arch: Architecture) -> Judgement | None:
+def known_result(study: optuna.Study, arch: Architecture) -> TrialResult | None:
     """That of the first completed trial with this network; None where there is none."""
     for t in study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
         if t.user_attrs.get("key") == arch.key:
-            return judgement_of(t)
+            return result_of(t)
     return None
 
 

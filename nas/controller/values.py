@@ -1,9 +1,11 @@
 """Results of a search's steps as plain values: candidates evaluated or failed, finalists, the random baseline."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from nas.controller.records import Trained
+import numpy as np
+
+from nas.controller.runs.records import Trained
 from nas.controller.trials import SHORT
 from nas.deploy.deploy import Deployed
 from nas.evaluation.estimators import ESTIMATORS
@@ -40,7 +42,7 @@ class Evaluated:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A candidate that could not be judged."""
+    """A candidate that could not be evaluated."""
 
     arch: Architecture
     trial: int
@@ -76,9 +78,15 @@ class Finalist:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RandomOpponent:
-    """The random baseline: everything it judged, what it trained fully, and the best of that."""
+class RandomBaseline:
+    """The random baseline: everything it evaluated, what it trained fully, and the best of that."""
 
     evaluated: tuple[Evaluated, ...]
     finalists: tuple[Finalist, ...]
     finalist: Finalist
+
+
+def best_first(evaluated: Sequence[Evaluated], key: Callable[[Evaluated], float]) -> list[Evaluated]:
+    """Highest `key` first; equal ones in order of their trials."""
+    order = np.lexsort(([e.trial for e in evaluated], [-key(e) for e in evaluated]))
+    return [evaluated[i] for i in order]

@@ -105,11 +105,11 @@ class Measurer(Protocol):
 
 UpperBound = Callable[[Deployment], float]
 """The predicted upper latency bound (ms) of the network at hand, for targets that are not this host."""
-Objection = Callable[[TriedDeployment], str]
+Rejection = Callable[[TriedDeployment], str]
 """Why a deployment that works breaks a limit; empty where it keeps all."""
 
 
-def no_objection(tried: TriedDeployment) -> str:
+def no_rejection(tried: TriedDeployment) -> str:
     """No limits at all."""
     return ""
 
@@ -122,7 +122,7 @@ def deploy(
     *,
     folder: Path,
     max_drop: float,
-    objection: Objection = no_objection,
+    rejection: Rejection = no_rejection,
     upper_bound: UpperBound | None = None,
     sessions: int = 3,
     trained: bool = True,
@@ -132,7 +132,7 @@ def deploy(
     """Export `network`, try `deployments` (all of one batch), and choose the fastest that keeps limits and accuracy.
 
     Accuracy is measured in each runtime on the validation split; the reference for `max_drop` (a fraction) is fp32.
-    Int8 ranges are calibrated on training images. `objection` judges by the limits. Where `upper_bound` is given
+    Int8 ranges are calibrated on training images. `rejection` names a missed limit. Where `upper_bound` is given
     nothing is measured here, and the fastest is the one with the lowest bound. `trained` False skips parity and
     accuracies (they would say nothing). `measurer` measures elsewhere than here. `in_training` is the same network as
     an ONNX file that was quantised in training: it is tried too wherever int8 is.
@@ -165,11 +165,11 @@ def deploy(
         tried += [_with_accuracy(t, data, description) for t in aware]
     if upper_bound is None:
         tried = _with_measurements(tried, sessions, measurer or measure)
-    judged = judge(
-        tried, max_drop, objection, upper_bound,
-        parity=parity, judge_accuracy=trained, metric=task_of(data).metric,
+    found = choose(
+        tried, max_drop, rejection, upper_bound,
+        parity=parity, check_accuracy=trained, metric=task_of(data).metric,
     )  # fmt: skip
-    return Deployed(description=description, onnx=onnx, parity=parity, tried=tuple(judged))
+    return Deployed(description=description, onnx=onnx, parity=parity, tried=tuple(found))
 
 
 def with_float_parts(
@@ -278,14 +278,14 @@ def _with_measurements(tried: Sequence[TriedDeployment], sessions: int, measurer
     ]
 
 
-def judge(
+def choose(
     tried: Sequence[TriedDeployment],
     max_drop: float,
-    objection: Objection = no_objection,
+    rejection: Rejection = no_rejection,
     upper_bound: UpperBound | None = None,
     *,
     parity: Parity | None = None,
-    judge_accuracy: bool = True,
+    check_accuracy: bool = True,
     metric: str = "accuracy",
 ) -> list[TriedDeployment]:
     """Accept or reject each deployment with its reason, and choose the fastest accepted one.
@@ -293,20 +293,20 @@ def judge(
     A pure function of what was measured: with other limits it can be asked again. Deployments that have no file keep
     the reason they have; where `parity` does not hold none is accepted. `metric` is what accuracies are called.
     """
-    floor = _floor(tried, max_drop) if judge_accuracy else None
+    floor = _floor(tried, max_drop) if check_accuracy else None
     wrong = parity.defect if parity is not None else ""
-    judged = []
+    checked = []
     for t in tried:
-        reason = t.reason if t.path is None else wrong or _defect(t, floor, metric) or objection(t)
-        judged.append(replace(t, accepted=not reason, chosen=False, reason=reason))
-    accepted = [i for i, t in enumerate(judged) if t.accepted]
+        reason = t.reason if t.path is None else wrong or _defect(t, floor, metric) or rejection(t)
+        checked.append(replace(t, accepted=not reason, chosen=False, reason=reason))
+    accepted = [i for i, t in enumerate(checked) if t.accepted]
     if not accepted:
-        return judged
-    best = min(accepted, key=lambda i: _speed(judged[i], upper_bound))
-    name = judged[best].name
+        return checked
+    best = min(accepted, key=lambda i: _speed(checked[i], upper_bound))
+    name = checked[best].name
     return [
         replace(t, chosen=True) if i == best else replace(t, reason=f"slower than {name}") if t.accepted else t
-        for i, t in enumerate(judged)
+        for i, t in enumerate(checked)
     ]
 
 

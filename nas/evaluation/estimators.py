@@ -295,12 +295,14 @@ def make_estimator(name: str, setting: EstimatorSetting) -> Estimator:
 
 
 def require_estimator(name: str, task: str, space: SearchSpace | None = None) -> None:
-    """Raises `UserError` for an estimator that does not exist or cannot judge the networks of a task, or of `space`."""
+    """Raises `UserError` for an estimator that does not exist or cannot evaluate networks of a task, or of `space`."""
     if name not in ESTIMATORS:
         raise UnknownNameError("estimator", name, ESTIMATORS)
     known = task_named(task).estimators
     if name not in known:
-        raise UserError(f"the estimator {name!r} cannot judge networks for {task}", f"give one of {', '.join(known)}")
+        raise UserError(
+            f"the estimator {name!r} cannot evaluate networks for {task}", f"give one of {', '.join(known)}"
+        )
     if ESTIMATORS[name].shares_weights and space is not None:
         from nas.evaluation.supernet.network import weight_sharing
 

@@ -12,7 +12,7 @@ from nas.training.result import EpochCallback
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """One network to be judged by a short training. The recipe holds the seed."""
+    """One network to be evaluated by a short training. The recipe holds the seed."""
 
     study: str
     trial: int
@@ -42,7 +42,7 @@ class Outcome:
     """The same after each finished epoch."""
     seconds: float
     stopped_early: bool = False
-    """Whether its curve was judged hopeless before all epochs were done."""
+    """Whether its curve was found hopeless before all epochs were done."""
     weights: bytes | None = field(default=None, repr=False)
     """Of the trained network, as a safetensors file; None where whoever trained it does not hand them out."""
 
@@ -72,5 +72,5 @@ class Finished:
 
 
 Evaluate = Callable[[Evaluation, TaskData, EpochCallback | None], Outcome | Failure]
-"""How one network is judged: a function of a module, so that another process can import it. Calls the callback (if
+"""How one network is evaluated: a function of a module, so that another process can import it. Calls the callback (if
 any) after each epoch, and ends the training where that returns True."""

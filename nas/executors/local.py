@@ -161,7 +161,7 @@ class LocalExecutor:
             workers: processes, each of which evaluates one network at a time; at most as many as there are cores.
             timeout_s: longest time of one evaluation.
             memory_bytes: resident memory of each worker; by default its share of 80 % of what is free.
-            evaluate: how a network is judged.
+            evaluate: how a network is evaluated.
         """
         if not 1 <= workers <= usable_threads():
             raise UserError(

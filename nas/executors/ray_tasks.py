@@ -63,7 +63,7 @@ class RayExecutor:
             address: see `ray_cluster.connected`.
             workers: evaluations at once; by default one per GPU, or one per machine where there are none.
             timeout_s, memory_bytes: limits of one evaluation, as in `LocalExecutor`.
-            evaluate: how a network is judged; every machine has to be able to import it.
+            evaluate: how a network is evaluated; every machine has to be able to import it.
         """
         self.journal = Journal(folder.absolute() / "outcomes")
         self._data = data

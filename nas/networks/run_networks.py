@@ -9,9 +9,9 @@ from nas.errors import UserError
 from nas.networks.description import NETWORK, NetworkDescription
 
 TRAINED, DEPLOYED = "trained.json", "deployed.json"
-"""A finalist's records, see `nas.controller.records`."""
+"""A finalist's records, see `nas.controller.runs.records`."""
 TARGET = "target.json"
-"""The file of a run in which it recorded its target, see `nas.controller.target_record`."""
+"""The file of a run in which it recorded its target, see `nas.controller.prediction.target_record`."""
 _RESUME = "run the search again on that folder: it resumes"
 
 
@@ -59,7 +59,7 @@ def run_folder(text: str) -> Path:
 def run_networks(run: Path) -> list[RunNetwork]:
     """The trained networks of a run by their numbers: its winners, then its other finalists, the most accurate first.
 
-    Finalists of the random opponent are among them. Their accuracy is that in torch on validation images: it is known
+    Finalists of the random baseline are among them. Their accuracy is that in torch on validation images: it is known
     of every one of them, also where no deployment came of it.
 
     Raises:

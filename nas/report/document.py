@@ -163,19 +163,19 @@ def postprocess_text(result: Document) -> str | None:
 
 
 def estimator_text(document: Document) -> str | None:
-    """Who judged the candidates, why, and at what price; None for results of earlier versions, which do not say."""
+    """What evaluated the candidates, why, and at what price; None for results of earlier versions, which do not say."""
     estimator = document.get("estimator")
     if not estimator:
         return None
     groups = [
         f"{_candidates(group['candidates'])} by {_ESTIMATORS.get(group['estimator'], group['estimator'])} "
         f"(median {price(group['median_s'])} each)"
-        for group in estimator["judged_by"]
+        for group in estimator["evaluated_by"]
     ]
     before = f", after {duration(estimator['prepared_s'])} of preparation" if estimator["prepared_s"] else ""
     how = estimator["name"] if estimator["asked"] == estimator["name"] else f"{estimator['name']}, chosen because"
     why = "" if estimator["asked"] == estimator["name"] else f" {estimator['why']}"
-    return f"Estimator: {how}{why}. Judged: {' and '.join(groups) or 'nothing'}{before}."
+    return f"Estimator: {how}{why}. Evaluated: {' and '.join(groups) or 'nothing'}{before}."
 
 
 def _candidates(number: int) -> str:

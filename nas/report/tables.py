@@ -164,7 +164,7 @@ def result_tables(document: Document) -> list[RenderableType]:
 
 
 def _estimates(document: Document) -> list[str]:
-    """Who judged the candidates, what was believed of the winners, and how right that was."""
+    """What evaluated the candidates, its estimates of the winners, and how right they were."""
     winners = [
         f"winner {best['rank']}: {estimate_text(best)}; {percent((best['accuracy'] or {}).get('trained'))} when trained"
         for best in document["best"]

@@ -203,7 +203,7 @@ def slots_of(archs: Sequence[Architecture], size: Size) -> BlockSlots:
 
 
 def held_out_error(profile: DeviceProfile, deployment: Deployment, every: int = 4) -> HeldOutError | None:
-    """Fit on all but every `every`-th network of the profile and judge on those; None with too few of either."""
+    """Fit on all but every `every`-th network of the profile and evaluate on those; None with too few of either."""
     table = profile.table(deployment)
     latency = usual_latency_ms(profile, table) if table else np.array([])
     measured = np.flatnonzero(np.isfinite(latency))

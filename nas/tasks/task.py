@@ -1,4 +1,4 @@
-"""What a task is to the engine: how its data are loaded, learned, and judged. Importing this is cheap: no torch.
+"""What a task is to the engine: how its data are loaded, learned, and evaluated. Importing this is cheap: no torch.
 
 The controller, the predictors, the executors and the measuring know only what is in here. Data say which task they
 belong to (`data.task`), and `nas.tasks.task_of` finds it.
@@ -171,7 +171,7 @@ class Task(Protocol[Data, Split]):
 
     @property
     def estimators(self) -> tuple[str, ...]:
-        """Names in `nas.evaluation.estimators.ESTIMATORS` that can judge candidates."""
+        """Names in `nas.evaluation.estimators.ESTIMATORS` that can evaluate candidates."""
         ...
 
     @property
@@ -275,7 +275,7 @@ class Task(Protocol[Data, Split]):
         """
         ...
 
-    # -- judging ---------------------------------------------------------------------------------
+    # -- evaluating ------------------------------------------------------------------------------
 
     def accuracy(
         self,

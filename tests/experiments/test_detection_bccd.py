@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from experiments.detection_bccd import main, random_contestants
 from experiments.detection_rows import Kind, Row, Tried, agreement_table, best_lr, results_table, verdicts
-from nas.controller.plan import nominal_image_s
+from nas.controller.planning.plan import nominal_image_s
 from nas.errors import UnknownNameError, UserError
 from nas.targets.latency import LatencyModel
 from nas.targets.profile import DeviceProfile
@@ -18,7 +18,7 @@ from search_spaces import Architecture, load_search_space
 from tests.nas.detectors import rectangle_data
 from tests.nas.tasks.coco import write_coco
 
-OPPONENT = "ssdlite320_mobilenet_v3_large"
+BASELINE = "ssdlite320_mobilenet_v3_large"
 
 
 def row(name: str, test: tuple[float, ...], p50_ms: float, *, kind: Kind = "searched", epochs: int = 30) -> Row:
@@ -125,7 +125,7 @@ def test_from_training_to_table(pictures: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     runner = CliRunner()
     arguments = ["--data", str(pictures), "--out", str(out)]
-    train = ["train", *arguments, "--arch", str(tiny), "--network", OPPONENT, "--resolution", "64", "--epochs", "1"]
+    train = ["train", *arguments, "--arch", str(tiny), "--network", BASELINE, "--resolution", "64", "--epochs", "1"]
     train += ["--threads", "1", "--set", "precision=fp32", "--set", "schedule.warmup_epochs=0"]
     train += ["--lr", "0.002", "--lr", "0.001"]
     for _ in range(2):
@@ -135,7 +135,7 @@ def test_from_training_to_table(pictures: Path, tmp_path: Path) -> None:
     assert done.exit_code == 0
     text = (out / "results.md").read_text()
     assert "| **tiny** | " in text
-    assert f"- tiny against {OPPONENT}: " in text
+    assert f"- tiny against {BASELINE}: " in text
     assert re.search(r"\| \*\*tiny\*\* \| [^|]+ \| \d+ \| \d", text), "its latency was measured"
     with pytest.raises(UserError, match="another recipe"):
         runner.invoke(main, [*train, "--set", "ema_decay=0.9"], catch_exceptions=False)

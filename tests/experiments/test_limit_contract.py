@@ -12,17 +12,17 @@ from experiments.limit_contract import (
     Answered,
     Asked,
     Delivered,
-    broken_limits,
     main,
     page,
     plan,
     summarise,
+    violated_limits,
 )
 
 RANGES = dict.fromkeys(SPACES, (0.5, 4.0))
 ASKED = Asked(number=0, space="mobile", latency_ms=2.0, extra={"max_size_mb": 1.0}, budget_s=45.0, baselines=False)
 KEPT = Delivered(
-    deployment="onnxruntime-int8", accuracy=0.9, told_ms=1.8, again_ms=(1.7, 1.9, 2.1), verdict="quiet", broken=()
+    deployment="onnxruntime-int8", accuracy=0.9, told_ms=1.8, again_ms=(1.7, 1.9, 2.1), verdict="quiet", violated=()
 )
 
 
@@ -37,13 +37,13 @@ def test_twenty_searches_cover_the_limits() -> None:
 
 
 def test_a_median_over_a_limit_breaks_it() -> None:
-    assert broken_limits(ASKED, (1.7, 1.9, 2.1), 900_000, 1) == ()
-    assert broken_limits(ASKED, (1.7, 2.01, 2.1), 1_000_001, 1) == ("latency_ms", "max_size_mb")
+    assert violated_limits(ASKED, (1.7, 1.9, 2.1), 900_000, 1) == ()
+    assert violated_limits(ASKED, (1.7, 2.01, 2.1), 1_000_001, 1) == ("latency_ms", "max_size_mb")
 
 
 def test_the_figures_of_the_bar() -> None:
     good = Answered(asked=ASKED, exit_code=0, wall_s=50.0, said="", delivered=(KEPT,))
-    bad = replace(good, wall_s=70.0, delivered=(replace(KEPT, again_ms=(2.1, 2.2, 2.3), broken=("latency_ms",)),))
+    bad = replace(good, wall_s=70.0, delivered=(replace(KEPT, again_ms=(2.1, 2.2, 2.3), violated=("latency_ms",)),))
     refused = replace(good, exit_code=3, wall_s=9.0, delivered=())
     failed = replace(refused, exit_code=1)
     answers = [good, bad, refused, failed]

@@ -63,7 +63,7 @@ def test_aims_missing_winners_and_one_seed_are_told() -> None:
     assert "not judged: one seed" in text
     assert "resnet10 (95.0 %): **missed**, no winner is as accurate" in text
     assert "Not judged" in verdicts([WINNER, SMALL])
-    assert "no opponent is as fast" in verdicts([WINNER, BIG])
+    assert "no baseline is as fast" in verdicts([WINNER, BIG])
 
 
 def test_table_is_sorted_by_latency() -> None:

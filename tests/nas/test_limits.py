@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nas.controller.budget import BookedStage, Budget, Interrupts
-from nas.controller.config import SearchConfig
-from nas.controller.objective import Objective, finalist_pool, next_finalist, winners
-from nas.controller.plan import OPEN_END_S, estimate, open_end_plan, planned_s, room_for_baseline
-from nas.controller.probes import fitted_files
+from nas.controller.config import Objective, SearchConfig
+from nas.controller.objective import finalist_pool, next_finalist, winners
+from nas.controller.planning.budget import BookedStage, Budget, Interrupts
+from nas.controller.planning.plan import OPEN_END_S, estimate, open_end_plan, planned_s, room_for_baseline
+from nas.controller.prediction.probes import fitted_files
 from nas.controller.values import Evaluated
 from nas.deployment import Deployment
 from nas.errors import UserError
@@ -47,7 +47,7 @@ GOOD: dict[str, Any] = {
         ("min_accuracy", {"accuracy": 0.899}, "accuracy 89.9% is below 90.0%"),
     ],
 )
-def test_each_limit_is_judged(name: str, change: dict[str, Any], reason: str) -> None:
+def test_each_limit_is_checked(name: str, change: dict[str, Any], reason: str) -> None:
     assert ALL.violations(Observation(**GOOD)) == []
     found = ALL.violations(Observation(**(GOOD | change)))
     assert [b.name for b in found] == [name]
@@ -181,7 +181,7 @@ def test_trials_alone_are_planned_for_a_usual_budget() -> None:
     assert hangs_after_s(1e6) == 3600.0
 
 
-def test_a_search_that_ran_over_its_time_has_no_opponent() -> None:
+def test_a_search_that_ran_over_its_time_has_no_random_baseline() -> None:
     spent = {"prepare": 10.0, "short_training": 20.0, "final_training": 30.0}
     assert room_for_baseline(60.0, 100.0, spent, 4, 2), "one short and one full training: 20 s"
     assert not room_for_baseline(80.0, 100.0, spent, 4, 2)

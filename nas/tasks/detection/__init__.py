@@ -1,1 +1,1 @@
-"""Object detection: how raw outputs are learnt, read, cleaned of duplicates and judged."""
+"""Object detection: how raw outputs are learnt, read, cleaned of duplicates and evaluated."""

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from nas.bundles.source import resolve
-from nas.controller.run_folder import RunFolder
+from nas.controller.runs.run_folder import RunFolder
 from nas.data.preprocessing import PREPROCESS
 from nas.errors import UserError
 from nas.files.writing import sha256_of

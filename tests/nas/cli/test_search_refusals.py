@@ -60,7 +60,7 @@ def test_detection_data_that_cannot_be_used_are_named(
 
 
 @pytest.mark.parametrize("estimator", ["supernet", "supernett"])
-def test_an_estimator_that_cannot_judge_detectors_is_named(
+def test_an_estimator_that_cannot_evaluate_detectors_is_named(
     estimator: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = write_coco(tmp_path / "coco", {"train": 6, "val": 4}, 64)

@@ -33,13 +33,13 @@ import pytest
 from numpy.typing import NDArray
 
 import nas.controller.engine as search_engine
-import nas.controller.recipes as recipes
-import nas.controller.records as last_round
+import nas.controller.planning.recipes as recipes
+import nas.controller.runs.records as last_round
 import nas.controller.search as searching
 import nas.deploy.deploy as deploying
 import nas.executors.training as short_trainings
 from nas.cli.main import run
-from nas.controller.throughput import TrainingThroughput
+from nas.controller.planning.throughput import TrainingThroughput
 from nas.evaluation.short_training import ShortTraining
 from nas.executors.base import Evaluation, Finished
 from nas.executors.journal import Journal

@@ -13,8 +13,8 @@ from nas.bundles.receipt import read_receipt
 from nas.bundles.verify import check_sums
 from nas.cli.main import run
 from nas.controller.baselines import ZooRound, training_note
-from nas.controller.budget import Budget
-from nas.controller.records import trained_network
+from nas.controller.planning.budget import Budget
+from nas.controller.runs.records import trained_network
 from nas.data.images import image_input
 from nas.measure import protocol
 from nas.measure.site import this_host
@@ -54,7 +54,7 @@ def test_detector_from_a_coco_folder_to_files(tmp_path: Path, capsys: pytest.Cap
     assert json.loads(capsys.readouterr().out) == document, "a finished run is read, not repeated"
 
 
-def test_the_note_of_an_opponent_says_why_its_training_ended(tmp_path: Path) -> None:
+def test_the_note_of_a_baseline_says_why_its_training_ended(tmp_path: Path) -> None:
     recipe = TASKS["detection"].recipe(
         epochs=3,
         batch_size=8,
@@ -77,7 +77,7 @@ def test_the_note_of_an_opponent_says_why_its_training_ended(tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_well_known_detectors_are_opponents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_well_known_detectors_are_baselines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(protocol, "REPEATS", 0)
     monkeypatch.setattr(ZooRound, "_training_s", lambda self, name: 0.0 if name.startswith("ssd") else math.inf)
     task = TASKS["detection"]

@@ -11,11 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from nas.controller.budget import Budget
 from nas.controller.config import SearchConfig
-from nas.controller.feasibility import DeploymentRange, examples, latency_ranges, require_feasible
 from nas.controller.ladder import ladder, rungs_ms
-from nas.controller.plan import (
+from nas.controller.planning.budget import Budget
+from nas.controller.planning.plan import (
     MOST_FINALISTS,
     affordable_image_s,
     final_plan,
@@ -24,9 +23,10 @@ from nas.controller.plan import (
     schedule,
     short_training,
 )
+from nas.controller.prediction.feasibility import DeploymentRange, examples, latency_ranges, require_feasible
+from nas.controller.prediction.scoring import CandidateScorer
 from nas.controller.preparation import searchable
-from nas.controller.run_folder import check_folder, open_folder
-from nas.controller.scoring import CandidateScorer
+from nas.controller.runs.run_folder import check_folder, open_folder
 from nas.errors import InfeasibleError, UserError
 from nas.limits import Limits
 from nas.samplers import (
@@ -232,17 +232,17 @@ def test_budget_accounts_for_stages() -> None:
 
 
 def test_the_search_leaves_as_much_time_for_its_random_baseline() -> None:
-    marks = schedule(20.0, 120.0, baselines=True)
-    assert marks.search_until_s - 20 <= (120 - 20) / 2
-    assert 20 < marks.search_short_until_s < marks.search_until_s
-    assert schedule(20.0, 120.0, baselines=False).search_until_s > marks.search_until_s
+    deadlines = schedule(20.0, 120.0, baselines=True)
+    assert deadlines.search_until_s - 20 <= (120 - 20) / 2
+    assert 20 < deadlines.search_short_until_s < deadlines.search_until_s
+    assert schedule(20.0, 120.0, baselines=False).search_until_s > deadlines.search_until_s
 
 
 def test_a_finalist_is_trained_as_long_as_it_was_briefly_as_far_as_the_budget_reaches() -> None:
     assert final_time_s(300.0, 40.0, 1000.0, 5) == 300.0, "as planned"
     given = final_time_s(20.0, 40.0, 1000.0, 5)
     plan = final_plan(RECIPE, 100.0, given, 5, shape=SHAPE)
-    assert plan.recipe.time_limit_s == pytest.approx(40.0), "what was planned was used up: the opponents' time"
+    assert plan.recipe.time_limit_s == pytest.approx(40.0), "what was planned was used up: the baselines' time"
     assert 20.0 < final_time_s(20.0, 40.0, 60.0, 5) < 60.0, "never more than there is"
     assert final_time_s(5.0, 40.0, -3.0, 5) == 5.0
 

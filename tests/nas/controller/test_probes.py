@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nas.controller.probes import probe
+from nas.controller.prediction.probes import probe
 from nas.deploy.deploy import files_bytes
 from nas.deployment import Deployment
 from nas.limits import MB, Limits

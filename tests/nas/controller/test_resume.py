@@ -59,7 +59,7 @@ def test_kill_interrupt_and_another_limit(tmp_path: Path, colours: Path, capsys:
     assert set(document["estimate_s"]) >= {"prepare", "short_training", "final_training", "total"}
     assert not list(out.rglob("*.partial"))
 
-    # Another limit: the same finalists are judged again, and nothing is trained.
+    # Another limit: the same finalists are checked again, and nothing is trained.
     trained, measured = stamps(out, "trained.json"), stamps(out, "deployed.json")
     ask = ["search", "--run", str(out)]
     assert run([*ask, "--latency-ms", "100", "--json"]) == 0

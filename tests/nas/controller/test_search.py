@@ -166,9 +166,9 @@ def test_a_search_by_zero_cost_scores_calls_no_score_an_accuracy(cache: Path, co
         assert best["accuracy"]["short"] is best["accuracy"]["estimate"] is None
         assert 0 <= best["accuracy"]["trained"] <= 1
     table = pd.read_parquet(tmp_path / "run" / "candidates.parquet")
-    judged = table[table.state == "evaluated"]
-    assert list(judged.estimator) == ["zero-cost"] * document["candidates_evaluated"]
-    assert judged.estimate.notna().all()
+    evaluated = table[table.state == "evaluated"]
+    assert list(evaluated.estimator) == ["zero-cost"] * document["candidates_evaluated"]
+    assert evaluated.estimate.notna().all()
     assert table.accuracy_estimate.isna().all()
     assert not (tmp_path / "run" / "evaluations").exists(), "nobody was started who trains candidates"
 

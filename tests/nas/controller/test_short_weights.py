@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from nas.controller.records import Before, trained_network
-from nas.controller.short_weights import ShortWeights
+from nas.controller.runs.records import Before, trained_network
+from nas.controller.runs.short_weights import ShortWeights
 from nas.executors import Journal, Outcome
 from nas.executors.training import train_briefly
 from nas.networks.weights import weights_of

@@ -10,12 +10,12 @@ import optuna
 import pytest
 
 from nas.cli.main import run
-from nas.controller import storage as module
 from nas.controller.config import SearchConfig
-from nas.controller.relimit import studies_on_server, take_over
-from nas.controller.run_folder import RunFolder, check_folder
-from nas.controller.storage import StudyStorage, copy_studies, open_storage, without_passwords
-from nas.controller.trials import SHORT, Judgement, finished, left_behind, propose, tell
+from nas.controller.new_limits import studies_on_server, take_over
+from nas.controller.runs import storage as module
+from nas.controller.runs.run_folder import RunFolder, check_folder
+from nas.controller.runs.storage import StudyStorage, copy_studies, open_storage, without_passwords
+from nas.controller.trials import SHORT, TrialResult, finished, left_behind, propose, tell
 from nas.errors import MissingDependencyError, UserError
 from nas.executors import Failure
 from nas.files.writing import write_json
@@ -28,7 +28,7 @@ from tests.nas.controller.database_servers import PASSWORD, SERVERS, Server
 pytestmark = pytest.mark.xdist_group("storage")  # one set-up for all of them
 
 ABOUT = {"space": "mobile", "data": "noise"}
-DONE = Judgement(estimator=SHORT, value=0.5, curve=(0.25, 0.5), seconds=1.0)
+DONE = TrialResult(estimator=SHORT, value=0.5, curve=(0.25, 0.5), seconds=1.0)
 
 
 @pytest.fixture(scope="module")

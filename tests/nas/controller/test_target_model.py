@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nas.controller import target_model
-from nas.controller.budget import Budget
 from nas.controller.config import SearchConfig
-from nas.controller.probes import FileModel
-from nas.controller.target_model import (
+from nas.controller.planning.budget import Budget
+from nas.controller.prediction import target_model
+from nas.controller.prediction.probes import FileModel
+from nas.controller.prediction.target_model import (
     PROBES,
     QUICK_LEAST,
     prepare_target,
@@ -21,7 +21,7 @@ from nas.controller.target_model import (
     recalibrated,
     speed_notes,
 )
-from nas.controller.target_record import check_target, read_target, write_target
+from nas.controller.prediction.target_record import check_target, read_target, write_target
 from nas.deployment import Deployment
 from nas.errors import UserError
 from nas.limits import Limits

@@ -8,15 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nas.controller.budget import Budget
 from nas.controller.config import SearchConfig
-from nas.controller.plan import nominal_image_s
-from nas.controller.plan_record import search_plan
-from nas.controller.recipes import OVERHEAD, Recipes
-from nas.controller.records import Trained
-from nas.controller.relimit import take_over
-from nas.controller.run_folder import RunFolder
-from nas.controller.throughput import (
+from nas.controller.new_limits import take_over
+from nas.controller.planning.budget import Budget
+from nas.controller.planning.plan import nominal_image_s
+from nas.controller.planning.plan_record import search_plan
+from nas.controller.planning.recipes import OVERHEAD, Recipes
+from nas.controller.planning.throughput import (
     TrainingThroughput,
     fitted_steps,
     forget_wrong_throughput,
@@ -24,7 +22,9 @@ from nas.controller.throughput import (
     rounded,
     training_device,
 )
-from nas.controller.training_times import doubt_throughput
+from nas.controller.planning.training_times import doubt_throughput
+from nas.controller.runs.records import Trained
+from nas.controller.runs.run_folder import RunFolder
 from nas.controller.values import Evaluated
 from nas.limits import Limits
 from nas.tasks import TASKS
@@ -143,12 +143,12 @@ def test_a_run_keeps_the_throughput_it_was_planned_with(tmp_path: Path) -> None:
 
     old, new = RunFolder(tmp_path), RunFolder(tmp_path / "limits" / "4ms")
     new.path.mkdir(parents=True)
-    marks = search_plan(old, Budget(100.0), lambda known: make(known, planned), baselines=False).marks
+    deadlines = search_plan(old, Budget(100.0), lambda known: make(known, planned), baselines=False).deadlines
     take_over(old, new)
     for folder in (old, new):
         plan = search_plan(folder, Budget(200.0), lambda known: make(known, measured), baselines=False)
         assert plan.recipes.throughput == planned
-        assert plan.marks != marks
+        assert plan.deadlines != deadlines
 
 
 def test_small_networks_are_bound_by_launches_and_large_ones_by_work() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from nas.controller.target_model import speed_corrections
+from nas.controller.prediction.target_model import speed_corrections
 from nas.deployment import Deployment
 from nas.measure.job import SessionTiming
 from nas.measure.measurement import Measurement, MeasureRequest, summarise

@@ -37,56 +37,56 @@ def tried(deployment: Deployment, p50s: list[float], accuracy: float, failed: st
     return TriedDeployment(deployment=deployment, path=path, accuracy=accuracy, measurement=measurement)
 
 
-def judge(*attempts: TriedDeployment, limit_ms: float = 3.0, max_drop: float = 0.01) -> dict[str, TriedDeployment]:
-    judged = module.judge(attempts, max_drop, lambda t: objection(t, Limits.of(latency_ms=limit_ms)))
-    return {t.deployment.precision: t for t in judged}
+def choose(*attempts: TriedDeployment, limit_ms: float = 3.0, max_drop: float = 0.01) -> dict[str, TriedDeployment]:
+    chosen = module.choose(attempts, max_drop, lambda t: rejection(t, Limits.of(latency_ms=limit_ms)))
+    return {t.deployment.precision: t for t in chosen}
 
 
-def objection(t: TriedDeployment, limits: Limits) -> str:
+def rejection(t: TriedDeployment, limits: Limits) -> str:
     return "; ".join(
         b.reason for b in limits.violations(limits.observe(Observation(accuracy=t.accuracy), t.measurement))
     )
 
 
 def test_the_fastest_accurate_one_is_chosen() -> None:
-    judged = judge(tried(FP32, [2.0], 0.90), tried(BF16, [1.5], 0.895), tried(INT8, [1.0], 0.85))
-    assert judged["bf16"].chosen
-    assert judged["fp32"].reason == "slower than openvino-bf16"
-    assert not judged["int8"].accepted
-    assert "85.0%" in judged["int8"].reason
+    chosen = choose(tried(FP32, [2.0], 0.90), tried(BF16, [1.5], 0.895), tried(INT8, [1.0], 0.85))
+    assert chosen["bf16"].chosen
+    assert chosen["fp32"].reason == "slower than openvino-bf16"
+    assert not chosen["int8"].accepted
+    assert "85.0%" in chosen["int8"].reason
 
 
 def test_a_drop_of_just_as_much_as_allowed_is_allowed() -> None:
     assert 0.13 - 0.01 > 0.12
-    assert judge(tried(FP32, [2.0], 0.13), tried(INT8, [1.0], 0.12))["int8"].chosen
+    assert choose(tried(FP32, [2.0], 0.13), tried(INT8, [1.0], 0.12))["int8"].chosen
 
 
 def test_one_slow_session_breaks_the_limit() -> None:
-    judged = judge(tried(FP32, [2.0, 2.1, 2.0], 0.9), tried(INT8, [1.0, 1.0, 3.1], 0.9))
-    assert judged["fp32"].chosen
-    assert "slowest session took 3.10 ms" in judged["int8"].reason
+    chosen = choose(tried(FP32, [2.0, 2.1, 2.0], 0.9), tried(INT8, [1.0, 1.0, 3.1], 0.9))
+    assert chosen["fp32"].chosen
+    assert "slowest session took 3.10 ms" in chosen["int8"].reason
 
 
 def test_nothing_is_chosen_where_all_miss_the_limit() -> None:
-    judged = judge(tried(FP32, [4.0], 0.9), tried(INT8, [5.0], 0.9))
-    assert not any(t.chosen or t.accepted for t in judged.values())
+    chosen = choose(tried(FP32, [4.0], 0.9), tried(INT8, [5.0], 0.9))
+    assert not any(t.chosen or t.accepted for t in chosen.values())
 
 
 def test_a_failed_measurement_is_a_reason() -> None:
-    judged = judge(tried(FP32, [2.0], 0.9), tried(INT8, [], 0.9, failed="the worker crashed"))
-    assert judged["fp32"].chosen
-    assert judged["int8"].reason == "could not be measured: the worker crashed"
-    assert math.isnan(judged["int8"].p50_ms)
+    chosen = choose(tried(FP32, [2.0], 0.9), tried(INT8, [], 0.9, failed="the worker crashed"))
+    assert chosen["fp32"].chosen
+    assert chosen["int8"].reason == "could not be measured: the worker crashed"
+    assert math.isnan(chosen["int8"].p50_ms)
 
 
 def test_nothing_is_accepted_where_the_exported_file_is_another_network() -> None:
     attempts = [tried(FP32, [2.0], 0.9), tried(INT8, [1.0], 0.9)]
     wrong = Parity(images=64, max_abs_difference=3.0, mean_abs_difference=0.4, agreement=0.5)
-    judged = module.judge(attempts, 0.01, parity=wrong)
-    assert not any(t.accepted or t.chosen for t in judged)
-    assert "on 64 images the answers agree in 50.0%" in judged[1].reason
+    chosen = module.choose(attempts, 0.01, parity=wrong)
+    assert not any(t.accepted or t.chosen for t in chosen)
+    assert "on 64 images the answers agree in 50.0%" in chosen[1].reason
     right = replace(wrong, mean_abs_difference=1e-7, agreement=1.0)
-    assert module.judge(attempts, 0.01, parity=right)[1].chosen
+    assert module.choose(attempts, 0.01, parity=right)[1].chosen
 
 
 def test_all_deployments_of_a_network_have_one_batch(digits: ImageData, tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_a_real_network_is_deployed(digits: ImageData, tmp_path: Path) -> None:
     assert (
         result.tried[0].size_bytes == files_bytes(tmp_path / "model.onnx") == (tmp_path / "model.onnx").stat().st_size
     )
-    again = module.judge(result.tried, 1.0, lambda t: objection(t, Limits.of(latency_ms=1e-6)))
+    again = module.choose(result.tried, 1.0, lambda t: rejection(t, Limits.of(latency_ms=1e-6)))
     assert not any(t.chosen for t in again)
 
 
@@ -137,7 +137,7 @@ def test_without_the_device_the_predicted_bound_decides(digits: ImageData, tmp_p
             deployments,
             folder=tmp_path / str(bound),
             max_drop=0.01,
-            objection=lambda t, bound=bound: "too slow" if bound > 3 else "",
+            rejection=lambda t, bound=bound: "too slow" if bound > 3 else "",
             upper_bound=lambda d, bound=bound: bound,
             trained=False,
         )

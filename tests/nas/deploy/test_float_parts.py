@@ -8,7 +8,7 @@ import onnx
 import pytest
 
 from nas.data.images import image_input
-from nas.deploy.deploy import TriedDeployment, judge, with_float_parts
+from nas.deploy.deploy import TriedDeployment, choose, with_float_parts
 from nas.deploy.float_parts import FLOAT_PARTS, float_part
 from nas.deploy.onnx import export_onnx
 from nas.deployment import Deployment
@@ -86,7 +86,7 @@ def test_more_is_left_in_floating_point_until_little_is_lost() -> None:
         "onnxruntime-int8 (last 3 layers in float)", "openvino-int8",
     ]  # fmt: skip
     assert asked == [(INT8, "last layer"), (INT8, "last 3 layers")]
-    accepted = [t.name for t in judge(found, 0.02, upper_bound=lambda d: 1.0) if t.accepted]
+    accepted = [t.name for t in choose(found, 0.02, upper_bound=lambda d: 1.0) if t.accepted]
     assert accepted == ["onnxruntime-fp32", "onnxruntime-int8 (last 3 layers in float)", "openvino-int8"]
 
 

@@ -24,7 +24,7 @@ def estimator(**changes: Any) -> dict[str, Any]:
     return {
         "asked": "auto", "name": "short", "why": "240 s for estimates on 2 threads pay for 12 short trainings",
         "unit": "accuracy", "interval_level": 0.9, "prepared_s": 0.0,
-        "judged_by": [{"estimator": "short", "candidates": 24, "median_s": 17.0}],
+        "evaluated_by": [{"estimator": "short", "candidates": 24, "median_s": 17.0}],
     } | changes  # fmt: skip
 
 

@@ -56,10 +56,10 @@ def test_says_who_estimated_and_how_right_that_was() -> None:
 def test_scores_that_are_no_accuracies_are_not_shown_as_such() -> None:
     guess = documents.estimate(1.25, estimator="zero-cost", unit="standard deviations", interval=None, seconds=0.02)
     groups = [{"estimator": "zero-cost", "candidates": 40, "median_s": 0.02}]
-    about = documents.estimator(asked="zero-cost", name="zero-cost", unit="standard deviations", judged_by=groups)
+    about = documents.estimator(asked="zero-cost", name="zero-cost", unit="standard deviations", evaluated_by=groups)
     few = {"kendall_tau": None, "params_kendall_tau": None, "n": 2}
     text = lines(documents.document(best=[documents.winner(estimate=guess)], estimator=about, agreement=few))
-    assert "Estimator: zero-cost. Judged: 40 candidates by zero-cost scores (median 20 ms each)." in text
+    assert "Estimator: zero-cost. Evaluated: 40 candidates by zero-cost scores (median 20 ms each)." in text
     assert "estimated +1.25 sd by zero-cost scores (no interval is known, 20 ms)" in text
     assert "too few finalists (2)" in text
 

@@ -35,7 +35,7 @@ def check_task(task: Any, data: Any, space: SearchSpace, folder: Path) -> None:
     check_splits(task, data)
     check_data_reach_other_processes(task, data, folder)
     check_inputs(task, data, space)
-    check_learning_and_judging(task, data, space)
+    check_learning_and_evaluating(task, data, space)
     check_scores(task, data, space)
     check_artifacts(task, data, space, folder)
 
@@ -127,7 +127,7 @@ def check_inputs(task: Any, data: Any, space: SearchSpace) -> None:
     assert all(part.signature(part.architecture(row), data.output_size).output.size == data.output_size for row in rows)
 
 
-def check_learning_and_judging(task: Any, data: Any, space: SearchSpace) -> None:
+def check_learning_and_evaluating(task: Any, data: Any, space: SearchSpace) -> None:
     """A network is trained, and torch and a runtime give it the same accuracy."""
     arch = cheapest(data, space)
     description = NetworkDescription.of_architecture(space, arch, data.output_size)

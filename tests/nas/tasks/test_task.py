@@ -12,7 +12,7 @@ import pytest
 
 from nas.cli.search import search
 from nas.controller.config import SearchConfig
-from nas.controller.opening import check_estimator, space_for
+from nas.controller.inputs import check_estimator, space_for
 from nas.data import ImageData, ImageSplit, Preprocess
 from nas.errors import UnknownNameError, UserError
 from nas.evaluation.estimators import EstimatorSetting, choose_estimator, make_estimator
@@ -59,7 +59,7 @@ def small_part(data: Any) -> Any:
 @every_task
 @pytest.mark.parametrize(
     "check",
-    [contract.check_names, contract.check_inputs, contract.check_learning_and_judging, contract.check_scores],
+    [contract.check_names, contract.check_inputs, contract.check_learning_and_evaluating, contract.check_scores],
     ids=lambda check: check.__name__,
 )
 def test_a_task_keeps_its_promises(name: str, check: Callable[..., None]) -> None:
@@ -206,7 +206,7 @@ def test_a_search_follows_its_task() -> None:
 
 
 @pytest.mark.parametrize("estimator", TASKS["detection"].estimators)
-def test_estimators_judge_detectors(estimator: str) -> None:
+def test_estimators_evaluate_detectors(estimator: str) -> None:
     data, space = box_data(), small_space("detect", (SIZE,))
     task, rng = task_of(data), np.random.default_rng(1)
     candidate, *others = (space.architecture(row) for row in space.sample(13, rng))
@@ -224,7 +224,7 @@ def test_estimators_judge_detectors(estimator: str) -> None:
 
 def test_estimators_that_a_task_has_no_use_for() -> None:
     boxes = SearchConfig(task="detection", data="here", limits=Limits.of(latency_ms=25), estimator="supernet")
-    with pytest.raises(UserError, match="the estimator 'supernet' cannot judge networks for detection"):
+    with pytest.raises(UserError, match="the estimator 'supernet' cannot evaluate networks for detection"):
         check_estimator(boxes)
     for trainings in (1, 50, 1000):
         name, why = choose_estimator(float(trainings), "2 threads", short_s=1.0)

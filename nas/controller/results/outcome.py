@@ -4,12 +4,12 @@ from dataclasses import dataclass
 
 from nas.controller.baselines import Baseline
 from nas.controller.config import SearchConfig
-from nas.controller.estimator_choice import EstimatorChoice
-from nas.controller.opening import Opening
-from nas.controller.run_folder import RunFolder
-from nas.controller.scoring import CandidateScorer
-from nas.controller.target_model import TargetModel
-from nas.controller.values import Evaluated, Failed, Finalist, RandomOpponent
+from nas.controller.inputs import SearchInputs
+from nas.controller.planning.estimator_choice import EstimatorChoice
+from nas.controller.prediction.scoring import CandidateScorer
+from nas.controller.prediction.target_model import TargetModel
+from nas.controller.runs.run_folder import RunFolder
+from nas.controller.values import Evaluated, Failed, Finalist, RandomBaseline
 from nas.tasks import TaskData
 from nas.training.recipe import Recipe
 from search_spaces import SearchSpace
@@ -19,7 +19,7 @@ from search_spaces import SearchSpace
 class Outcome:
     """All that happened in a search."""
 
-    opening: Opening
+    inputs: SearchInputs
     scorer: CandidateScorer
     folder: RunFolder
     short_s: float
@@ -33,7 +33,7 @@ class Outcome:
     failed: tuple[Failed, ...]
     finalists: tuple[Finalist, ...]
     winners: tuple[Finalist, ...]
-    opponent: RandomOpponent | None
+    random_baseline: RandomBaseline | None
     zoo: tuple[Baseline, ...]
     seconds: dict[str, float]
     """By stage, and `total`."""
@@ -46,16 +46,16 @@ class Outcome:
 
     @property
     def config(self) -> SearchConfig:
-        return self.opening.config
+        return self.inputs.config
 
     @property
     def data(self) -> TaskData:
-        return self.opening.data
+        return self.inputs.data
 
     @property
     def space(self) -> SearchSpace:
-        return self.opening.space
+        return self.inputs.space
 
     @property
     def target(self) -> TargetModel:
-        return self.opening.target
+        return self.inputs.target

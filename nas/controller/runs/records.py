@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from nas.deploy.deploy import (
     Deployed,
-    Objection,
+    Rejection,
     TriedDeployment,
     UpperBound,
     deploy,
     deployed_figures,
     files_of,
-    judge,
+    choose,
 )
 from nas.deploy.onnx import Parity
 from nas.deployment import Deployment
@@ -119,11 +119,11 @@ def deployed_network(
     deployments: Sequence[Deployment],
     *,
     max_drop: float,
-    objection: Objection,
+    rejection: Rejection,
     site: Site | None,
     upper_bound: UpperBound | None = None,
 ) -> Deployed:
-    """`deploy`, or what it found before where `folder` holds that; judged by the present limits either way.
+    """`deploy`, or what it found before where `folder` holds that; chosen by the present limits either way.
 
     `site`: the machine it is measured on; None: not at all, `upper_bound` tells instead.
     """
@@ -131,13 +131,13 @@ def deployed_network(
     if found is None:
         found = deploy(
             network, description, data, deployments,
-            folder=folder, max_drop=max_drop, objection=objection, upper_bound=upper_bound,
+            folder=folder, max_drop=max_drop, rejection=rejection, upper_bound=upper_bound,
             measurer=site.measure if site else None,
         )  # fmt: skip
         write_deployed(folder, found, site)
         return found
-    judged = judge(found.tried, max_drop, objection, upper_bound, parity=found.parity, metric=task_of(data).metric)
-    return replace(found, tried=tuple(judged))
+    chosen = choose(found.tried, max_drop, rejection, upper_bound, parity=found.parity, metric=task_of(data).metric)
+    return replace(found, tried=tuple(chosen))
 
 
 def write_deployed(folder: Path, deployed: Deployed, site: Site | None) -> None:

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from nas import __version__
-from nas.controller.candidates import Estimates, costs_of
-from nas.controller.judges import trains
-from nas.controller.outcome import Outcome
-from nas.controller.target_model import TargetModel
+from nas.controller.evaluators import trains
+from nas.controller.prediction.target_model import TargetModel
+from nas.controller.results.candidates import Estimates, costs_of
+from nas.controller.results.outcome import Outcome
 from nas.controller.values import Evaluated, Finalist
 from nas.deploy.deploy import Deployed, TriedDeployment
 from nas.deployment import CPU
@@ -49,7 +49,7 @@ def result_document(o: Outcome) -> dict[str, Any]:
         "limits": o.config.limits.to_json(),
         "limits_text": o.config.limits.text,
         "limit_ms": o.config.limits.given.get(LatencyLimit.name),
-        "feasible": any(r.satisfiable for r in o.opening.ranges),
+        "feasible": any(r.satisfiable for r in o.inputs.ranges),
         "space": o.space.name,
         "space_size": o.space.size,
         "restricted_to": {name: list(options) for name, options in o.space.restrictions.items()},
@@ -82,7 +82,7 @@ def result_document(o: Outcome) -> dict[str, Any]:
                 "max_ms": r.max_ms,
                 "satisfiable": r.satisfiable,
             }
-            for r in o.opening.ranges
+            for r in o.inputs.ranges
         ],
         "estimator": _estimator(o),
         "predictor": _predictor_quality(o.target),
@@ -163,12 +163,12 @@ def _winner(o: Outcome, f: Finalist, rank: int, estimates: Estimates) -> dict[st
 
 def _baselines(o: Outcome) -> list[dict[str, Any]]:
     found = []
-    if o.opponent is not None:
-        f = o.opponent.finalist
-        name = f"random search (best of {len(o.opponent.evaluated)})"
+    if o.random_baseline is not None:
+        f = o.random_baseline.finalist
+        name = f"random search (best of {len(o.random_baseline.evaluated)})"
         found.append(
             {
-                **_opponent(o, name, "random", f.deployed, f.trained.accuracy, f.test),
+                **_baseline(o, name, "random", f.deployed, f.trained.accuracy, f.test),
                 **costs_of(o.space, f.evaluated.arch, o.data.output_size),
                 "estimate": _estimate(f.evaluated),
                 "note": "same limit, recipe, estimator and time for estimates; "
@@ -176,7 +176,7 @@ def _baselines(o: Outcome) -> list[dict[str, Any]]:
             }
         )
     for b in o.zoo:
-        document = _opponent(o, b.name, "zoo", b.deployed, b.trained_accuracy, b.test)
+        document = _baseline(o, b.name, "zoo", b.deployed, b.trained_accuracy, b.test)
         found.append({**document, "macs": None, "params": b.params, "note": b.note})
     return found
 
@@ -189,7 +189,7 @@ def _why_no_energy(o: Outcome, measured: Measurement | None) -> str | None:
     return o.target.site.no_energy if device == CPU else o.target.site.run(why_no_energy, device)
 
 
-def _opponent(
+def _baseline(
     o: Outcome, name: str, kind: str, deployed: Deployed, trained: float | None, test: Mapping[str, float] | None
 ) -> dict[str, Any]:
     chosen = deployed.chosen
@@ -213,9 +213,9 @@ def _opponent(
 
 
 def _estimator(o: Outcome) -> dict[str, Any]:
-    """Who judged the candidates, why, and at what price."""
-    judged = [*o.evaluated, *(o.opponent.evaluated if o.opponent else ())]
-    by = Counter(e.estimator for e in judged)
+    """What evaluated the candidates, why, and at what price."""
+    evaluated = [*o.evaluated, *(o.random_baseline.evaluated if o.random_baseline else ())]
+    by = Counter(e.estimator for e in evaluated)
     return {
         "asked": o.config.estimator,
         "name": o.estimator.name,
@@ -223,11 +223,11 @@ def _estimator(o: Outcome) -> dict[str, Any]:
         "unit": ESTIMATORS[o.estimator.name].unit,
         "interval_level": LEVEL,
         "prepared_s": o.seconds.get("supernet", o.prepared_s),
-        "judged_by": [
+        "evaluated_by": [
             {
                 "estimator": name,
                 "candidates": count,
-                "median_s": float(np.median([e.seconds for e in judged if e.estimator == name])),
+                "median_s": float(np.median([e.seconds for e in evaluated if e.estimator == name])),
             }
             for name, count in sorted(by.items())
         ],
@@ -247,7 +247,7 @@ def _estimate(e: Evaluated) -> dict[str, Any]:
 
 def _agreement(o: Outcome) -> dict[str, Any]:
     """Kendall tau of the estimates with the trained accuracies of all finalists, and of parameters alone beside it."""
-    both = [*o.finalists, *(o.opponent.finalists if o.opponent else ())]
+    both = [*o.finalists, *(o.random_baseline.finalists if o.random_baseline else ())]
     finalists = list({f.evaluated.arch.key: f for f in both}.values())
     params = o.space.costs(o.space.choices([f.evaluated.arch for f in finalists]), o.data.output_size)["params"]
     estimates = [f.evaluated.value for f in finalists]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from nas.controller.objective import Objective
+from nas.controller.config import Objective
 from nas.evaluation.short_training import ShortTraining
 from nas.tasks import TrainingShape
 from nas.training.recipe import Recipe
@@ -44,12 +44,12 @@ TRAIN_S_PER_MAC, TRAIN_S_PER_ACTIVATION, TRAIN_S_PER_DEPTHWISE_MAC = 3.2e-11, 2.
 """Nominal seconds per image: they say how much more work one network is than another. They are those of bf16 training
 on one thread of an AMD EPYC with AVX512-BF16, a non-negative fit to 24 networks of `mixed` at 32, 64 and 128 px with a
 mean error of 7 % (`experiments.training_cost`). How long that work takes on the device that trains is measured, see
-`nas.controller.throughput`."""
+`nas.controller.planning.throughput`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Wall-clock marks of the search proper, in seconds since the budget started."""
+    """Wall-clock deadlines of the search proper, in seconds since the budget started."""
 
     search_short_until_s: float
     search_until_s: float
@@ -77,8 +77,8 @@ def wanted_finalists(objective: Objective, winners: int, *, trained: bool = True
 def schedule(elapsed_s: float, budget_s: float, *, baselines: bool) -> Schedule:
     """Divide what is left of the budget."""
     left = max(0.0, budget_s - elapsed_s - REPORT_S)
-    arm = (SEARCH_SHARE if baselines else ALONE_SHARE) * left
-    return Schedule(search_short_until_s=elapsed_s + SHORT_SHARE * arm, search_until_s=elapsed_s + arm)
+    share_s = (SEARCH_SHARE if baselines else ALONE_SHARE) * left
+    return Schedule(search_short_until_s=elapsed_s + SHORT_SHARE * share_s, search_until_s=elapsed_s + share_s)
 
 
 def nominal_image_s(costs: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
@@ -121,7 +121,7 @@ def final_time_s(planned_s: float, short_s: float, left_s: float, deployments: i
     """Seconds for the last round: as planned, but enough for one finalist to be trained as long as it was briefly.
 
     Preparation or slow trainings may have used up what was planned. A network must not be handed over that learned
-    less than when it was chosen, so the time of the opponents goes first, as far as the budget's `left_s` reach.
+    less than when it was chosen, so the time of the baselines goes first, as far as the budget's `left_s` reach.
     `short_s`: the longest of the leaders' short trainings.
     """
     least_s = short_s / STRETCH + DEPLOY_S * deployments  # a training's limit is longer by STRETCH, see `final_plan`
@@ -160,8 +160,8 @@ def open_end_plan(
 ) -> FinalPlan:
     """`final_plan` where trials alone end the search: `epoch_s` is nominal, no clock ends a training, and there is no
     time left over for more finalists."""
-    marks = schedule(0.0, OPEN_END_S, baselines=baselines)
-    final_s = marks.search_until_s - marks.search_short_until_s
+    deadlines = schedule(0.0, OPEN_END_S, baselines=baselines)
+    final_s = deadlines.search_until_s - deadlines.search_short_until_s
     plan = final_plan(recipe, epoch_s, final_s, deployments, wanted, most=wanted, shape=shape)
     return replace(plan, recipe=plan.recipe.changed(time_limit_s=None))
 
@@ -171,7 +171,7 @@ def room_for_baseline(
 ) -> bool:
     """Whether one network can still be trained briefly and fully as the search's were, `spent` being its account.
 
-    A search that ran over its time must not have its opponent run over it as well.
+    A search that ran over its time must not have its random_baseline run over it as well.
     """
     short_s = spent.get("short_training", 0.0) / max(1, evaluations)
     final_s = spent.get("final_training", 0.0) / max(1, finalists)
@@ -190,18 +190,18 @@ def estimate(
 ) -> dict[str, float]:
     """Seconds by stage that a search is expected to take, before it starts; `prepare` is what it took so far.
 
-    `short_s`: of judging each candidate. `trials`: at most so many. `phase`: name of the stage that judges them.
+    `short_s`: of evaluating each candidate. `trials`: at most so many. `phase`: name of the stage that evaluates them.
     `supernet_s`: of training a supernet for that. Nothing is left over on purpose: stages end earlier when their work
     does.
     """
     open_end = not math.isfinite(budget_s)
-    marks = schedule(elapsed_s, elapsed_s + OPEN_END_S if open_end else budget_s, baselines=baselines)
-    short = marks.search_short_until_s - elapsed_s
+    deadlines = schedule(elapsed_s, elapsed_s + OPEN_END_S if open_end else budget_s, baselines=baselines)
+    short = deadlines.search_short_until_s - elapsed_s
     supernet_s = min(supernet_s, short)
     short -= supernet_s
     if trials is not None:
         short = trials * short_s if open_end else min(short, trials * short_s)
-    final = marks.search_until_s - marks.search_short_until_s
+    final = deadlines.search_until_s - deadlines.search_short_until_s
     stages = {"prepare": elapsed_s, **({"supernet": supernet_s} if supernet_s else {})}
     stages |= {phase: short, "final_training": final}
     if baselines:

@@ -59,12 +59,12 @@ class RunFolder:
 
     @property
     def target(self) -> Path:
-        """What was learned about the target, see `nas.controller.target_record`."""
+        """What was learned about the target, see `nas.controller.prediction.target_record`."""
         return self.path / TARGET
 
     @property
     def reused(self) -> Path:
-        """Exists where another run's evaluations were taken over, see `nas.controller.relimit`."""
+        """Exists where another run's evaluations were taken over, see `nas.controller.new_limits`."""
         return self.path / "reused.json"
 
     @property
@@ -73,7 +73,7 @@ class RunFolder:
 
     @property
     def estimator(self) -> Path:
-        """Who estimates candidates, see `nas.controller.estimator_choice`."""
+        """Who estimates candidates, see `nas.controller.planning.estimator_choice`."""
         return self.path / "estimator.json"
 
     @property
@@ -88,7 +88,7 @@ class RunFolder:
 
     @property
     def finalists(self) -> Path:
-        """Everything that was trained and deployed in last rounds, see `nas.controller.records`."""
+        """Everything that was trained and deployed in last rounds, see `nas.controller.runs.records`."""
         return self.path / "finalists"
 
     @property
@@ -98,7 +98,7 @@ class RunFolder:
 
     @property
     def short_weights(self) -> Path:
-        """Of the best short trainings, see `nas.controller.short_weights`."""
+        """Of the best short trainings, see `nas.controller.runs.short_weights`."""
         return self.path / "short-weights"
 
     def winner(self, rank: int) -> Path:

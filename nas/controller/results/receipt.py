@@ -3,7 +3,7 @@
 from typing import Any
 
 from nas.bundles.bundle import Claims, DataSource, complete_bundle
-from nas.controller.outcome import Outcome
+from nas.controller.results.outcome import Outcome
 from nas.controller.values import Finalist
 from nas.files.writing import write_json
 

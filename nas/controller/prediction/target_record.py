@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from nas.controller.config import SearchConfig
-from nas.controller.probes import DeploymentFiles, FileModel
-from nas.controller.records import same_site
-from nas.controller.target_model import TargetModel, prior_profiles
+from nas.controller.prediction.probes import DeploymentFiles, FileModel
+from nas.controller.prediction.target_model import TargetModel, prior_profiles
+from nas.controller.runs.records import same_site
 from nas.deployment import Deployment
 from nas.errors import UnknownNameError, UserError
 from nas.executors.ray_cluster import device_resource

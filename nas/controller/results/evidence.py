@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from nas.controller.candidates import candidate_rows
-from nas.controller.outcome import Outcome
-from nas.controller.receipt import write_receipt
-from nas.controller.result import result_document
-from nas.controller.run_folder import write_candidates
+from nas.controller.results.candidates import candidate_rows
+from nas.controller.results.outcome import Outcome
+from nas.controller.results.receipt import write_receipt
+from nas.controller.results.result import result_document
+from nas.controller.runs.run_folder import write_candidates
 from nas.files.writing import write_json
 from nas.runtimes import load_runtime
 from nas.tasks import task_of

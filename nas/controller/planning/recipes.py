@@ -8,14 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nas.controller.config import SearchConfig
-from nas.controller.plan import (
+from nas.controller.planning.plan import (
     SHORT_TRAININGS,
     affordable_image_s,
     planned_s,
     schedule,
     short_training,
 )
-from nas.controller.throughput import FRESH_S, TrainingThroughput, host_throughput
+from nas.controller.planning.throughput import FRESH_S, TrainingThroughput, host_throughput
 from nas.evaluation.short_training import ShortTraining
 from nas.networks.description import NetworkDescription
 from nas.tasks import TaskData, task_of
@@ -71,8 +71,8 @@ class Recipes:
 
     def affordable(self, deployments: int) -> tuple[Callable[[Choices], NDArray[np.bool_]], str | None]:
         """Which candidates can be trained fully within the budget (but never none), and a remark on what that means."""
-        marks = schedule(0.0, self.planned_s, baselines=self.config.baselines)
-        final_s = marks.search_until_s - marks.search_short_until_s
+        deadlines = schedule(0.0, self.planned_s, baselines=self.config.baselines)
+        final_s = deadlines.search_until_s - deadlines.search_short_until_s
         limit = affordable_image_s(final_s, len(self.data.train), deployments, task_of(self.data).shape)
         sampled = self._image_s(self.space.sample(2048, np.random.default_rng(self.config.seed)))
         limit = max(limit, float(np.quantile(sampled, CHEAPEST_SHARE)))

@@ -1,8 +1,8 @@
-"""One arm of a search: propose, estimate, tell Optuna; for the search itself and for its random baseline."""
+"""The loop of a search: propose, evaluate, tell Optuna; also that of its random baseline."""
 
 import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,27 +10,27 @@ import optuna
 from optuna.samplers import BaseSampler
 from optuna.trial import Trial, TrialState
 
-from nas.controller.budget import Budget
-from nas.controller.judges import Judge, everyone_is_trained
-from nas.controller.run_folder import network_name
-from nas.controller.scoring import CandidateScorer
-from nas.controller.short_weights import KEPT, ShortWeights
-from nas.controller.storage import StudyStorage
+from nas.controller.evaluators import Evaluator, all_are_trained
+from nas.controller.planning.budget import Budget
+from nas.controller.prediction.scoring import CandidateScorer
+from nas.controller.runs.run_folder import network_name
+from nas.controller.runs.short_weights import KEPT, ShortWeights
+from nas.controller.runs.storage import StudyStorage
 from nas.controller.trials import (
     REASON_ATTR,
     SHORT,
-    Judgement,
     Proposal,
+    TrialResult,
     finished,
-    judged_by_estimate,
-    judged_by_training,
-    judgement_of,
-    known_judgement,
+    known_result,
     left_behind,
     propose,
+    result_of,
+    result_of_estimate,
+    result_of_training,
     tell,
 )
-from nas.controller.values import Evaluated, Failed
+from nas.controller.values import Evaluated, Failed, best_first
 from nas.errors import UserError
 from nas.evaluation.estimators import ESTIMATORS
 from nas.evaluation.short_training import ShortTraining
@@ -44,12 +44,12 @@ from search_spaces import Architecture, SearchSpace
 
 MAX_FAILURES_IN_A_ROW = 10
 MAX_REPEATS_IN_A_ROW = 10
-"""Proposals of networks that are evaluated already, before the arm ends: there is nothing new under the limits."""
+"""Proposals of networks that are evaluated already, before the loop ends: there is nothing new under the limits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Arm:
-    """What both arms share: the studies' storage, the data, the recipe, the limits, who estimates and who trains."""
+class SearchLoop:
+    """Proposes and evaluates candidates, with the same data, recipe, limits, estimator and executor in every study."""
 
     space: SearchSpace
     data: TaskData
@@ -59,8 +59,8 @@ class Arm:
     proxies: ProxyScores | None
     storage: StudyStorage
     executor: Executor | None
-    """Who trains; None where `judge` never asks for that."""
-    judge: Judge = everyone_is_trained
+    """Trains candidates; None where `evaluator` never asks for that."""
+    evaluator: Evaluator = all_are_trained
     weights: ShortWeights | None = None
     """Where the weights of the best are kept; None: nowhere."""
 
@@ -91,11 +91,11 @@ class Arm:
         for trial in study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
             arch = architecture_of(trial, self.space)
             if arch is not None:
-                judged, images = judgement_of(trial), trial.user_attrs.get("images")
-                per_image = judged.seconds / images if images and judged.estimator == SHORT else None
+                result, images = result_of(trial), trial.user_attrs.get("images")
+                per_image = result.seconds / images if images and result.estimator == SHORT else None
                 found.append(
                     Evaluated(
-                        arch, trial.number, judged.value, judged.seconds, per_image, judged.interval, judged.estimator
+                        arch, trial.number, result.value, result.seconds, per_image, result.interval, result.estimator
                     )
                 )
         return found
@@ -108,7 +108,7 @@ class Arm:
         return [Failed(arch, t.number, t.user_attrs.get(REASON_ATTR, "interrupted")) for arch, t in found if arch]
 
     def describe(self, trial: Trial, arch: Architecture) -> None:
-        """Write into the trial what is known of its network before it is judged."""
+        """Write into the trial what is known of its network before it is evaluated."""
         latency = self.scorer.describe(arch)
         trial.set_user_attr("key", arch.key)
         trial.set_user_attr("deployment", latency.deployment.name)
@@ -134,12 +134,12 @@ class Arm:
 
 
 class _Round:
-    """One call of `Arm.run`: what is under way, and what it has seen."""
+    """One call of `SearchLoop.run`: what is under way, and what it has seen."""
 
     def __init__(
-        self, arm: Arm, study: optuna.Study, budget: Budget, until_s: float, bar: Stage, at_most: int | None
+        self, loop: SearchLoop, study: optuna.Study, budget: Budget, until_s: float, bar: Stage, at_most: int | None
     ) -> None:
-        self.arm = arm
+        self.loop = loop
         self.study = study
         self.budget = budget
         self.until_s = until_s
@@ -149,7 +149,7 @@ class _Round:
         self.durations: list[float] = []
         self.failures = 0
         self.repeats = 0
-        self.left_behind = deque(left_behind(study, arm.space, arm.storage))
+        self.left_behind = deque(left_behind(study, loop.space, loop.storage))
 
     def run(self) -> None:
         while True:
@@ -158,20 +158,20 @@ class _Round:
                 proposal = (
                     self.left_behind.popleft()
                     if self.left_behind
-                    else propose(self.study, self.arm.space, self.arm.storage)
+                    else propose(self.study, self.loop.space, self.loop.storage)
                 )
                 self._begin(proposal, began)
             if not self.under_way:
                 return
-            assert self.arm.executor is not None
-            for done in self.arm.executor.wait():
+            assert self.loop.executor is not None
+            for done in self.loop.executor.wait():
                 proposal, began = self.under_way.pop(done.task.trial)
                 self._end_training(proposal, done.result, began)
-                self.arm.executor.journal.forget(done.task)
+                self.loop.executor.journal.forget(done.task)
 
     @property
     def _capacity(self) -> int:
-        return 1 if self.arm.executor is None else self.arm.executor.capacity
+        return 1 if self.loop.executor is None else self.loop.executor.capacity
 
     def _one_more(self) -> bool:
         """Whether another trial may begin now."""
@@ -180,27 +180,27 @@ class _Round:
             return False
         usual = float(np.median(self.durations)) if self.durations else 0.0
         in_time = self.budget.elapsed_s + usual <= self.until_s
-        return in_time or not (self.under_way or self.arm.evaluated(self.study))
+        return in_time or not (self.under_way or self.loop.evaluated(self.study))
 
     def _begin(self, proposal: Proposal, began: float) -> None:
         arch = proposal.arch
-        self.arm.describe(proposal.trial, arch)
-        repeated = known_judgement(self.study, arch)
+        self.loop.describe(proposal.trial, arch)
+        repeated = known_result(self.study, arch)
         self.repeats = self.repeats + 1 if repeated else 0
-        untrained = None if repeated else self.arm.judge(self.study)
+        untrained = None if repeated else self.loop.evaluator(self.study)
         if repeated is not None:
             self._end(proposal, repeated, began)
         elif untrained is not None:
             name, estimator = untrained
-            self._end(proposal, judged_by_estimate(name, estimator.estimate([arch])[0]), began)
+            self._end(proposal, result_of_estimate(name, estimator.estimate([arch])[0]), began)
         else:
             self._train(proposal, began)
 
     def _train(self, proposal: Proposal, began: float) -> None:
         """Submit the short training, unless the journal knows how it ended."""
-        executor = self.arm.executor
+        executor = self.loop.executor
         assert executor is not None
-        task = self.arm.task(self.study, proposal.trial, proposal.arch)
+        task = self.loop.task(self.study, proposal.trial, proposal.arch)
         known = executor.journal.find(task)
         if known is not None:
             self._end_training(proposal, known, began)
@@ -213,28 +213,22 @@ class _Round:
         if isinstance(result, Failure):
             self._end(proposal, result, began)
             return
-        kept, study = self.arm.weights, self.study.study_name
+        kept, study = self.loop.weights, self.study.study_name
         if kept is not None and result.weights is not None:
             kept.keep(study, network_name(proposal.arch.key), result.weights)
-        self._end(proposal, judged_by_training(result, self.arm.data), began)
+        self._end(proposal, result_of_training(result, self.loop.data), began)
         if kept is not None:
-            best = best_first(self.arm.evaluated(self.study), lambda e: e.value)[:KEPT]
+            best = best_first(self.loop.evaluated(self.study), lambda e: e.value)[:KEPT]
             kept.forget_others(study, [network_name(e.arch.key) for e in best])
 
-    def _end(self, proposal: Proposal, result: Judgement | Failure, began: float) -> None:
+    def _end(self, proposal: Proposal, result: TrialResult | Failure, began: float) -> None:
         tell(self.study, proposal, result)
         self.durations.append(self.budget.elapsed_s - began)
         self.failures = self.failures + 1 if isinstance(result, Failure) else 0
         if isinstance(result, Failure) and self.failures == MAX_FAILURES_IN_A_ROW:
             raise UserError(
                 f"{self.failures} candidates in a row failed, the last one with: {result.reason}",
-                f"see the trials in {self.arm.storage.where}; a lower --resolution often helps",
+                f"see the trials in {self.loop.storage.where}; a lower --resolution often helps",
             )
-        best = max(self.arm.evaluated(self.study), key=lambda e: e.value, default=None)
+        best = max(self.loop.evaluated(self.study), key=lambda e: e.value, default=None)
         self.bar.advance(1, note=None if best is None else f"best {worth(best.value, ESTIMATORS[best.estimator].unit)}")
-
-
-def best_first(evaluated: Sequence[Evaluated], key: Callable[[Evaluated], float]) -> list[Evaluated]:
-    """Highest `key` first; equal ones in order of their trials."""
-    order = np.lexsort(([e.trial for e in evaluated], [-key(e) for e in evaluated]))
-    return [evaluated[i] for i in order]

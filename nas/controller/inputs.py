@@ -5,15 +5,15 @@ from pathlib import Path
 
 import numpy as np
 
-from nas.controller.budget import Budget
 from nas.controller.config import SearchConfig
-from nas.controller.feasibility import DeploymentRange, latency_ranges, require_feasible
-from nas.controller.plan import planned_s
-from nas.controller.probes import FileModel, probe, probe_networks
-from nas.controller.scoring import CandidateScorer
-from nas.controller.storage import check_server
-from nas.controller.target_model import TargetModel, prepare_target
-from nas.controller.target_record import check_target, read_target
+from nas.controller.planning.budget import Budget
+from nas.controller.planning.plan import planned_s
+from nas.controller.prediction.feasibility import DeploymentRange, latency_ranges, require_feasible
+from nas.controller.prediction.probes import FileModel, probe, probe_networks
+from nas.controller.prediction.scoring import CandidateScorer
+from nas.controller.prediction.target_model import TargetModel, prepare_target
+from nas.controller.prediction.target_record import check_target, read_target
+from nas.controller.runs.storage import check_server
 from nas.controller.trials import SHORT
 from nas.errors import UnknownNameError, UserError
 from nas.evaluation.estimators import ESTIMATORS, require_estimator
@@ -31,7 +31,7 @@ PROBED_FROM = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Opening:
+class SearchInputs:
     """The inputs of a search, found good."""
 
     config: SearchConfig
@@ -42,9 +42,9 @@ class Opening:
     scorer: CandidateScorer
 
 
-def open_search(
+def load_inputs(
     config: SearchConfig, budget: Budget, progress: Progress, known: Path, device: Site | None = None
-) -> Opening:
+) -> SearchInputs:
     """Load everything and see whether the limits can be kept.
 
     `known`: where the run recorded its target, if it did. `device`: another machine that is the target.
@@ -71,7 +71,7 @@ def open_search(
         ranges = latency_ranges(space, target.model, config.limits, data.output_size, rng)
         scorer = CandidateScorer(space, target.model, config.limits, data.output_size, files=files)
         require_feasible(ranges, scorer, config.target, rng)
-    return Opening(config=config, data=data, space=space, target=target, ranges=ranges, scorer=scorer)
+    return SearchInputs(config=config, data=data, space=space, target=target, ranges=ranges, scorer=scorer)
 
 
 def space_for(config: SearchConfig) -> SearchSpace:
@@ -120,7 +120,7 @@ def file_model(
 
 
 def require_predictable(limits: Limits, target: str) -> None:
-    """Raises `UserError` where a limit cannot be judged because nothing can be measured on the target."""
+    """Raises `UserError` where a limit cannot be checked because nothing can be measured on the target."""
     for limit in reversed(limits.all):
         if limit.needs == "measurements":
             raise limit.cannot_be_told(target)

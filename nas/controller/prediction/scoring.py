@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from nas.controller.probes import FileModel
+from nas.controller.prediction.probes import FileModel
 from nas.deployment import Deployment
 from nas.limits import Limits
 from nas.targets.latency import Z_90, LatencyModel

@@ -8,9 +8,9 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from nas.controller.budget import Budget
 from nas.controller.config import SearchConfig
-from nas.controller.plan import planned_s
+from nas.controller.planning.budget import Budget
+from nas.controller.planning.plan import planned_s
 from nas.deployment import CPU, Deployment, Placement
 from nas.errors import UserError
 from nas.executors.ray_cluster import device_resource

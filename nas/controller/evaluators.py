@@ -1,5 +1,4 @@
-"""Who judges a search's candidates without training them: nobody, one estimator for all, or a predictor that has
-learned from the first ones."""
+"""How candidates are evaluated: by short trainings, by one estimator, or by a predictor that learns from the former."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,19 +17,19 @@ MOST_ESTIMATES = 200
 """Candidates of one study that are estimated without a training: far more than can be compared in a last round, and the
 time that is left is better spent there."""
 
-Judge = Callable[[optuna.Study], tuple[str, Estimator] | None]
+Evaluator = Callable[[optuna.Study], tuple[str, Estimator] | None]
 """Study -> the estimator of its next candidate with its name; None: that candidate is trained briefly."""
 
 Told = Callable[[StepLog], bool | None]
 Labels = Sequence[tuple[Architecture, float]]
 
 
-def everyone_is_trained(study: optuna.Study) -> None:
+def all_are_trained(study: optuna.Study) -> None:
     """Short trainings and nothing else."""
 
 
 @dataclass(slots=True)
-class OneForAll:
+class SingleEstimator:
     """An estimator that trains no candidate, made when it is first needed."""
 
     name: str
@@ -48,10 +47,10 @@ class OneForAll:
 
 
 @dataclass(slots=True)
-class LearnsFromTheFirst:
+class TrainThenPredict:
     """Networks of a study are trained briefly until there are `labels` of them; from then on they are predicted.
 
-    What a predictor learns from is its own study alone, so that the random opponent learns from random networks.
+    What a predictor learns from is its own study alone, so that the random random_baseline learns from random networks.
     """
 
     space: SearchSpace
@@ -80,21 +79,21 @@ def labels_wanted(max_trials: int | None) -> int:
     return MIN_LABELS if max_trials is None else max(MIN_FITTED, min(MIN_LABELS, 2 * max_trials // 3))
 
 
-def make_judge(name: str, setting: EstimatorSetting, max_trials: int | None) -> Judge:
-    """The judge for the estimator `name`; nothing is computed yet."""
+def make_evaluator(name: str, setting: EstimatorSetting, max_trials: int | None) -> Evaluator:
+    """The evaluator for the estimator `name`; nothing is computed yet."""
     if name == SHORT:
-        return everyone_is_trained
+        return all_are_trained
     if name == PREDICTOR:
-        return LearnsFromTheFirst(
+        return TrainThenPredict(
             setting.space,
             lambda labels: make_estimator(PREDICTOR, replace(setting, labels=labels)),
             labels_wanted(max_trials),
         )
-    return OneForAll(name, lambda told: make_estimator(name, replace(setting, callback=told)))
+    return SingleEstimator(name, lambda told: make_estimator(name, replace(setting, callback=told)))
 
 
 def most_candidates(name: str, max_trials: int | None) -> int | None:
-    """How many candidates of a study are judged at most; None: as many as the time allows."""
+    """How many candidates of a study are evaluated at most; None: as many as the time allows."""
     if name == SHORT:
         return max_trials
     most = MOST_ESTIMATES + (labels_wanted(max_trials) if name == PREDICTOR else 0)
@@ -106,6 +105,6 @@ def trains(name: str) -> bool:
     return name in (SHORT, PREDICTOR)
 
 
-def prepared_s(judge: Judge) -> float:
+def prepared_s(evaluator: Evaluator) -> float:
     """Seconds that an estimator took before its first candidate, where one was made in this process."""
-    return judge.made.prepared_s if isinstance(judge, OneForAll) and judge.made is not None else 0.0
+    return evaluator.made.prepared_s if isinstance(evaluator, SingleEstimator) and evaluator.made is not None else 0.0

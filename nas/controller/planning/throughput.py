@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nas.controller.plan import nominal_image_s
+from nas.controller.planning.plan import nominal_image_s
 from nas.deployment import CPU
 from nas.files.writing import write_json
 from nas.measure.host import fingerprint, usable_threads
@@ -59,7 +59,7 @@ class TrainingThroughput:
     """`cpu` with all its usable cores, or `cuda:N`."""
     precision: Precision
     work_s: float
-    """Seconds for one nominal second of a network's work (`nas.controller.plan.nominal_image_s`)."""
+    """Seconds for one nominal second of a network's work (`nas.controller.planning.plan.nominal_image_s`)."""
     step_s: float = 0.0
     """Seconds of each step whatever the network."""
     measured_at: float = field(default=0.0, compare=False)

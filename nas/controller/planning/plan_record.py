@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from nas.controller.budget import Budget
-from nas.controller.plan import REPORT_S, FinalPlan, Schedule, schedule
-from nas.controller.recipes import Recipes
-from nas.controller.run_folder import RunFolder
-from nas.controller.throughput import TrainingThroughput
+from nas.controller.planning.budget import Budget
+from nas.controller.planning.plan import REPORT_S, FinalPlan, Schedule, schedule
+from nas.controller.planning.recipes import Recipes
+from nas.controller.planning.throughput import TrainingThroughput
+from nas.controller.runs.run_folder import RunFolder
 from nas.files.writing import write_json
 from nas.training.recipe import Recipe
 
@@ -19,7 +19,7 @@ from nas.training.recipe import Recipe
 class SearchPlan:
     """What was decided at the start."""
 
-    marks: Schedule
+    deadlines: Schedule
     recipes: Recipes
 
     @staticmethod
@@ -39,12 +39,12 @@ def search_plan(
     made = recipes(TrainingThroughput.from_json(known["throughput"]) if "throughput" in known else None)
     budget_s = budget.seconds if math.isfinite(budget.seconds) else None
     if known and known["budget_s"] == budget_s:
-        marks = Schedule(*(math.inf if mark is None else mark for mark in known["marks"]))
-        return SearchPlan(marks, made)
-    marks = schedule(budget.elapsed_s, budget.seconds, baselines=baselines)
-    times = [mark if math.isfinite(mark) else None for mark in (marks.search_short_until_s, marks.search_until_s)]
-    write_json(folder.plan, {"budget_s": budget_s, "marks": times, "throughput": made.throughput.to_json()})
-    return SearchPlan(marks, made)
+        deadlines = Schedule(*(math.inf if s is None else s for s in known["deadlines"]))
+        return SearchPlan(deadlines, made)
+    deadlines = schedule(budget.elapsed_s, budget.seconds, baselines=baselines)
+    times = [s if math.isfinite(s) else None for s in (deadlines.search_short_until_s, deadlines.search_until_s)]
+    write_json(folder.plan, {"budget_s": budget_s, "deadlines": times, "throughput": made.throughput.to_json()})
+    return SearchPlan(deadlines, made)
 
 
 def read_final_plan(folder: RunFolder) -> FinalPlan | None:

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from nas.controller.judges import MIN_FITTED, PREDICTOR
-from nas.controller.outcome import Outcome
+from nas.controller.evaluators import MIN_FITTED, PREDICTOR
+from nas.controller.results.outcome import Outcome
 from nas.tasks import task_of
 from predictors.accuracy import AccuracyPredictor
 from search_spaces import Architecture, SearchSpace
@@ -21,7 +21,7 @@ def candidate_rows(o: Outcome) -> list[dict[str, Any]]:
     estimates = Estimates(o)
     trained = {f.evaluated.arch.key: f.trained.accuracy for f in o.finalists}
     anchors = {a.key for a in o.space.anchors}
-    random = o.opponent.evaluated if o.opponent else ()
+    random = o.random_baseline.evaluated if o.random_baseline else ()
     sampled = o.space.sample(PLOTTED_SAMPLE, np.random.default_rng(o.config.seed + 1))
     sampled = sampled[o.scorer.feasible(sampled)]
     rows = []

@@ -12,19 +12,19 @@ from typing import Any
 
 import optuna
 
-from nas.controller.budget import Budget, Interrupts
 from nas.controller.config import SearchConfig
 from nas.controller.engine import device_of, engine_of
-from nas.controller.estimator_choice import read_choice
-from nas.controller.judges import PREDICTOR, trains
+from nas.controller.evaluators import PREDICTOR, trains
+from nas.controller.inputs import load_inputs
 from nas.controller.objective import winners
-from nas.controller.opening import open_search
-from nas.controller.plan_record import read_final_plan
+from nas.controller.planning.budget import Budget, Interrupts
+from nas.controller.planning.estimator_choice import read_choice
+from nas.controller.planning.plan_record import read_final_plan
+from nas.controller.prediction.target_record import write_target
 from nas.controller.preparation import prepare_search
-from nas.controller.run_folder import RunFolder, check_folder, open_folder
+from nas.controller.runs.run_folder import RunFolder, check_folder, open_folder
+from nas.controller.runs.storage import StudyStorage, copy_studies, open_storage
 from nas.controller.search import Search, SearchResult, finished_result
-from nas.controller.storage import StudyStorage, copy_studies, open_storage
-from nas.controller.target_record import write_target
 from nas.controller.trials import SHORT
 from nas.controller.values import Finalist
 from nas.errors import UserError
@@ -65,14 +65,14 @@ def search_again(run: Path, changes: Mapping[str, Any], progress: Progress | Non
     budget = Budget(config.seconds, price_per_hour=config.price_per_hour)
     goes_on = any(changes.get(name) is not None for name in BUDGETS)
     with device_of(config) as device:
-        opening = open_search(config, budget, progress, old.target, device)
+        inputs = load_inputs(config, budget, progress, old.target, device)
         open_folder(config, folder)
-        write_target(folder.target, opening.target, opening.scorer.files)
+        write_target(folder.target, inputs.target, inputs.scorer.files)
         take_over(old, folder, studies)
         interrupts = Interrupts()
-        with interrupts.handled(), engine_of(config, folder, opening.data, budget.seconds) as engine:
+        with interrupts.handled(), engine_of(config, folder, inputs.data, budget.seconds) as engine:
             with budget.stage("prepare"):
-                prepared = prepare_search(opening, folder, budget, engine)
+                prepared = prepare_search(inputs, folder, budget, engine)
             search = Search(prepared, folder, budget, progress, interrupts, engine)
             return answer_again(search, run, goes_on=goes_on)
 
@@ -83,7 +83,7 @@ def answer_again(search: Search, run: Path, *, goes_on: bool) -> SearchResult:
     best = winners(search.config.objective, known, search.config.winners)
     plan = read_final_plan(search.folder)
     if best and plan is not None:
-        note = f"nothing was trained: {len(known)} finalists of {run} were judged again"
+        note = f"nothing was trained: {len(known)} finalists of {run} were checked again"
         return search.conclude(plan.recipe, search.evaluated(), known, best, notes=[note])
     if goes_on or not search.usable(search.evaluated()):
         search.folder.final_plan.unlink(missing_ok=True)
@@ -140,7 +140,7 @@ def check_estimator(old: RunFolder, wanted: str | None) -> None:
     comparable = {name} if not trains(name) else {SHORT, PREDICTOR}
     if wanted is not None and wanted not in ("auto", *comparable):
         raise UserError(
-            f"the candidates of {old.path} were judged by {name!r}, which does not go with {wanted!r}",
+            f"the candidates of {old.path} were evaluated by {name!r}, which does not go with {wanted!r}",
             "leave out --estimator, or start a new search with another --out",
         )
 
@@ -167,7 +167,7 @@ def take_over(old: RunFolder, new: RunFolder, studies: StudyStorage | None = Non
         shutil.copy2(old.final_plan, new.final_plan)
     if old.plan.exists():
         known = json.loads(old.plan.read_text())
-        write_json(new.plan, {**known, "budget_s": -1.0, "marks": []})  # times of its own, trainings like the run's
+        write_json(new.plan, {**known, "budget_s": -1.0, "deadlines": []})  # times of its own, trainings like the run's
     choice = read_choice(old)
     if choice is not None and not trains(choice.name):  # else it may be another one now, with the same trainings
         shutil.copy2(old.estimator, new.estimator)
@@ -177,13 +177,13 @@ def take_over(old: RunFolder, new: RunFolder, studies: StudyStorage | None = Non
 
 
 def recorded_finalists(search: Search) -> list[Finalist]:
-    """Every finalist the run has trained, deployed where a kill came before that, judged by the present limits."""
+    """Every finalist the run has trained, checked against the present limits; deployed, where a kill prevented that."""
     plan = read_final_plan(search.folder)
     if plan is None:
         return []
     final = replace(search.final_round(plan), skip_missed=False)
     recorded = [e for e in search.evaluated() if final.is_recorded(e)]
-    with search.progress.stage("judging finalists again", len(recorded)) as bar:
+    with search.progress.stage("checking finalists again", len(recorded)) as bar:
         return [final.finalist(e, bar) for e in recorded]
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from nas.controller.scoring import CandidateScorer
+from nas.controller.prediction.scoring import CandidateScorer
 from nas.deployment import Deployment
 from nas.errors import InfeasibleError
 from nas.limits import LatencyLimit, Limits

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nas.controller.judges import labels_wanted
-from nas.controller.plan import STRETCH, schedule
-from nas.controller.recipes import Recipes
-from nas.controller.run_folder import RunFolder
+from nas.controller.evaluators import labels_wanted
+from nas.controller.planning.plan import STRETCH, schedule
+from nas.controller.planning.recipes import Recipes
+from nas.controller.runs.run_folder import RunFolder
 from nas.deployment import CPU
 from nas.evaluation.estimators import SUPERNET_EPOCHS, SUPERNET_SHARE, choose_estimator
 from nas.evaluation.supernet.config import RANDOM_PATHS, SupernetConfig, supernet_recipe

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from nas.controller.arm import best_first
-from nas.controller.budget import Budget
-from nas.controller.plan import (
+from nas.controller.planning.budget import Budget
+from nas.controller.planning.plan import (
     FINALISTS,
     REPORT_S,
     FinalPlan,
@@ -17,10 +16,10 @@ from nas.controller.plan import (
     open_end_plan,
     wanted_finalists,
 )
-from nas.controller.recipes import OVERHEAD, Recipes
-from nas.controller.records import Trained
-from nas.controller.throughput import forget_wrong_throughput
-from nas.controller.values import Evaluated
+from nas.controller.planning.recipes import OVERHEAD, Recipes
+from nas.controller.planning.throughput import forget_wrong_throughput
+from nas.controller.runs.records import Trained
+from nas.controller.values import Evaluated, best_first
 from nas.tasks import task_of
 from search_spaces import Architecture
 

@@ -1,4 +1,4 @@
-"""The loop of an arm, with an executor that answers at once."""
+"""The search loop, with an executor that answers at once."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -12,12 +12,12 @@ import pytest
 from numpy.typing import NDArray
 from optuna.trial import TrialState
 
-from nas.controller.arm import Arm
-from nas.controller.budget import Budget
-from nas.controller.run_folder import network_name
-from nas.controller.scoring import CandidateScorer
-from nas.controller.short_weights import KEPT, ShortWeights
-from nas.controller.storage import open_storage
+from nas.controller.loop import SearchLoop
+from nas.controller.planning.budget import Budget
+from nas.controller.prediction.scoring import CandidateScorer
+from nas.controller.runs.run_folder import network_name
+from nas.controller.runs.short_weights import KEPT, ShortWeights
+from nas.controller.runs.storage import open_storage
 from nas.data import ImageData
 from nas.errors import UserError
 from nas.evaluation.short_training import ShortTraining
@@ -94,7 +94,7 @@ def data() -> ImageData:
 
 
 class Runner:
-    """Runs an arm in a folder; called again on the same folder it goes on."""
+    """Runs a loop in a folder; called again on the same folder it goes on."""
 
     def __init__(self, space: StagedSpace, model: LatencyModel, data: ImageData) -> None:
         self.scorer = CandidateScorer(space, model, Limits.of(latency_ms=50.0), data.output_size)
@@ -107,13 +107,13 @@ class Runner:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         recipe = ShortTraining(TASKS["classification"].recipe(epochs=1, precision="fp32"))
         executor = Inline(folder, answer, capacity)
-        arm = Arm(
+        loop = SearchLoop(
             space=self.space, data=self.data, scorer=self.scorer, short=lambda arch: recipe, proxies=None,
             storage=open_storage(folder), executor=executor, weights=ShortWeights(folder / "weights"),
         )  # fmt: skip
-        study = arm.study("search", RandomFeasibleSampler(self.space, everything, seed=0))
+        study = loop.study("search", RandomFeasibleSampler(self.space, everything, seed=0))
         with SilentProgress().stage("") as bar:
-            arm.run(study, Budget(1e9), 1e9, bar, at_most=trials)
+            loop.run(study, Budget(1e9), 1e9, bar, at_most=trials)
         return study, executor
 
 
@@ -154,7 +154,7 @@ def test_an_outcome_that_did_not_reach_the_study_is_found_in_the_journal(
         raise KilledError
 
     with monkeypatch.context() as patch:
-        patch.setattr("nas.controller.arm.tell", killed_before_telling)
+        patch.setattr("nas.controller.loop.tell", killed_before_telling)
         with pytest.raises(KilledError):
             run(tmp_path / "killed", capacity_of)
     assert len(list((tmp_path / "killed" / "outcomes").iterdir())) == 1

@@ -1,4 +1,4 @@
-"""Candidates that are judged without a training: the records, the rule's inputs, and searches that go on."""
+"""Candidates that are evaluated without a training: the records, the rule's inputs, and searches that go on."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,10 +10,22 @@ import pytest
 from numpy.typing import NDArray
 from optuna.trial import TrialState
 
-from nas.controller.arm import Arm
-from nas.controller.budget import Budget
 from nas.controller.config import SearchConfig
-from nas.controller.estimator_choice import (
+from nas.controller.evaluators import (
+    MOST_ESTIMATES,
+    Evaluator,
+    SingleEstimator,
+    TrainThenPredict,
+    labels_wanted,
+    make_evaluator,
+    most_candidates,
+    prepared_s,
+)
+from nas.controller.inputs import check_estimator as check_asked
+from nas.controller.loop import SearchLoop
+from nas.controller.new_limits import check_estimator as check_against
+from nas.controller.planning.budget import Budget
+from nas.controller.planning.estimator_choice import (
     estimator_choice,
     planned_phase_s,
     read_choice,
@@ -21,24 +33,12 @@ from nas.controller.estimator_choice import (
     supernet_image_s,
     typical_short_s,
 )
-from nas.controller.judges import (
-    MOST_ESTIMATES,
-    Judge,
-    LearnsFromTheFirst,
-    OneForAll,
-    labels_wanted,
-    make_judge,
-    most_candidates,
-    prepared_s,
-)
-from nas.controller.opening import check_estimator as check_asked
-from nas.controller.plan import estimate, wanted_finalists
-from nas.controller.recipes import Recipes
-from nas.controller.relimit import check_estimator as check_against
-from nas.controller.run_folder import RunFolder
-from nas.controller.scoring import CandidateScorer
-from nas.controller.storage import open_storage
-from nas.controller.throughput import TrainingThroughput
+from nas.controller.planning.plan import estimate, wanted_finalists
+from nas.controller.planning.recipes import Recipes
+from nas.controller.planning.throughput import TrainingThroughput
+from nas.controller.prediction.scoring import CandidateScorer
+from nas.controller.runs.run_folder import RunFolder
+from nas.controller.runs.storage import open_storage
 from nas.controller.values import Evaluated
 from nas.errors import UnknownNameError, UserError
 from nas.evaluation.estimate import Estimate, Unit
@@ -52,7 +52,7 @@ from nas.samplers import RandomFeasibleSampler
 from nas.targets.latency import LatencyModel
 from nas.tasks import TASKS
 from search_spaces import Architecture, Choices, StagedSpace, load_search_space
-from tests.nas.controller.test_arm import Inline, KilledError, capacity_of, content, everything
+from tests.nas.controller.test_loop import Inline, KilledError, capacity_of, content, everything
 from tests.nas.evaluation.small import coloured_images, small_space
 from tests.nas.executors.tasks import RESOLUTION, tiny_data
 from tests.nas.fake_device import fake_profile
@@ -92,25 +92,25 @@ class Sizes:
 
 
 def run(
-    folder: Path, scorer: CandidateScorer, judge: Judge, executor: Inline | None, trials: int
-) -> tuple[Arm, optuna.Study]:
+    folder: Path, scorer: CandidateScorer, evaluator: Evaluator, executor: Inline | None, trials: int
+) -> tuple[SearchLoop, optuna.Study]:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    arm = Arm(
+    loop = SearchLoop(
         space=scorer.space, data=DATA, scorer=scorer, short=lambda arch: RECIPE, proxies=None,
-        storage=open_storage(folder), executor=executor, judge=judge,
+        storage=open_storage(folder), executor=executor, evaluator=evaluator,
     )  # fmt: skip
-    study = arm.study("search", RandomFeasibleSampler(scorer.space, everything, seed=0))
+    study = loop.study("search", RandomFeasibleSampler(scorer.space, everything, seed=0))
     with SilentProgress().stage("") as bar:
-        arm.run(study, Budget(1e9), 1e9, bar, at_most=trials)
-    return arm, study
+        loop.run(study, Budget(1e9), 1e9, bar, at_most=trials)
+    return loop, study
 
 
 def test_estimates_are_recorded_as_what_they_are(scorer: CandidateScorer, tmp_path: Path) -> None:
     estimator = Sizes(scorer.space, without=2)
-    arm, study = run(tmp_path, scorer, OneForAll("zero-cost", lambda told: estimator), None, trials=3)
+    loop, study = run(tmp_path, scorer, SingleEstimator("zero-cost", lambda told: estimator), None, trials=3)
     assert [t.state for t in study.trials] == [TrialState.COMPLETE, TrialState.FAIL, TrialState.COMPLETE]
-    assert [f.reason for f in arm.failed(study)] == ["no score exists for this network"]
-    for e in arm.evaluated(study):
+    assert [f.reason for f in loop.failed(study)] == ["no score exists for this network"]
+    for e in loop.evaluated(study):
         assert (e.estimator, e.interval, e.seconds, e.seconds_per_image) == ("zero-cost", None, 0.1, None)
         assert e.value > 1
         assert e.accuracy is None, "a score is no accuracy"
@@ -118,25 +118,25 @@ def test_estimates_are_recorded_as_what_they_are(scorer: CandidateScorer, tmp_pa
 
 
 def test_a_kill_between_estimates_changes_nothing(scorer: CandidateScorer, tmp_path: Path) -> None:
-    def judge(**changes: int) -> OneForAll:
-        return OneForAll("zero-cost", lambda told: Sizes(scorer.space, **changes))
+    def evaluator(**changes: int) -> SingleEstimator:
+        return SingleEstimator("zero-cost", lambda told: Sizes(scorer.space, **changes))
 
-    _, plain = run(tmp_path / "plain", scorer, judge(), None, trials=3)
+    _, plain = run(tmp_path / "plain", scorer, evaluator(), None, trials=3)
     with pytest.raises(KilledError):
-        run(tmp_path / "killed", scorer, judge(killed_at=2), None, trials=3)
-    _, killed = run(tmp_path / "killed", scorer, judge(), None, trials=3)
+        run(tmp_path / "killed", scorer, evaluator(killed_at=2), None, trials=3)
+    _, killed = run(tmp_path / "killed", scorer, evaluator(), None, trials=3)
     assert content(killed) == content(plain)
 
 
-def predicting(space: StagedSpace) -> LearnsFromTheFirst:
-    return LearnsFromTheFirst(space, lambda labels: PredictorEstimator(space, labels), labels=4)
+def predicting(space: StagedSpace) -> TrainThenPredict:
+    return TrainThenPredict(space, lambda labels: PredictorEstimator(space, labels), labels=4)
 
 
 def test_a_predictor_takes_over_from_short_trainings(scorer: CandidateScorer, tmp_path: Path) -> None:
     executor = Inline(tmp_path, capacity_of)
-    arm, study = run(tmp_path, scorer, predicting(scorer.space), executor, trials=5)
+    loop, study = run(tmp_path, scorer, predicting(scorer.space), executor, trials=5)
     assert [t.trial for t in executor.asked] == [0, 1, 2, 3]
-    evaluated = arm.evaluated(study)
+    evaluated = loop.evaluated(study)
     assert [e.estimator for e in evaluated] == ["short"] * 4 + ["predictor"]
     for e in evaluated:
         assert e.interval is not None
@@ -148,12 +148,12 @@ def test_a_predictor_takes_over_from_short_trainings(scorer: CandidateScorer, tm
         raise KilledError
 
     again = Inline(tmp_path, killed)
-    arm, study = run(tmp_path, scorer, predicting(scorer.space), again, trials=6)
+    loop, study = run(tmp_path, scorer, predicting(scorer.space), again, trials=6)
     assert again.asked == [], "the labels are found in the study"
-    assert arm.evaluated(study)[:5] == evaluated
-    assert arm.evaluated(study)[5].estimator == "predictor"
-    opponent = arm.study("random", RandomFeasibleSampler(scorer.space, everything, seed=1))
-    assert predicting(scorer.space)(opponent) is None, "who learns from random networks of its own"
+    assert loop.evaluated(study)[:5] == evaluated
+    assert loop.evaluated(study)[5].estimator == "predictor"
+    random_baseline = loop.study("random", RandomFeasibleSampler(scorer.space, everything, seed=1))
+    assert predicting(scorer.space)(random_baseline) is None, "who learns from random networks of its own"
 
 
 def test_a_supernet_is_trained_once_and_found_again(tmp_path: Path) -> None:
@@ -170,13 +170,13 @@ def test_a_supernet_is_trained_once_and_found_again(tmp_path: Path) -> None:
     arch = space.architecture(space.sample(1, np.random.default_rng(0))[0])
     found = []
     for _ in range(2):
-        judge = make_judge("supernet", setting, None)
-        assert isinstance(judge, OneForAll)
-        name, estimator = judge(optuna.create_study())
+        evaluator = make_evaluator("supernet", setting, None)
+        assert isinstance(evaluator, SingleEstimator)
+        name, estimator = evaluator(optuna.create_study())
         assert name == "supernet"
         (told,) = estimator.estimate([arch])
         assert told.interval is not None
-        found.append((told.value, prepared_s(judge)))
+        found.append((told.value, prepared_s(evaluator)))
     assert found[0] == found[1], "the second time it is read, and not a step is added"
 
 
@@ -275,12 +275,12 @@ def test_refusals(tmp_path: Path, recipes: Recipes) -> None:
         check_asked(SearchConfig(limits=Limits.of(latency_ms=1), estimator="zero-cost", asha=True, ray="auto"))
     folder = RunFolder(tmp_path)
     check_against(folder, "predictor")  # runs of earlier versions trained all candidates
-    with pytest.raises(UserError, match="judged by 'short', which does not go with 'supernet'"):
+    with pytest.raises(UserError, match="evaluated by 'short', which does not go with 'supernet'"):
         check_against(folder, "supernet")
     estimator_choice("zero-cost", folder, recipes, all_of, 20.0, 0)
     check_against(folder, None)
     check_against(folder, "auto")
-    with pytest.raises(UserError, match="judged by 'zero-cost', which does not go with 'short'"):
+    with pytest.raises(UserError, match="evaluated by 'zero-cost', which does not go with 'short'"):
         check_against(folder, "short")
 
 

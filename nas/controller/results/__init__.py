@@ -1,0 +1,1 @@
+"""The outcome of a search: as one value, as the result document, and as bundles."""
