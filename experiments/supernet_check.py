@@ -71,16 +71,6 @@ class Part:
         seconds = sum(value * costs[name] for name, value in TRAIN_S_PER.items())
         return np.asarray(seconds <= self.image_ms / 1000)
 
-    def anchor(self) -> Architecture:
-        """The plainest network: basic blocks, the widest stages, one block each."""
-        space = self.restricted()
-        ends = [-1 if d.name.endswith("width") else 0 for d in space.decisions]
-        row = [allowed[end] for allowed, end in zip(space.allowed, ends, strict=True)]
-        for number in range(1, len(space.table.stages) + 1):
-            column = space.column(f"stage{number}.family")
-            row[column] = space.decisions[column].options.index("basic")
-        return space.architecture(space.canonical(np.array([row], dtype=np.int64))[0])
-
     def draw(self, count: int, seed: int) -> list[Architecture]:
         """`count` distinct networks; the first ones are the same for every count."""
         space, rng = self.restricted(), np.random.default_rng(seed)
@@ -228,8 +218,6 @@ def trained_alone(space: StagedSpace, arch: Architecture, images: ImageData, rec
 @click.option("--sandwich/--no-sandwich", default=True, show_default=True, help="Largest and smallest paths as well.")
 @click.option("--fair/--no-fair", default=False, show_default=True, help="Block families take turns in random paths.")
 @click.option("--optimizer", type=click.Choice(["sgd", "adamw"]), default="sgd", show_default=True)
-@click.option("--anchored-share", default=0.0, show_default=True, help="Part of the steps with anchored paths.")
-@click.option("--small-share", default=0.0, show_default=True, help="Part of the steps with images of half the size.")
 @click.option("--weight-decay", default=1e-4, show_default=True)
 @click.option("--adapt", type=click.IntRange(min=1), multiple=True, help="Train each path alone for so many steps.")
 @click.option("--adapt-lr", default=Adaptation().lr, show_default=True, help="Peak learning rate of --adapt.")
@@ -238,7 +226,7 @@ def trained_alone(space: StagedSpace, arch: Architecture, images: ImageData, rec
 def compare(
     data: str, networks_file: Path, out: Path, work: Path, again: Path | None, with_supernet: bool, steps: int,
     batch: int, lr: float, distillation: float, random_paths: int, sandwich: bool, fair: bool,
-    optimizer: str, anchored_share: float, small_share: float, weight_decay: float,
+    optimizer: str, weight_decay: float,
     adapt: tuple[int, ...], adapt_lr: float, short: tuple[int, ...], seed: int,
 ) -> None:  # fmt: skip
     """Score the trained networks with every estimator and write the page."""
@@ -252,7 +240,6 @@ def compare(
         raise click.ClickException(f"{networks_file} holds {len(records)} trained networks: train more of them first")
     config = SupernetConfig(
         steps=steps, distillation=distillation, random_paths=random_paths, sandwich=sandwich, fair=fair,
-        anchored_share=anchored_share, small_share=small_share,
         recipe=supernet_recipe(recipe.config()).changed(
             batch_size=batch, optimizer={"name": optimizer, "lr": lr, "weight_decay": weight_decay}, seed=seed
         ),
@@ -267,7 +254,7 @@ def compare(
     if with_supernet:
         tag = _tag(config.to_json(), *about)
         supernet, trained = trained_supernet(
-            space, images, config, work / f"supernet-{tag}.safetensors", part.affordable, part.anchor()
+            space, images, config, work / f"supernet-{tag}.safetensors", part.affordable
         )
         log = trained.to_json()
         scorer = PathScorer(supernet=supernet, data=images, precision=trained.precision)

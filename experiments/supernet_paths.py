@@ -29,12 +29,11 @@ Scores = dict[str, dict[str, float]]
 
 def trained_supernet(
     space: StagedSpace, images: ImageData, config: SupernetConfig, checkpoint: Path, admissible: Admissible,
-    anchor: Architecture,
 ) -> tuple[Supernet, SupernetLog]:  # fmt: skip
     """Trained now, or read where `checkpoint` holds it."""
     supernet = Supernet(space, images.output_size, seed=config.recipe.seed)
     log = train_supernet(
-        supernet, images, config, checkpoint=checkpoint, admissible=admissible, anchor=anchor,
+        supernet, images, config, checkpoint=checkpoint, admissible=admissible,
         callback=lambda entry: click.echo(f"step {entry.step}: {entry.largest:.3f} {entry.smallest:.3f}", err=True),
     )  # fmt: skip
     if log.diverged:

@@ -30,7 +30,7 @@ OWNER_ATTR = "owner"
 REASON_ATTR = "reason"
 ESTIMATOR_ATTR = "estimator"
 SHORT = "short"
-"""The estimator that trains a candidate briefly; trials of earlier versions, which say nothing, had no other."""
+"""The estimator that trains a candidate briefly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ def result_of(trial: FrozenTrial) -> TrialResult:
     attributes = trial.user_attrs
     interval = attributes.get("interval")
     return TrialResult(
-        estimator=attributes.get(ESTIMATOR_ATTR, SHORT),
+        estimator=attributes[ESTIMATOR_ATTR],
         value=trial.values[0],
         interval=None if interval is None else (interval[0], interval[1]),
         seconds=attributes["seconds"],
@@ -151,7 +151,7 @@ def known_result(study: optuna.Study, arch: Architecture) -> TrialResult | None:
 def trained_briefly(study: optuna.Study) -> list[FrozenTrial]:
     """Complete trials whose networks were trained: what a predictor can learn from."""
     complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-    return [t for t in complete if t.user_attrs.get(ESTIMATOR_ATTR, SHORT) == SHORT]
+    return [t for t in complete if t.user_attrs[ESTIMATOR_ATTR] == SHORT]
 
 
 def _cut_short(trial: FrozenTrial, space: SearchSpace) -> bool:

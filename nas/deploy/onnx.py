@@ -56,10 +56,8 @@ class Parity:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> "Parity":
-        """The inverse of `to_json`; earlier versions, which knew classification alone, called the agreement's key
-        `argmax_agreement`."""
-        older = {"argmax_agreement": "agreement"}
-        return cls(**{older.get(name, name): value for name, value in document.items()})
+        """Inverse of `to_json`."""
+        return cls(**document)
 
 
 def export_onnx(network: "nn.Module", input: TensorSpec, path: Path, batch: int = 1) -> Path:

@@ -69,8 +69,7 @@ def load_tensors(path: Path) -> tuple[Tensors, dict[str, Any]]:
 
 
 def _as_written(tensors: Tensors, metadata: Mapping[str, str]) -> bool:
-    expected = metadata.get("header_sha256")  # earlier versions had a checksum of the tensors alone
-    header_as_written = expected in (None, _header_checksum(tensors, metadata.get("story", "")))
+    header_as_written = metadata.get("header_sha256") == _header_checksum(tensors, metadata.get("story", ""))
     return header_as_written and metadata.get("sha256") == _checksum(tensors)
 
 

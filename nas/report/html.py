@@ -153,7 +153,7 @@ def _plot(document: Document, candidates: "pd.DataFrame") -> str:
 
 def _dots(document: Document) -> str:
     """What the dots of the plot are."""
-    name = (document.get("estimator") or {"name": "short"})["name"]
+    name = document["estimator"]["name"]
     if name == "zero-cost":
         return "Dots are candidates by their zero-cost score, which is no accuracy and has the axis on the right"
     if name == "supernet":
@@ -193,7 +193,7 @@ def _numbers(result: Document) -> tuple[str, ...]:
 def _estimated(result: Document) -> float | None:
     """What the predictor expected; where it had seen nothing, the estimate that chose the network."""
     expected = (result["accuracy"] or {}).get("estimate")
-    own = result.get("estimate") or {"unit": ""}
+    own = result.get("estimate") or {"unit": ""}  # well-known networks have none
     return own["value"] if expected is None and own["unit"] == "accuracy" else expected
 
 
@@ -321,17 +321,12 @@ def _agreement(document: Document) -> str:
         parts.append(
             f"<p>Winner {best['rank']}: latency {predicted} predicted, "
             f"{milliseconds(measured['p50']) + ' ms measured' if measured else 'not measured'}; {metric(document)} "
-            f"{escape(estimate_text(best) or _expected(accuracy))}, {percent(accuracy.get('trained'))} after "
+            f"{escape(estimate_text(best))}, {percent(accuracy.get('trained'))} after "
             "training.</p>"
         )
     sentences = (estimator_text(document), agreement_text(document))
     parts += [f"<p>{escape(sentence)}</p>" for sentence in sentences if sentence]
     return "\n".join(parts)
-
-
-def _expected(accuracy: Document) -> str:
-    """For results of earlier versions."""
-    return f"{percent(accuracy.get('estimate'))} ± {points(accuracy.get('estimate_std'))} estimated"
 
 
 def _signed_percent(factor: float | None) -> str:

@@ -72,7 +72,7 @@ class Scale:
 
 def scale_of(document: Document) -> Scale:
     """Accuracies in per cent, or scores on an axis of their own where estimates are no accuracies."""
-    unit = (document.get("estimator") or {"unit": "accuracy"})["unit"]
+    unit = document["estimator"]["unit"]
     return Scale("accuracy_estimate", 100.0, "y") if unit == "accuracy" else Scale("estimate", 1.0, "y2")
 
 

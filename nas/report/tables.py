@@ -108,8 +108,7 @@ def print_receipt(folder: str, receipt: Mapping[str, Any], console: Console | No
         margin = "" if receipt["margin_pct"] is None else f", by {abs(receipt['margin_pct']):.0f} %"
         console.print(Text(f"limit: {receipt['limits_text']}: {verdict}{margin}"))
     if parity is not None:
-        share = parity["agreement"] if "agreement" in parity else parity["argmax_agreement"]  # of earlier versions
-        agreement = f"answers agree in {percent(share)} of {parity['images']} images"
+        agreement = f"answers agree in {percent(parity['agreement'])} of {parity['images']} images"
         differences = f"mean difference {parity['mean_abs_difference']:.1e}, largest {parity['max_abs_difference']:.1e}"
         console.print(Text(f"torch -> ONNX fp32: {agreement}, {differences}"))
     parts = {"torch": "torch", "onnx_fp32": "ONNX fp32", "deployed": "deployed"}
@@ -168,7 +167,6 @@ def _estimates(document: Document) -> list[str]:
     winners = [
         f"winner {best['rank']}: {estimate_text(best)}; {percent((best['accuracy'] or {}).get('trained'))} when trained"
         for best in document["best"]
-        if best.get("estimate")
     ]
     return [line for line in (estimator_text(document), *winners, agreement_text(document)) if line]
 

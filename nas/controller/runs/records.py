@@ -16,10 +16,10 @@ from nas.deploy.deploy import (
     Rejection,
     TriedDeployment,
     UpperBound,
+    choose,
     deploy,
     deployed_figures,
     files_of,
-    choose,
 )
 from nas.deploy.onnx import Parity
 from nas.deployment import Deployment
@@ -184,8 +184,7 @@ def figures_on_test(
     if identity not in known:
         known[identity] = deployed_figures(tried, data, description)
         write_json(path, known)
-    found = known[identity]
-    return dict(found) if isinstance(found, dict) else {task_of(data).metric: found}  # earlier versions kept one figure
+    return dict(known[identity])
 
 
 def _tried_to_json(t: TriedDeployment) -> dict[str, Any]:
@@ -212,6 +211,6 @@ def _tried_from_json(document: dict[str, Any], folder: Path) -> TriedDeployment:
         accuracy=document["accuracy"],
         measurement=measurement,
         size_bytes=document["size_bytes"],
-        in_float=document.get("in_float", ""),  # earlier versions knew no such thing
+        in_float=document["in_float"],
         reason=document["reason"],
     )

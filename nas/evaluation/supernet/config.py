@@ -48,12 +48,6 @@ class SupernetConfig:
     fair: bool = False
     """Let the random paths of a step take turns: in each stage, as many of them have one block family as have any other
     (Chu et al. 2019, https://arxiv.org/abs/1907.01845). Give as many random paths as there are families."""
-    anchored_share: float = 0.0
-    """Share of the steps over which random paths leave the anchor: for its first fifth they are the anchor, then ever
-    more of their stages are drawn. So each block learns between neighbours that already fit together."""
-    small_share: float = 0.0
-    """Share of the steps, the first ones, in which every path sees its images at half the size: they cost 0.36 times
-    as much at 32 px (progressive learning, Tan & Le 2021, https://arxiv.org/abs/2104.00298)."""
     distillation: float = 1.0
     """Share of in-place distillation in the loss of all but the largest path; the rest is the labels'."""
 
@@ -61,8 +55,6 @@ class SupernetConfig:
         rules = {
             "steps": (self.steps >= 1, "at least 1"),
             "random_paths": (self.random_paths >= (not self.sandwich), "at least 0, or 1 without the sandwich"),
-            "anchored_share": (0 <= self.anchored_share <= 1, "in [0, 1]"),
-            "small_share": (0 <= self.small_share <= 1, "in [0, 1]"),
             "distillation": (0 <= self.distillation <= 1, "in [0, 1]"),
         }
         _require(self, "supernet", rules)
@@ -72,12 +64,6 @@ class SupernetConfig:
                     f"a supernet has no use for the setting {name} = {getattr(self.recipe, name)!r}",
                     f"set it to {plain!r}",
                 )
-
-    def freedom(self, progress: float) -> float:
-        """How much of a random path is drawn at `progress` in [0, 1] of the training; the rest is the anchor's."""
-        if progress >= self.anchored_share:
-            return 1.0
-        return max(0.0, (progress / self.anchored_share - 0.2) / 0.8)
 
     def to_json(self) -> dict[str, Any]:
         """A document for `from_json`."""

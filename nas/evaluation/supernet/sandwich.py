@@ -24,35 +24,27 @@ class Sandwich:
 
     def __init__(
         self, space: SearchSpace, random_paths: int = 2, admissible: Admissible | None = None, *, ends: bool = True,
-        anchor: Architecture | None = None, fair: bool = False,
+        fair: bool = False,
     ) -> None:  # fmt: skip
         """`admissible` keeps out what nobody will ask for; the smallest paths are drawn all the same.
 
-        Without `ends` all paths are random ones. Random paths have their stem and stages in common with `anchor`, as
-        far as `draw` says. With `fair` they take turns: in each stage, as many of them have one block family as have
-        any other.
+        Without `ends` all paths are random ones. With `fair` these take turns: in each stage, as many of them have one
+        block family as have any other.
         """
         self._fair = fair
         self._families = [at for at, d in enumerate(space.decisions) if d.name.endswith(".family")]
-        self._anchor = None if anchor is None else space.choices([anchor])[0]
-        groups = [d.name.partition(".")[0] for d in space.decisions]
-        self._groups = [np.array([g == name for g in groups]) for name in dict.fromkeys(groups)]
         self._space = space
         self._ends = ends
         self._random_paths = random_paths
         self._admissible = admissible
         self._sized = np.array([d.name.rpartition(".")[2] in SIZES for d in space.decisions])
 
-    def draw(self, rng: np.random.Generator, freedom: float = 1.0) -> list[Architecture]:
-        """The largest path first, the smallest last, where they are drawn.
-
-        `freedom` is the probability with which a random path's stem, resolution and each of its stages are drawn; the
-        others are the anchor's.
-        """
+    def draw(self, rng: np.random.Generator) -> list[Architecture]:
+        """The largest path first, the smallest last, where they are drawn."""
         largest = [self._first_admissible(self._shrinking(rng))] if self._ends else []
         turns = self._turns(rng)
         rows = largest + [
-            self._first_admissible(self._random(rng, freedom, {column: turns[column][path] for column in turns}))
+            self._first_admissible(self._random(rng, {column: turns[column][path] for column in turns}))
             for path in range(self._random_paths)
         ]
         if self._ends:
@@ -73,14 +65,10 @@ class Sandwich:
         ]
         return {column: drawn.tolist() for column, drawn in zip(self._families, rounds, strict=True)}
 
-    def _random(self, rng: np.random.Generator, freedom: float, families: Mapping[int, int]) -> Choices:
+    def _random(self, rng: np.random.Generator, families: Mapping[int, int]) -> Choices:
         rows = self._drawn(self._tries, rng)
         for column, family in families.items():
             rows[:, column] = family
-        if self._anchor is not None and freedom < 1:
-            for group in self._groups:
-                kept = rng.random(len(rows)) >= freedom
-                rows = np.where(kept[:, None] & group, self._anchor, rows)
         return self._space.canonical(rows)
 
     def _drawn(self, count: int, rng: np.random.Generator) -> Choices:

@@ -36,7 +36,6 @@ def train_supernet(
     checkpoint: Path | None = None,
     checkpoint_s: float = 60.0,
     admissible: Admissible | None = None,
-    anchor: Architecture | None = None,
     device: str = "auto",
     callback: Callable[[StepLog], bool | None] | None = None,
 ) -> SupernetLog:
@@ -44,8 +43,7 @@ def train_supernet(
 
     The largest path learns the labels, the others the largest one's outputs (Yu & Huang 2019,
     https://arxiv.org/abs/1903.05134); `config.sandwich` turns both off. Images are augmented at the largest size
-    and shrunk for the other paths, and for all of them while `config.small_share` lasts. `anchor` is what
-    `config.anchored_share` speaks of.
+    and shrunk for the other paths.
 
     With `checkpoint` the state is written every `checkpoint_s` seconds and at the end, and a file that is there is
     gone on from: every step's draws depend on the seed and its number alone, so on a CPU the result is that of a
@@ -62,7 +60,7 @@ def train_supernet(
             "build it for these data",
         )
     with torch.random.fork_rng(devices=[]):
-        run = _Run(supernet, data, config, admissible, anchor, resolve_device(device))
+        run = _Run(supernet, data, config, admissible, resolve_device(device))
         if checkpoint is not None and checkpoint.exists():
             run.resume(load_supernet(checkpoint, supernet, run.optimizer, config))
         return run.loop(checkpoint, checkpoint_s, callback)
@@ -77,15 +75,12 @@ class _Run:
         data: TaskData,
         config: SupernetConfig,
         admissible: Admissible | None,
-        anchor: Architecture | None,
         device: torch.device,
     ) -> None:
         self.supernet, self.config, self.device = supernet.to(device), config, device
         self.recipe = recipe = config.recipe
         space = supernet.space
-        self.sandwich = Sandwich(
-            space, config.random_paths, admissible, ends=config.sandwich, anchor=anchor, fair=config.fair
-        )
+        self.sandwich = Sandwich(space, config.random_paths, admissible, ends=config.sandwich, fair=config.fair)
         examples = examples_of(data, space.inputs[-1])
         self.objective = task_of(data).objective(supernet, examples, recipe, device=device)
         self.guessing_loss: float | None = None
@@ -155,15 +150,12 @@ class _Run:
         """One step of the optimiser; why it was not taken, if so."""
         images, targets = self.next_batch()
         self.optimizer.zero_grad(set_to_none=True)
-        progress = self.step / self.config.steps
-        freedom, halved = self.config.freedom(progress), progress < self.config.small_share
-        paths = self.sandwich.draw(np.random.default_rng([self.recipe.seed, self.step]), freedom)
+        paths = self.sandwich.draw(np.random.default_rng([self.recipe.seed, self.step]))
         teacher: Tensor | None = None
         losses: list[Tensor] = []
         assert self.precision is not None
         for arch in paths:
-            side = self.supernet.space.input(arch).shape[-1]
-            sized = _shrunk(images, side // 2 if halved else side)
+            sized = _shrunk(images, self.supernet.space.input(arch).shape[-1])
             with autocast(self.device, self.precision):
                 logits = self.supernet(sized, arch).float()
             loss = self.loss(logits, targets, teacher)

@@ -186,20 +186,6 @@ def test_sandwich_keeps_to_what_is_admissible() -> None:
     assert (macs <= limit).all()
 
 
-def test_random_paths_leave_the_anchor_as_far_as_they_may() -> None:
-    space = small_space("mixed")
-    rng = np.random.default_rng(0)
-    anchor = space.architecture(space.sample(1, rng)[0])
-    sandwich = Sandwich(space, random_paths=8, ends=False, anchor=anchor)
-    assert sandwich.draw(rng, freedom=0.0) == [anchor] * 8
-    assert len({arch.key for arch in sandwich.draw(rng)}) > 1
-    half = space.choices([arch for _ in range(20) for arch in sandwich.draw(rng, freedom=0.5)])
-    for name in ("stem", "stage1", "stage4"):
-        columns = [at for at, d in enumerate(space.decisions) if d.name.startswith(f"{name}.")]
-        same = (half[:, columns] == space.choices([anchor])[0][columns]).all(axis=1).mean()
-        assert 0.35 < same < 1.0
-
-
 def test_block_families_take_turns_where_paths_are_fair() -> None:
     space = small_space("mixed")
     kernels = set()

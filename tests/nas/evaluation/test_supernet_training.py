@@ -15,7 +15,7 @@ from nas.evaluation.supernet.network import Supernet
 from nas.evaluation.supernet.scoring import PathScorer
 from nas.evaluation.supernet.training import train_supernet
 from nas.tasks import TASKS
-from search_spaces import Architecture, StagedSpace
+from search_spaces import StagedSpace
 from tests.nas.evaluation.small import coloured_images, small_space
 
 DATA = coloured_images()
@@ -142,47 +142,30 @@ def test_an_interrupted_training_goes_on_to_the_same_curve(
 
 
 def test_random_paths_with_adamw_learn_and_resume(tmp_path: Path) -> None:
-    config = replace(changed(optimizer={"name": "adamw", "lr": 0.003}), sandwich=False, anchored_share=0.8)
+    config = replace(changed(optimizer={"name": "adamw", "lr": 0.003}), sandwich=False)
     file, space = tmp_path / "supernet.safetensors", narrow_space()
-    anchor = space.architecture(space.sample(1, np.random.default_rng(1))[0])
     whole = Supernet(space, (3,))
-    log = train_supernet(whole, DATA, config, anchor=anchor, device="cpu")
+    log = train_supernet(whole, DATA, config, device="cpu")
     assert log.curve[1].largest < log.curve[0].largest
     assert log.curve[0].largest == log.curve[0].smallest  # there is one path per step
     resumed = Supernet(space, (3,))
-    train_supernet(
-        resumed, DATA, config, anchor=anchor, checkpoint=file, device="cpu", callback=lambda entry: entry.step < 50
-    )
-    again = train_supernet(resumed, DATA, config, anchor=anchor, checkpoint=file, device="cpu")
+    train_supernet(resumed, DATA, config, checkpoint=file, device="cpu", callback=lambda entry: entry.step < 50)
+    again = train_supernet(resumed, DATA, config, checkpoint=file, device="cpu")
     assert again.curve == log.curve
     ours, theirs = weights(whole), weights(resumed)
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
-def test_the_first_steps_see_small_images_and_a_training_with_turns_resumes(tmp_path: Path) -> None:
-    config = replace(CONFIG, sandwich=False, random_paths=2, fair=True, small_share=0.5)
+def test_a_training_with_turns_resumes(tmp_path: Path) -> None:
+    config = replace(CONFIG, sandwich=False, random_paths=2, fair=True)
     file, space = tmp_path / "supernet.safetensors", narrow_space()
-    sizes: list[int] = []
-
-    class Watched(Supernet):
-        def forward(self, images: torch.Tensor, arch: Architecture) -> torch.Tensor:
-            sizes.append(images.shape[-1])
-            return super().forward(images, arch)
-
-    whole = Watched(space, (3,))
+    whole = Supernet(space, (3,))
     log = train_supernet(whole, DATA, config, device="cpu")
-    assert sizes == [16] * config.steps + [32] * config.steps  # two paths per step
     assert log.curve[1].largest < log.curve[0].largest
     resumed = Supernet(space, (3,))
     train_supernet(resumed, DATA, config, checkpoint=file, device="cpu", callback=lambda entry: entry.step < 50)
     again = train_supernet(resumed, DATA, config, checkpoint=file, device="cpu")
     assert again.curve == log.curve
-
-
-def test_paths_are_free_after_the_anchored_share() -> None:
-    config = replace(CONFIG, anchored_share=0.5)
-    assert [config.freedom(at) for at in (0.0, 0.1, 0.3, 0.5, 1.0)] == pytest.approx([0.0, 0.0, 0.5, 1.0, 1.0])
-    assert CONFIG.freedom(0.0) == 1.0
 
 
 def test_a_foreign_or_broken_checkpoint_is_refused(tmp_path: Path) -> None:
@@ -248,8 +231,6 @@ def test_several_resolutions_train_together() -> None:
     [
         ("steps", 0),
         ("distillation", 1.5),
-        ("anchored_share", 2.0),
-        ("small_share", -0.1),
     ],
 )
 def test_wrong_settings_are_named(name: str, value: float) -> None:

@@ -67,6 +67,8 @@ def document(**changes: Any) -> dict[str, Any]:
     return {
         "schema": 1, "nas_version": "0.0.test", "created": "2020-01-01T00:00:00Z", "run_dir": "runs/test", "seed": 0,
         "command": "nas search --target test-device --latency-ms 4 --data 'test photos'", "task": "classification",
+        "metric": "accuracy", "objective": "accuracy",
+        "limits": {"latency_ms": 4.0}, "limits_text": "at most 4 ms",
         "target": "test-device", "device": "Invented processor (2 threads)", "limit_ms": 4.0, "feasible": True,
         "space": "mixed", "space_size": 46_580_000_000_000, "restricted_to": {"resolution": [96, 128]},
         "recipe": {"short_s": 17.0, "final_epochs": 9, "precision": "bf16"},

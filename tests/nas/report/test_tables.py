@@ -64,12 +64,6 @@ def test_scores_that_are_no_accuracies_are_not_shown_as_such() -> None:
     assert "too few finalists (2)" in text
 
 
-def test_results_of_earlier_versions_are_still_read() -> None:
-    old = documents.document(best=[{k: v for k, v in documents.winner().items() if k != "estimate"}])
-    del old["estimator"]
-    assert "Estimator" not in shown(old)
-
-
 def test_metrics_by_their_names() -> None:
     figures = {"mAP@50": 0.78, "mAP@50:95": 0.512, "AP@50 [red] cell": 0.9}
     document = documents.document(
