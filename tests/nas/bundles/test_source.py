@@ -61,7 +61,7 @@ def test_the_batch_of_a_run_is_that_of_its_target(run: Path) -> None:
         settings = resolve(f"{run}#1").run
         return settings.batch if settings else None
 
-    assert batch() == 1, "a run of an earlier version may have no such file"
+    assert batch() == 1, "a run that was killed early has no such file"
     path = RunFolder(run).target
     known = {"runtime": "onnxruntime", "precision": "fp32", "threads": 2, "batch": 8}
     path.write_text(

@@ -274,7 +274,7 @@ def test_refusals(tmp_path: Path, recipes: Recipes) -> None:
     with pytest.raises(UserError, match="--asha stops short trainings early"):
         check_asked(SearchConfig(limits=Limits.of(latency_ms=1), estimator="zero-cost", asha=True, ray="auto"))
     folder = RunFolder(tmp_path)
-    check_against(folder, "predictor")  # runs of earlier versions trained all candidates
+    check_against(folder, "predictor")  # a run that chose no estimator yet trained its candidates
     with pytest.raises(UserError, match="evaluated by 'short', which does not go with 'supernet'"):
         check_against(folder, "supernet")
     estimator_choice("zero-cost", folder, recipes, all_of, 20.0, 0)

@@ -142,11 +142,11 @@ def test_an_interrupted_training_goes_on_to_the_same_curve(
 
 
 def test_random_paths_with_adamw_learn_and_resume(tmp_path: Path) -> None:
-    config = replace(changed(optimizer={"name": "adamw", "lr": 0.003}), sandwich=False)
+    config = replace(changed(optimizer={"name": "adamw", "lr": 0.003}), sandwich=False, steps=4 * LOG_STEPS)
     file, space = tmp_path / "supernet.safetensors", narrow_space()
     whole = Supernet(space, (3,))
     log = train_supernet(whole, DATA, config, device="cpu")
-    assert log.curve[1].largest < log.curve[0].largest
+    assert log.curve[-1].largest < log.curve[0].largest
     assert log.curve[0].largest == log.curve[0].smallest  # there is one path per step
     resumed = Supernet(space, (3,))
     train_supernet(resumed, DATA, config, checkpoint=file, device="cpu", callback=lambda entry: entry.step < 50)

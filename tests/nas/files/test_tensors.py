@@ -89,14 +89,12 @@ def test_no_changed_byte_goes_unnoticed(tmp_path: Path) -> None:
     assert refused > 3.5 * len(whole), "what may change is the name of a checksum alone"
 
 
-def test_files_of_earlier_versions_have_one_checksum(tmp_path: Path) -> None:
+def test_a_file_without_the_checksum_of_its_header_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.safetensors"
     save_tensors(path, TENSORS, {"epoch": 3})
     with safe_open(str(path), framework="pt") as file:
         metadata = file.metadata()
     del metadata["header_sha256"]
     save_file(TENSORS, str(path), metadata)
-    assert load_tensors(path)[1] == {"epoch": 3}
-    save_file({**TENSORS, "b": torch.tensor(4)}, str(path), metadata)
     with pytest.raises(UserError, match="was changed"):
         load_tensors(path)
