@@ -1,4 +1,4 @@
-"""What every latency predictor promises, and the record it answers with.
+"""The protocol of latency predictors, and the record they answer with.
 
 Predictors follow scikit-learn's contract: `fit` forgets an earlier fit and keeps no reference to the caller's arrays,
 learned state ends in an underscore, `predict` takes a batch and comes after `fit`.

@@ -95,7 +95,7 @@ class BlockLatencyPredictor:
         return self._model
 
     def _out_of_fold(self, networks: NetworkBlocks, latency_ms: Floats, block_ms: Floats | None) -> Floats:
-        """What models that never saw a network say of it, (n,) ms."""
+        """Predictions for each network by models that never saw it, (n,) ms."""
         predicted = np.empty_like(latency_ms)
         folds = KFold(min(self.folds, len(latency_ms)), shuffle=True, random_state=self.seed)
         for train, test in folds.split(latency_ms):

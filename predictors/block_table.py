@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class BlockFeatures:
-    """What is known of m blocks before anything is measured."""
+    """Properties of m blocks that are known before anything is measured."""
 
     kinds: tuple[str, ...]
     """Names of the families that blocks may be of."""

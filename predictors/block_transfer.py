@@ -109,7 +109,7 @@ def mixed_ms(said: Floats, weights: Floats) -> Floats:
 
 
 def _left_out(said: Floats, latency_ms: Floats) -> Floats:
-    """What mixes that never saw a network say of it, (n,) ms."""
+    """Predictions for each network by mixes that never saw it, (n,) ms."""
     folds = np.arange(len(said)) % min(len(said), _FOLDS)
     found = np.empty(len(said))
     for fold in range(folds.max() + 1):

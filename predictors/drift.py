@@ -1,4 +1,4 @@
-"""How strongly the latencies of one deployment follow the slow phases of a device.
+"""Strength with which the latencies of one deployment follow the slow phases of a device.
 
 A small reference network, timed beside every network, shows how slow the device is at that moment. Deployments do not
 suffer alike from what slows it down (a neighbour's caches and memory traffic, a lower clock): where the reference takes
@@ -41,7 +41,7 @@ def drift_exponent(columns: Floats, latency_ms: Floats, slowness: Floats) -> flo
 
 
 def _left_out(columns: Floats, latency_ms: Floats) -> Floats:
-    """What additive models that never saw a network say of it, (n,) ms."""
+    """Predictions for each network by additive models that never saw it, (n,) ms."""
     fold = np.arange(len(columns)) % _FOLDS
     found = np.empty(len(columns))
     design = np.column_stack([np.ones(len(columns)), columns / (columns.mean(axis=0) + 1e-12)])

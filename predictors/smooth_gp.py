@@ -44,7 +44,7 @@ class SmoothGp:
         errors = self._weights * variances
         self._variance = float(np.mean(errors**2 / variances)) + 1e-12
         self.left_out_ = y - errors
-        """What the points would be predicted as had each been left out, (n,)."""
+        """Leave-one-out predictions of the points, (n,)."""
         return self
 
     def predict(self, x: Floats) -> tuple[Floats, Floats]:

@@ -1,4 +1,4 @@
-"""What can be built: search spaces, architectures, blocks and the networks they stand for."""
+"""Everything that can be built: search spaces, architectures, blocks and the networks they stand for."""
 
 from search_spaces.architecture import Architecture, Decision
 from search_spaces.blocks import BlockSpec

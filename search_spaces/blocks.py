@@ -162,7 +162,7 @@ class BlockFamily:
     layers: Callable[[BlockColumns], Sequence[Conv]]
     """The deployed block's convolutions and linear layers."""
     elementwise: Callable[[BlockColumns], Elementwise]
-    """What the deployed block does between its layers."""
+    """Elementwise work of the deployed block, between its layers."""
     build: Callable[[BlockSpec], "nn.Module"]
     """A trainable module for one block: `(b, in, h, w)` -> `(b, out, ceil(h/stride), ceil(w/stride))`. What joins the
     levels of a detector takes and gives what its family says (`families/detection.py`)."""

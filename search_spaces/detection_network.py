@@ -86,7 +86,7 @@ class DetectionNetwork(Pyramid):
     """
 
     head_kind = "anchor-free"
-    """How `raw` is to be read."""
+    """Kind of head, by which `raw` is decoded."""
 
     def __init__(
         self, stem: nn.Module, stages: Sequence[nn.Module], *, laterals: Sequence[nn.Module],

@@ -29,7 +29,7 @@ from search_spaces.space import SearchSpace
 from search_spaces.staged import StagedSpace
 
 SPACE_FILE = "space.json"
-"""Where a run's folder keeps the table of a space that was given as a file."""
+"""File of a run's folder with the table of a space that was given as a file."""
 
 SEARCH_SPACES: Mapping[str, Callable[[], StagedSpace]] = MappingProxyType(
     {

@@ -1,4 +1,4 @@
-"""What goes into a network and what comes out of it, as frozen values.
+"""Inputs and outputs of networks as frozen values.
 
 Everything between a search space and a device (building, export, runtimes, measuring, receipts) knows a network's input
 and output by its `Signature` alone. Whether an input is an image, a text or a table is the business of the task.
@@ -35,7 +35,7 @@ class TensorSpec:
     """A network's one input: shape, element type, and how to draw a typical one."""
 
     shape: tuple[int, ...]
-    """Of one example: without the batch axis."""
+    """Shape of one example: without the batch axis."""
     dtype: DType = "float32"
     values: int | None = None
     """Integers alone: they lie in `[0, values)`; for token ids the size of the vocabulary."""
@@ -91,10 +91,10 @@ class OutputSpec:
     """A network's one output, always float32: how it is read, and how much of it there is."""
 
     kind: str
-    """How the task reads it, such as `LOGITS`."""
+    """Kind of output, by which the task reads it, such as `LOGITS`."""
     size: Size
     shape: tuple[int, ...]
-    """Of the output tensor for one example: without the batch axis."""
+    """Shape of the output tensor for one example: without the batch axis."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.kind, str) or not self.kind:
@@ -116,7 +116,7 @@ class OutputSpec:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What goes into a network and what comes out."""
+    """Input and output of a network."""
 
     input: TensorSpec
     output: OutputSpec

@@ -28,7 +28,7 @@ class BlockSlots:
     activation: Ints
     """Position in `ACTIVATIONS`."""
     count: Ints
-    """How often the block occurs; 0 where a network has none."""
+    """Occurrences of the block; 0 where a network has none."""
 
     def by_family(self) -> Iterator[tuple[BlockFamily, NDArray[np.bool_], BlockColumns]]:
         """Each family that occurs, the mask (n, slots) of its blocks, and these flattened over the mask."""
@@ -95,7 +95,7 @@ class SlotColumns:
         self._slots.append([*columns, np.broadcast_to(np.asarray(ratio, dtype=np.float64), self._n)])
 
     def slots(self) -> BlockSlots:
-        """What was added, in order."""
+        """Blocks that were added, in order."""
         kind, inp, out, kernel, stride, groups, se, height, act, count, ratio = (
             np.stack(column, axis=1) for column in zip(*self._slots, strict=True)
         )
@@ -167,4 +167,4 @@ def slots_of_blocks(networks: Sequence[Sequence[BlockSpec]], families: Mapping[s
 
 
 _DTYPES: Mapping[str, type] = {"expansion": np.float64, "se": np.bool_}
-"""Of the columns that are no integers."""
+"""Element types of the columns that are no integers."""

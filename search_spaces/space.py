@@ -1,4 +1,4 @@
-"""What every search space can do; a concrete space adds at least signature, blocks and `build`."""
+"""Operations that all search spaces share; a concrete space adds at least signature, blocks and `build`."""
 
 import json
 from abc import ABC, abstractmethod
@@ -65,7 +65,7 @@ class SearchSpace(ABC):
 
     @abstractmethod
     def signature(self, arch: Architecture, size: Size) -> Signature:
-        """What goes into the network and what comes out, where its answer has `size`."""
+        """Input and output of the network whose answer has `size`."""
 
     @abstractmethod
     def blocks(self, arch: Architecture, size: Size) -> tuple[BlockSpec, ...]:
@@ -109,7 +109,7 @@ class SearchSpace(ABC):
         return None
 
     def slot_counts(self, choices: Choices) -> Ints:
-        """How often each slot's block occurs, (n, slots): `slots(choices).count` without the rest."""
+        """Occurrences of each slot's block, (n, slots): `slots(choices).count` without the rest."""
         return self.slots(choices, self.usual_size).count
 
     def slot_places(self, arch: Architecture) -> tuple[tuple[str, ...], ...] | None:

@@ -193,12 +193,12 @@ class StagedSpace(SearchSpace):
         return Signature(self.input(arch), OutputSpec(LOGITS, size, (class_count(size),)))
 
     def input(self, arch: Architecture) -> TensorSpec:
-        """What goes into the network."""
+        """Input of the network."""
         return _image(self.resolution(arch))
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
-        """What goes into the networks of the space, the smallest first."""
+        """Inputs of the space's networks, the smallest first."""
         return tuple(_image(side) for side in sorted(self.table.resolutions[i] for i in self.allowed[-1]))
 
     def slots(self, choices: Choices, size: Size = IMAGENET) -> BlockSlots:
