@@ -137,12 +137,21 @@ class CandidateScorer:
 
     def describe(self, arch: Architecture) -> PredictedLatency:
         """One candidate's prediction in its fastest deployment; of those that keep the limits, where there are any."""
-        choices = self.space.choices([arch])
+        return self.describe_all(self.space.choices([arch]))[0]
+
+    def describe_all(self, choices: Choices) -> list[PredictedLatency]:
+        """`describe` for each of n candidates (n, decisions), at little more than the cost of one."""
+        if not len(choices):
+            return []
         predictions = self.model.predict(self.space, choices, self.size)
-        kept = self.ratios(choices)[:, :, 0].max(axis=0, initial=0.0) <= 1.0
-        deployments = [d for d, keeps in zip(self.model.deployments, kept, strict=True) if keeps]
-        best = min(deployments or self.model.deployments, key=lambda d: float(predictions[d].mean[0]))
-        return PredictedLatency(best, float(predictions[best].mean[0]), float(predictions[best].std[0]))
+        deployments = self.model.deployments
+        means = np.stack([predictions[d].mean for d in deployments])
+        kept = self.ratios(choices).max(axis=0, initial=0.0) <= 1.0
+        best = np.where(kept | ~kept.any(axis=0), means, np.inf).argmin(axis=0)
+        return [
+            PredictedLatency(deployments[at], float(means[at, i]), float(predictions[deployments[at]].std[i]))
+            for i, at in enumerate(best)
+        ]
 
     def predicted(self, arch: Architecture, deployment: Deployment) -> PredictedLatency:
         """One candidate's prediction in a given deployment."""

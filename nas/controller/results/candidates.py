@@ -1,6 +1,7 @@
 """The table of a search's candidates: what was trained, and a sample of what was only predicted."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from nas.controller.evaluators import MIN_FITTED, PREDICTOR
 from nas.controller.results.outcome import Outcome
 from nas.tasks import task_of
 from predictors.accuracy import AccuracyPredictor
-from search_spaces import Architecture, SearchSpace
+from search_spaces import Architecture, Choices, SearchSpace
 from search_spaces.signature import Size
 
 PLOTTED_SAMPLE = 600
@@ -24,12 +25,13 @@ def candidate_rows(o: Outcome) -> list[dict[str, Any]]:
     random = o.random_baseline.evaluated if o.random_baseline else ()
     sampled = o.space.sample(PLOTTED_SAMPLE, np.random.default_rng(o.config.seed + 1))
     sampled = sampled[o.scorer.feasible(sampled)]
-    rows = []
-    origins = [("anchor" if e.arch.key in anchors else "search", e) for e in o.evaluated] + [
+    evaluated = [("anchor" if e.arch.key in anchors else "search", e) for e in o.evaluated] + [
         ("random", e) for e in random
     ]
-    for origin, e in origins:
-        row = _row(o, e.arch, origin, estimates)
+    origins = [origin for origin, _ in evaluated] + ["search"] * (len(o.failed) + len(sampled))
+    archs = [e.arch for _, e in evaluated] + [f.arch for f in o.failed]
+    rows = _rows(o, [*archs, *(o.space.architecture(choices) for choices in sampled)], origins, estimates)
+    for row, (_, e) in zip(rows, evaluated, strict=False):
         finalist_accuracy = trained.get(e.arch.key, math.nan)
         low, high = e.interval or (math.nan, math.nan)
         row |= {
@@ -46,11 +48,8 @@ def candidate_rows(o: Outcome) -> list[dict[str, Any]]:
             row |= {"accuracy_estimate": e.accuracy, "accuracy_std": 0.0}  # what was seen: the best estimate of itself
         if e.short_accuracy is not None:
             row["accuracy_short"] = e.short_accuracy
-        rows.append(row)
-    for f in o.failed:
-        rows.append({**_row(o, f.arch, "search", estimates), "trial": f.trial, "state": "failed", "reason": f.reason})
-    for choices in sampled:
-        rows.append(_row(o, o.space.architecture(choices), "search", estimates))
+    for row, f in zip(rows[len(evaluated) :], o.failed, strict=False):
+        row |= {"trial": f.trial, "state": "failed", "reason": f.reason}
     _mark_pareto([r for r in rows if r["state"] == "evaluated" and r["origin"] != "random"])
     return rows
 
@@ -72,39 +71,50 @@ class Estimates:
             else None
         )
 
-    def of(self, arch: Architecture) -> tuple[float | None, float | None]:
-        """Expected accuracy, as the estimator would see it, and its standard deviation; None with too few seen."""
+    def of(self, choices: Choices) -> list[tuple[float | None, float | None]]:
+        """Of each of n candidates (n, decisions) the expected accuracy, as the estimator would see it, and its standard
+        deviation; None with too few seen."""
         if self._predictor is None:
-            return None, None
-        prediction = self._predictor.predict(self._space.choices([arch]))
-        return float(prediction.mean[0]), float(prediction.std[0])
+            return [(None, None)] * len(choices)
+        prediction = self._predictor.predict(choices)
+        return [(float(mean), float(std)) for mean, std in zip(prediction.mean, prediction.std, strict=True)]
 
 
-def _row(o: Outcome, arch: Architecture, origin: str, estimates: Estimates) -> dict[str, Any]:
-    latency = o.scorer.describe(arch)
-    estimate, std = estimates.of(arch)
-    return {
-        "key": arch.key,
-        "trial": -1,
-        "origin": origin,
-        "predicted_latency_ms": latency.mean_ms,
-        "predicted_std_ms": latency.std_ms,
-        "deployment": latency.deployment.name,
-        "estimator": "",
-        "estimate": math.nan,
-        "estimate_low": math.nan,
-        "estimate_high": math.nan,
-        "estimate_s": math.nan,
-        "accuracy_estimate": math.nan if estimate is None else estimate,
-        "accuracy_std": math.nan if std is None else std,
-        "accuracy_short": math.nan,
-        "accuracy_trained": math.nan,
-        **costs_of(o.space, arch, o.data.output_size),
-        "input": task_of(o.data).input_label(o.space.signature(arch, o.data.output_size).input),
-        "pareto": False,
-        "state": "scored",
-        "reason": "",
-    }
+def _rows(
+    o: Outcome, archs: Sequence[Architecture], origins: Sequence[str], estimates: Estimates
+) -> list[dict[str, Any]]:
+    """One row per network as if it was only scored. All networks are asked about together: one by one, hundreds of
+    predictions take longer than the rest of the evidence."""
+    choices = o.space.choices(list(archs))
+    costs = costs_of(o.space, choices, o.data.output_size)
+    latencies, accuracies = o.scorer.describe_all(choices), estimates.of(choices)
+    return [
+        {
+            "key": arch.key,
+            "trial": -1,
+            "origin": origin,
+            "predicted_latency_ms": latency.mean_ms,
+            "predicted_std_ms": latency.std_ms,
+            "deployment": latency.deployment.name,
+            "estimator": "",
+            "estimate": math.nan,
+            "estimate_low": math.nan,
+            "estimate_high": math.nan,
+            "estimate_s": math.nan,
+            "accuracy_estimate": math.nan if estimate is None else estimate,
+            "accuracy_std": math.nan if std is None else std,
+            "accuracy_short": math.nan,
+            "accuracy_trained": math.nan,
+            **cost,
+            "input": task_of(o.data).input_label(o.space.signature(arch, o.data.output_size).input),
+            "pareto": False,
+            "state": "scored",
+            "reason": "",
+        }
+        for arch, origin, latency, (estimate, std), cost in zip(
+            archs, origins, latencies, accuracies, costs, strict=True
+        )
+    ]
 
 
 def _mark_pareto(rows: list[dict[str, Any]]) -> None:
@@ -116,6 +126,7 @@ def _mark_pareto(rows: list[dict[str, Any]]) -> None:
             row["pareto"] = True
 
 
-def costs_of(space: SearchSpace, arch: Architecture, size: Size) -> dict[str, int]:
-    costs = space.costs(space.choices([arch]), size)
-    return {"macs": int(costs["macs"][0]), "params": int(costs["params"][0])}
+def costs_of(space: SearchSpace, choices: Choices, size: Size) -> list[dict[str, int]]:
+    """MACs and parameters of each of n networks (n, decisions) with answers of `size`."""
+    costs = space.costs(choices, size)
+    return [{"macs": int(m), "params": int(p)} for m, p in zip(costs["macs"], costs["params"], strict=True)]

@@ -111,7 +111,8 @@ def _winner(o: Outcome, f: Finalist, rank: int, estimates: Estimates) -> dict[st
     assert chosen.path is not None
     arch = f.evaluated.arch
     predicted = o.scorer.predicted(arch, chosen.deployment)
-    estimate, std = estimates.of(arch)
+    choices = o.space.choices([arch])
+    ((estimate, std),) = estimates.of(choices)
     measured = chosen.measurement
     limit_ms = o.config.limits.call_limit_ms(chosen.deployment.batch)
     slowest = o.config.limits.worst_ms(measured) if measured else predicted.upper_ms
@@ -152,7 +153,7 @@ def _winner(o: Outcome, f: Finalist, rank: int, estimates: Estimates) -> dict[st
             "test": first_of(f.test),
         },
         "test_figures": dict(f.test) if f.test else None,
-        **costs_of(o.space, arch, o.data.output_size),
+        **costs_of(o.space, choices, o.data.output_size)[0],
         "onnx": _relative(f.deployed.onnx, folder),
         "model": _relative(chosen.path, folder),
         "receipt": _relative(f.deployed.onnx.with_name("receipt.json"), folder),
@@ -169,7 +170,7 @@ def _baselines(o: Outcome) -> list[dict[str, Any]]:
         found.append(
             {
                 **_baseline(o, name, "random", f.deployed, f.trained.accuracy, f.test),
-                **costs_of(o.space, f.evaluated.arch, o.data.output_size),
+                **costs_of(o.space, o.space.choices([f.evaluated.arch]), o.data.output_size)[0],
                 "estimate": _estimate(f.evaluated),
                 "note": "same limit, recipe, estimator and time for estimates; "
                 f"{f.trained.epochs} of {o.recipe.epochs} epochs",
