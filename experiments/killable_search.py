@@ -67,7 +67,8 @@ def search(folder: Path, trials: int, seed: int, storage: str | None) -> None:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     space = load_search_space("mixed").restrict("resolution", [32])
     data = few(load_dataset("digits"))
-    model = LatencyModel(DeviceProfile.load(bundled_path("xeon-spr")))
+    profile = DeviceProfile.load(bundled_path("xeon-spr"))
+    model = LatencyModel(profile, [profile.tables[0].deployment])  # one: each start fits it
     scorer = CandidateScorer(space, model, Limits.of(latency_ms=LIMIT_MS), data.output_size)
     recipe = ShortTraining(TASKS["classification"].recipe(epochs=1, precision="fp32", seed=seed))
     settings = SurrogateSettings(startup=4, population=128, generations=2)

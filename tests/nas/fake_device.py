@@ -42,10 +42,11 @@ def fake_measurements(archs: Sequence[Architecture], deployments: Sequence[Deplo
 
 
 def fake_profile(
-    name: str = "fake", networks: int = 40, *, host: bool = True, spaces: Sequence[str] = ALL_SPACES, batch: int = 1
-) -> DeviceProfile:
+    name: str = "fake", networks: int = 40, *, host: bool = True, spaces: Sequence[str] = ALL_SPACES, batch: int = 1,
+    threads: int = FP32.threads,
+) -> DeviceProfile:  # fmt: skip
     """Latencies of random networks on the fake device; int8 is twice as fast as fp32. More images of a call take as
-    many times as long."""
+    many times as long, and more threads no less."""
     archs = networks_to_measure([resolve_space(name) for name in spaces], networks, 0, None)
     tables = []
     for deployment, speed in ((FP32, 1.0), (INT8, 2.0)):
@@ -54,7 +55,7 @@ def fake_profile(
             space = space_of(arch)
             latency.append(batch * float(true_latency_ms(space.costs(space.choices([arch]), (10,)), speed)[0]))
         timings = tuple(NetworkTiming(ms, 1.0, 1.0, memory_bytes=1e6) for ms in latency)
-        tables.append(DeploymentTable(replace(deployment, batch=batch), timings, None, 1.0))
+        tables.append(DeploymentTable(replace(deployment, batch=batch, threads=threads), timings, None, 1.0))
     here = fingerprint()
     return DeviceProfile(
         name=name,

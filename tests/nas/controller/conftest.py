@@ -1,9 +1,17 @@
 """A user's cache that all searches of a test run share, and data that are learned in seconds."""
 
+import json
+import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from nas.controller import throughput
+from nas.deployment import CPU
+from nas.targets.profile import ENOUGH_NETWORKS
+from nas.tasks import TASKS
+from search_spaces import SearchSpace, load_search_space
 from tests.nas.fake_device import fake_profile, save_fake_profile
 from tests.nas.small_runs import write_data
 
@@ -13,14 +21,28 @@ def users_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """With four profiles: `fake`, `eights` (of calls with eight images) and `detector` say they were made on this host,
     `elsewhere` on another.
 
-    As on a user's machine the first search measures how fast this host trains, and the others read that.
+    As on a user's machine a search measures how fast this host trains only where none of that space did before: for
+    `mixed` and `detect` it is told.
     """
     folder = tmp_path_factory.mktemp("cache")
-    save_fake_profile(folder, fake_profile())
-    save_fake_profile(folder, fake_profile("elsewhere", host=False))
-    save_fake_profile(folder, fake_profile("eights", batch=8))
-    save_fake_profile(folder, fake_profile("detector", networks=60, spaces=("mixed", "detect")))
+    # With fewer networks each search would fit models of other devices first. Threads of a runtime spin while they wait
+    # for one another, which takes many times as long where other tests keep the cores busy.
+    usual = partial(fake_profile, networks=ENOUGH_NETWORKS, threads=1)
+    save_fake_profile(folder, usual())
+    save_fake_profile(folder, usual("elsewhere", host=False))
+    save_fake_profile(folder, usual("eights", batch=8))
+    save_fake_profile(folder, usual("detector", spaces=("mixed", "detect")))
+    for task, name in (("classification", "mixed"), ("detection", "detect")):
+        tell_throughput(folder / "nas", load_search_space(name), TASKS[task].recipe().fixed_batch_size)
     return folder
+
+
+def tell_throughput(folder: Path, space: SearchSpace, batch: int) -> None:
+    """Let `nas.controller.throughput.host_throughput` find a usual one in a user's cache."""
+    path, key = throughput._place(folder, space, batch, CPU)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    told = throughput.TrainingThroughput(CPU, "fp32", work_s=2.0, measured_at=time.time())
+    path.write_text(json.dumps({"key": key, **told.to_json()}))
 
 
 @pytest.fixture

@@ -19,19 +19,23 @@ from nas.data.images import image_input
 from nas.measure import protocol
 from nas.measure.site import this_host
 from nas.progress import SilentProgress
-from nas.tasks import TASKS
+from nas.tasks import TASKS, TrainingShape
 from search_spaces import load_search_space
+from tests.nas.brief import shorten
 from tests.nas.detectors import ORT, RESOLUTION, rectangle_data, smallest
 from tests.nas.tasks.coco import write_coco
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("cache", "impatient")
-def test_detector_from_a_coco_folder_to_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_detector_from_a_coco_folder_to_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shorten(monkeypatch, TrainingShape(short_epochs=(2, 2), min_short_images=48, final_epochs=(12, 12)))
     data = write_coco(tmp_path / "shapes", {"train": 48, "val": 16, "test": 16})
     out = tmp_path / "run"
     line = f"search --task detection --data {data} --target detector --latency-ms 300 --max-trials 2 --no-baselines "
-    line += f"--out {out} --json"
+    line += f"--out {out} --json --resolution 128 --max-params 900000"
     assert run(line.split()) == 0
     document = json.loads(capsys.readouterr().out)
     assert (document["task"], document["metric"], document["space"]) == ("detection", "mAP@50", "detect")

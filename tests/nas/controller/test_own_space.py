@@ -1,6 +1,7 @@
 """Searches in spaces that stand in no table of the product: an attribute of a module, and a table in a file."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,7 @@ def searched(space: str, out: Path, data: Path, *more: str) -> int:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("brief", "impatient")
 def test_a_space_that_is_no_staged_one(cache: Path, colours: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     assert searched(f"{OWN}:PLAIN", out, colours) == 0
@@ -35,9 +37,35 @@ def test_a_space_that_is_no_staged_one(cache: Path, colours: Path, tmp_path: Pat
         "rep",
         "head",
     }
-    assert run(["export", f"{out}#1", "--out", str(tmp_path / "bundle"), "--target", "local"]) == 0
+    line = ["export", f"{out}#1", "--out", str(tmp_path / "bundle"), "--target", "local"]
+    assert run([*line, "--runtime", "onnxruntime", "--precision", "fp32"]) == 0
     assert {check.status for check in verify_bundle(tmp_path / "bundle")} <= {"passed", "not repeated"}
     assert searched(f"{OWN}:PLAIN", tmp_path / "shared", colours, "--estimator", "supernet") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("brief", "impatient", "cache")
+def test_a_table_in_a_file_goes_with_the_run(colours: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, small = tmp_path / "run", load_search_space("mobile")
+    path = written(small, tmp_path, resolutions=[32], anchors=[])
+    small_ones = ("--max-params", "400000")
+    assert searched(str(path), out, colours, *small_ones) == 0
+    name = json.loads((out / "config.json").read_text())["space"]
+    assert name.startswith("lean@")
+    assert json.loads((out / "space.json").read_text())["name"] == "lean"
+    path.unlink()
+    moved = tmp_path / "elsewhere"
+    shutil.copytree(out / "winners/1", moved)
+    description = read_description(moved / NETWORK)
+    assert description.source.space == name
+    assert description.build() is not None
+    capsys.readouterr()
+    assert searched(name, out, colours, *small_ones, "--json") == 0, "the run's own table is found again"
+    assert json.loads(capsys.readouterr().out)["space"] == name
+    assert run(["search", "--run", str(out), "--latency-ms", "100", "--max-trials", "2"]) == 0
+    other = written(small, tmp_path, resolutions=[32], anchors=[], stem_widths=[16])
+    assert searched(str(other), out, colours, *small_ones) == 1
+    assert "another configuration" in capsys.readouterr().err
 
 
 def test_a_profile_that_measured_its_own_family_predicts_it(tmp_path: Path) -> None:

@@ -22,9 +22,21 @@ def stamps(run_dir: Path, name: str) -> dict[str, int]:
 
 def test_kill_interrupt_and_another_limit(tmp_path: Path, colours: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out, environment = tmp_path / "run", dict(os.environ)
-    line = [sys.executable, "-m", "nas", "search", "--target", "fake", "--latency-ms", "200", "--data", str(colours)]
+    line = [
+        sys.executable,
+        "-m",
+        "tests.nas.brief",
+        "search",
+        "--target",
+        "fake",
+        "--latency-ms",
+        "200",
+        "--data",
+        str(colours),
+    ]
+    line += ["--data", str(colours)]
     line += ["--budget", "10m", "--max-trials", "2", "--estimator", "short", "--no-baselines", "--precision", "fp32"]
-    line += ["--json", "--out", str(out)]
+    line += ["--max-params", "600000", "--json", "--out", str(out)]
     # Interrupted in the short trainings: the best so far is delivered, and the exit code says so.
     code, stdout, stderr = stop_when(lambda: completed(out) >= 1, signal.SIGINT, line, environment)
     assert code == 130, stderr
@@ -78,12 +90,12 @@ def test_kill_interrupt_and_another_limit(tmp_path: Path, colours: Path, capsys:
     assert "not data" in capsys.readouterr().err
 
 
-@pytest.mark.usefixtures("impatient")
+@pytest.mark.usefixtures("impatient", "brief")
 def test_a_front_under_size_and_memory(tmp_path: Path, colours: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = [
         "search", "--target", "fake", "--objective", "pareto", "--max-size-mb", "3", "--data", str(colours),
         "--max-memory-mb", "400", "--percentile", "90", "--latency-ms", "200", "--max-trials", "3",
-        "--no-baselines", "--json", "--price-per-hour", "36", "--out", str(tmp_path / "run"),
+        "--no-baselines", "--json", "--max-params", "600000", "--price-per-hour", "36", "--out", str(tmp_path / "run"),
     ]  # fmt: skip
     assert run(command) == 0
     document = json.loads(capsys.readouterr().out)

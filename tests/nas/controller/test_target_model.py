@@ -271,10 +271,10 @@ def test_an_unknown_host_is_profiled_within_a_share_of_the_budget(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr("nas.targets.registry.BUNDLED", {})
-    target = prepare_target(config(), Budget(40), SilentProgress())
+    target = prepare_target(config(), Budget(16), SilentProgress())
     assert any("quick profile" in note for note in target.notes)
     assert saved_profile("local").exists(), "later searches know this host"
-    again = prepare_target(config(), Budget(40), SilentProgress())
+    again = prepare_target(config(), Budget(16), SilentProgress())
     assert not any("quick profile" in note for note in again.notes)
 
 

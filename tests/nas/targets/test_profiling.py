@@ -18,7 +18,6 @@ import pytest
 from nas.cli.main import run
 from nas.deployment import Deployment
 from nas.errors import UserError
-from nas.measure import protocol
 from nas.measure.measurement import Measurement, summarise
 from nas.progress import Progress, SilentProgress, Stage
 from nas.runtimes import load_runtime
@@ -29,6 +28,7 @@ from nas.targets.profile import DeviceProfile
 from nas.targets.profiling import make_profile, profile_summary
 from predictors.block_latency import MIN_NETWORKS
 from search_spaces import Architecture, load_search_space, resolve_space
+from tests.nas.brief import hurry
 from tests.nas.fake_device import FP32, INT8, fake_measurements, fake_profile
 
 
@@ -180,7 +180,7 @@ def profiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, 
     """A profile of 12 classifiers, and what the command said of it."""
     out = tmp_path_factory.mktemp("profile") / "p.json"
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(StringIO()) as said:
-        patch.setattr(protocol, "REPEATS", 0)  # as `impatient`
+        hurry(patch)
         assert run([*TINY, "--resolution", "32", "--out", str(out)]) == 0
     return out, json.loads(said.getvalue())
 

@@ -1,0 +1,38 @@
+"""Searches whose trainings have few epochs, and whose measurements few calls.
+
+In a test's own process by the fixtures `brief` and `impatient`; in another one, `python -m tests.nas.brief search` is
+`nas search` with both.
+"""
+
+import pytest
+
+from nas.measure import protocol
+from nas.targets import profiling
+from nas.tasks import TrainingShape
+from nas.tasks.classification.task import Classification
+from nas.tasks.detection.task import Detection
+
+EPOCHS = TrainingShape(short_epochs=(1, 2), min_short_images=512, final_epochs=(2, 4))
+
+
+def shorten(patch: pytest.MonkeyPatch, shape: TrainingShape = EPOCHS) -> None:
+    """Candidates and finalists of both tasks are trained as `shape` says, as long as the patch lasts."""
+    patch.setattr(Classification, "shape", shape)
+    patch.setattr(Detection, "shape", shape)
+
+
+def hurry(patch: pytest.MonkeyPatch) -> None:
+    """Networks are measured with few calls and never again: enough where any latency will do."""
+    patch.setattr(protocol, "REPEATS", 0)
+    patch.setitem(protocol.measure.__kwdefaults__, "seconds_per_model", 0.03)
+    patch.setattr(profiling, "SECONDS_PER_MODEL", 0.03)
+    patch.setattr(profiling, "NODE_SECONDS", 0.03)
+
+
+if __name__ == "__main__":
+    from nas.cli.main import main
+
+    with pytest.MonkeyPatch.context() as context:
+        shorten(context)
+        hurry(context)
+        main()
