@@ -6,13 +6,14 @@ In a test's own process by the fixtures `brief` and `impatient`; in another one,
 
 import pytest
 
+from nas.controller.prediction import probes
 from nas.measure import protocol
 from nas.targets import profiling
 from nas.tasks import TrainingShape
 from nas.tasks.classification.task import Classification
 from nas.tasks.detection.task import Detection
 
-EPOCHS = TrainingShape(short_epochs=(1, 2), min_short_images=512, final_epochs=(2, 4))
+EPOCHS = TrainingShape(short_epochs=(1, 1), min_short_images=512, final_epochs=(2, 2))
 
 
 def shorten(patch: pytest.MonkeyPatch, shape: TrainingShape = EPOCHS) -> None:
@@ -25,6 +26,7 @@ def hurry(patch: pytest.MonkeyPatch) -> None:
     """Networks are measured with few calls and never again: enough where any latency will do."""
     patch.setattr(protocol, "REPEATS", 0)
     patch.setitem(protocol.measure.__kwdefaults__, "seconds_per_model", 0.03)
+    patch.setattr(probes, "PROBES", probes.FEW_PROBES)
     patch.setattr(profiling, "SECONDS_PER_MODEL", 0.03)
     patch.setattr(profiling, "NODE_SECONDS", 0.03)
 

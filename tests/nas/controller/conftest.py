@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nas.controller import throughput
+from nas.controller.planning import throughput
 from nas.deployment import CPU
 from nas.targets.profile import ENOUGH_NETWORKS
 from nas.tasks import TASKS
@@ -22,7 +22,7 @@ def users_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     `elsewhere` on another.
 
     As on a user's machine a search measures how fast this host trains only where none of that space did before: for
-    `mixed` and `detect` it is told.
+    `mixed` at 32 px and `detect` at 128 px it is told.
     """
     folder = tmp_path_factory.mktemp("cache")
     # With fewer networks each search would fit models of other devices first. Threads of a runtime spin while they wait
@@ -32,8 +32,9 @@ def users_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     save_fake_profile(folder, usual("elsewhere", host=False))
     save_fake_profile(folder, usual("eights", batch=8))
     save_fake_profile(folder, usual("detector", spaces=("mixed", "detect")))
-    for task, name in (("classification", "mixed"), ("detection", "detect")):
-        tell_throughput(folder / "nas", load_search_space(name), TASKS[task].recipe().fixed_batch_size)
+    for task, name, pixels in (("classification", "mixed", 32), ("detection", "detect", 128)):
+        space = load_search_space(name).restrict("resolution", [pixels])
+        tell_throughput(folder / "nas", space, TASKS[task].recipe().fixed_batch_size)
     return folder
 
 

@@ -10,8 +10,9 @@ import pytest
 from nas.bundles.verify import verify_bundle
 from nas.cli.main import run
 from nas.networks.description import NETWORK, read_description
-from search_spaces import load_search_space, space_of
+from search_spaces import load_search_space, resolve_space, space_of
 from search_spaces.documents import document_of
+from tests.nas.controller.conftest import tell_throughput
 from tests.nas.fake_device import fake_profile
 from tests.search_spaces.test_reference import written
 
@@ -44,11 +45,14 @@ def test_a_space_that_is_no_staged_one(cache: Path, colours: Path, tmp_path: Pat
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("brief", "impatient", "cache")
-def test_a_table_in_a_file_goes_with_the_run(colours: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.usefixtures("brief", "impatient")
+def test_a_table_in_a_file_goes_with_the_run(
+    cache: Path, colours: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out, small = tmp_path / "run", load_search_space("mobile")
     path = written(small, tmp_path, resolutions=[32], anchors=[])
-    small_ones = ("--max-params", "400000")
+    tell_throughput(cache / "nas", resolve_space(str(path)), 32)
+    small_ones = ("--max-params", "400000", "--sampler", "random")
     assert searched(str(path), out, colours, *small_ones) == 0
     name = json.loads((out / "config.json").read_text())["space"]
     assert name.startswith("lean@")
@@ -72,7 +76,6 @@ def test_a_profile_that_measured_its_own_family_predicts_it(tmp_path: Path) -> N
     from nas.errors import UserError
     from nas.targets.latency import LatencyModel
     from nas.targets.profile import DeviceProfile
-    from search_spaces import resolve_space
 
     space = resolve_space(f"{OWN}:SPACE")
     choices = space.sample(50, np.random.default_rng(5))

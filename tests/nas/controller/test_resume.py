@@ -36,7 +36,7 @@ def test_kill_interrupt_and_another_limit(tmp_path: Path, colours: Path, capsys:
     ]
     line += ["--data", str(colours)]
     line += ["--budget", "10m", "--max-trials", "2", "--estimator", "short", "--no-baselines", "--precision", "fp32"]
-    line += ["--max-params", "600000", "--json", "--out", str(out)]
+    line += ["--max-params", "400000", "--json", "--out", str(out)]
     # Interrupted in the short trainings: the best so far is delivered, and the exit code says so.
     code, stdout, stderr = stop_when(lambda: completed(out) >= 1, signal.SIGINT, line, environment)
     assert code == 130, stderr
@@ -79,7 +79,7 @@ def test_kill_interrupt_and_another_limit(tmp_path: Path, colours: Path, capsys:
     assert answer["limit_ms"] == 100
     assert answer["best"][0]["key"] == document["best"][0]["key"]
     assert any("nothing was trained" in note for note in answer["notes"])
-    limits = out / "limits" / "100ms"
+    limits = out / "limits" / "100ms-400k-params"
     assert (limits / answer["best"][0]["model"]).is_file()
     assert stamps(limits, "trained.json") == trained
     assert stamps(limits, "deployed.json") == measured
@@ -95,7 +95,7 @@ def test_a_front_under_size_and_memory(tmp_path: Path, colours: Path, capsys: py
     command = [
         "search", "--target", "fake", "--objective", "pareto", "--max-size-mb", "3", "--data", str(colours),
         "--max-memory-mb", "400", "--percentile", "90", "--latency-ms", "200", "--max-trials", "3",
-        "--no-baselines", "--json", "--max-params", "600000", "--price-per-hour", "36", "--out", str(tmp_path / "run"),
+        "--no-baselines", "--json", "--max-params", "400000", "--price-per-hour", "36", "--out", str(tmp_path / "run"),
     ]  # fmt: skip
     assert run(command) == 0
     document = json.loads(capsys.readouterr().out)

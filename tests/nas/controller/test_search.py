@@ -36,10 +36,10 @@ def test_search_from_data_to_files(
 ) -> None:
     few = {name: Classification().baselines[name] for name in ("resnet10_w50", "mobilenet_v3_small")}
     monkeypatch.setattr(Classification, "baselines", few)  # nine trainings show no more than two
-    shorten(monkeypatch, TrainingShape(short_epochs=(1, 2), min_short_images=512, final_epochs=(10, 10)))
+    shorten(monkeypatch, TrainingShape(short_epochs=(1, 2), min_short_images=512, final_epochs=(8, 8)))
     out = tmp_path / "run"
     line = ["search", "--target", "fake", "--latency-ms", "200", "--max-trials", "2", "--out", str(out), "--json"]
-    line += ["--data", str(colours), "--max-params", "600000"]
+    line += ["--data", str(colours), "--max-params", "400000"]
     assert run(line) == 0
     document = json.loads(capfd.readouterr().out)
     check_document(document, out)
@@ -49,7 +49,7 @@ def test_search_from_data_to_files(
     (random,) = [b for b in document["baselines"] if b["kind"] == "random"]
     assert random["accuracy"]["deployed"] is not None
     assert {b["name"] for b in document["baselines"] if b["kind"] != "random"} == set(few)
-    assert document["best"][0]["epochs"] == 10
+    assert document["best"][0]["epochs"] == 8
     assert document["best"][0]["accuracy"]["test"] > 0.5, "colours are easy"
 
     assert run(line) == 0
@@ -145,7 +145,7 @@ def test_a_profile_of_larger_calls_is_searched_exported_and_verified(
     """Everything that is measured and delivered has eight images in a call; any machine runs an image in a second."""
     out = tmp_path / "run"
     config = SearchConfig(
-        target="eights", limits=Limits.of(throughput=1.0, max_memory_mb=1e6, max_params=6e5), max_trials=3,
+        target="eights", limits=Limits.of(throughput=1.0, max_memory_mb=1e6, max_params=4e5), max_trials=3,
         estimator="zero-cost", out=out, baselines=False, data=str(colours),
     )  # fmt: skip
     document = run_search(config).document
