@@ -43,7 +43,7 @@ class Baseline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZooRound:
-    """What all well-known networks share with the winner: data, input, recipe, deployments."""
+    """Everything that all well-known networks share with the winner: data, input, recipe, deployments."""
 
     data: TaskData
     input: TensorSpec
@@ -81,7 +81,7 @@ class ZooRound:
         return (self.folder / name / "deployed.json").exists()
 
     def _training_s(self, name: str) -> float:
-        """What training would take, from a few steps."""
+        """Seconds that training the network would take, extrapolated from a few steps."""
         from nas.training.precision import resolve_device
         from nas.training.setup import Setup, step_seconds
 
@@ -126,7 +126,7 @@ class ZooRound:
 
 
 def training_note(outcome: Trained, recipe: Recipe) -> str:
-    """How long a network was trained and, where that is less than the recipe's epochs, why it ended."""
+    """Epochs that a network was trained and, where they are fewer than the recipe's, the reason why it ended."""
     if outcome.epochs == recipe.epochs:
         return f"{outcome.epochs} epochs"
     done = f"{outcome.epochs} of {recipe.epochs} epochs"

@@ -64,9 +64,9 @@ class SearchConfig:
     """Refuse a profile of a host that differs from this one."""
     baselines: bool = True
     estimator: str = "auto"
-    """Who says what candidates are worth: a name of `nas.evaluation.estimators.ESTIMATORS`, or `auto`."""
+    """Estimator of the candidates: a name of `nas.evaluation.estimators.ESTIMATORS`, or `auto`."""
     sampler: str = "surrogate"
-    """Who proposes candidates: a name of `nas.samplers.SAMPLERS`."""
+    """Sampler that proposes candidates: a name of `nas.samplers.SAMPLERS`."""
     storage: str | None = None
     """URL of a database server for the studies; None: an SQLite file in the run's folder."""
     workers: int | None = None
@@ -102,7 +102,7 @@ class SearchConfig:
         return name
 
     def _check_question(self) -> None:
-        """What is asked for has to be a question: something to maximise, and something in its way."""
+        """Checks that the request is a question: something to maximise, and something in its way."""
         if self.objective not in OBJECTIVES:
             raise UnknownNameError("objective", self.objective, OBJECTIVES)
         limits = self.limits
@@ -141,7 +141,7 @@ class SearchConfig:
 
     @property
     def winners(self) -> int:
-        """How many networks to deliver."""
+        """Number of networks to deliver."""
         return self.top or (FRONT if self.objective == "pareto" else 1)
 
     @property
@@ -150,7 +150,8 @@ class SearchConfig:
         return self.out or Path("runs") / "-".join((task.name, self.target, *goal, self.limits.label)).strip("-")
 
     def identity(self) -> dict[str, Any]:
-        """What must be equal for a run folder to be continued; budget and wording of the command may change."""
+        """The settings that must be equal for a run folder to be continued; budget and wording of the command may
+        change."""
         document = {**asdict(self), "limits": self.limits.to_json()}
         for free in (
             *("budget_s", "max_trials", "max_cost_usd", "price_per_hour", "out", "command"),

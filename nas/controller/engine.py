@@ -1,4 +1,4 @@
-"""What a search runs on: where its studies live, and who trains for it."""
+"""The engine that a search runs on: the storage of its studies, and the executor that trains for it."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext

@@ -1,4 +1,4 @@
-"""How candidates are evaluated: by short trainings, by one estimator, or by a predictor that learns from the former."""
+"""Evaluation of candidates: by short trainings, by one estimator, or by a predictor that learns from the former."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -75,7 +75,7 @@ MIN_FITTED = 4
 
 
 def labels_wanted(max_trials: int | None) -> int:
-    """How many candidates are trained for a predictor: at most two of three, so that there is something to predict."""
+    """Number of candidates trained for a predictor: at most two of three, so that there is something to predict."""
     return MIN_LABELS if max_trials is None else max(MIN_FITTED, min(MIN_LABELS, 2 * max_trials // 3))
 
 
@@ -93,7 +93,7 @@ def make_evaluator(name: str, setting: EstimatorSetting, max_trials: int | None)
 
 
 def most_candidates(name: str, max_trials: int | None) -> int | None:
-    """How many candidates of a study are evaluated at most; None: as many as the time allows."""
+    """Largest number of candidates that a study evaluates; None: as many as the time allows."""
     if name == SHORT:
         return max_trials
     most = MOST_ESTIMATES + (labels_wanted(max_trials) if name == PREDICTOR else 0)
@@ -101,7 +101,7 @@ def most_candidates(name: str, max_trials: int | None) -> int | None:
 
 
 def trains(name: str) -> bool:
-    """Whether the estimator `name` trains candidates, some or all."""
+    """True if the estimator `name` trains candidates, some or all."""
     return name in (SHORT, PREDICTOR)
 
 

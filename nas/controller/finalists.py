@@ -40,7 +40,7 @@ HOPELESS = 1.3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinalRound:
-    """What all finalists share."""
+    """Everything that all finalists share."""
 
     space: SearchSpace
     data: TaskData
@@ -57,7 +57,7 @@ class FinalRound:
     folder: Path
     """Holds a folder for each finalist, by its key."""
     weights: ShortWeights | None = None
-    """Of short trainings, for finalists whose full training comes to less."""
+    """Weights of short trainings, for finalists whose full training comes to less."""
     skip_missed: bool = False
     """Finalists that were trained before and miss the present limits do not count as tried."""
 
@@ -85,11 +85,11 @@ class FinalRound:
                 pool.remove(candidate)
 
     def is_recorded(self, candidate: Evaluated) -> bool:
-        """Whether its training with this recipe was finished; it was promising then."""
+        """True if the candidate's training with this recipe was finished; it was promising then."""
         return read_trained(self.folder_of(candidate), self._description(candidate), self.recipe) is not None
 
     def is_promising(self, candidate: Evaluated) -> bool:
-        """Whether the untrained network keeps the limits that do not depend on the weights.
+        """True if the untrained network keeps the limits that do not depend on the weights.
 
         A candidate that would miss one costs seconds here instead of a training. Candidates predicted far below the
         limits are taken at their word: they are measured after training.
@@ -135,7 +135,7 @@ class FinalRound:
         return self.folder / network_name(candidate.arch.key)
 
     def _before(self, candidate: Evaluated) -> Before | None:
-        """What the candidate's short training came to, where its weights were kept."""
+        """Weights and accuracy that the candidate's short training ended with, or None if its weights were not kept."""
         accuracy = candidate.short_accuracy
         weights = None if self.weights is None else self.weights.find(network_name(candidate.arch.key))
         return None if accuracy is None or weights is None else Before(weights, accuracy)
@@ -205,7 +205,7 @@ def deliver(finalist: Finalist, folder: Path) -> Finalist:
 
 
 def limits_missed(finalists: Sequence[Finalist], limits: Limits) -> LimitMissedError:
-    """What to say where no finalist kept the limits: how near they came to each."""
+    """The error to raise where no finalist kept the limits; it says how near they came to each."""
     misses = [violation for finalist in finalists for violation in finalist.violations]
     nearest = {}
     for limit in limits:

@@ -1,4 +1,4 @@
-"""What a search checks and learns before it starts; nothing is written and nothing trained until all of it is good."""
+"""Checks and measurements before a search starts; nothing is written and nothing trained until all of it is good."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -102,7 +102,7 @@ def check_estimator(config: SearchConfig) -> None:
 def file_model(
     config: SearchConfig, space: SearchSpace, target: TargetModel, size: Size, progress: Progress
 ) -> FileModel:
-    """What the limits need to know beside latencies, from networks probed on it.
+    """Model of everything beside latencies that the limits need to know, from networks probed on the target.
 
     Raises `UserError` for a limit that only the device itself could tell about.
     """

@@ -62,7 +62,7 @@ class SearchLoop:
     """Trains candidates; None where `evaluator` never asks for that."""
     evaluator: Evaluator = all_are_trained
     weights: ShortWeights | None = None
-    """Where the weights of the best are kept; None: nowhere."""
+    """Folder for the weights of the best candidates; None: they are not kept."""
 
     def study(self, name: str, sampler: BaseSampler) -> optuna.Study:
         """The study `name` in the run's storage; one that exists is continued."""
@@ -174,7 +174,7 @@ class _Round:
         return 1 if self.loop.executor is None else self.loop.executor.capacity
 
     def _one_more(self) -> bool:
-        """Whether another trial may begin now."""
+        """True if another trial may begin now."""
         count = len(finished(self.study)) + len(self.under_way)
         if (self.at_most is not None and count >= self.at_most) or self.repeats >= MAX_REPEATS_IN_A_ROW:
             return False

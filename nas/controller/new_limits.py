@@ -35,7 +35,8 @@ from nas.progress import Progress, SilentProgress
 
 BUDGETS = ("budget_s", "max_trials", "max_cost_usd", "price_per_hour")
 ENGINE = ("storage", "ray", "workers")
-"""Where things are; `storage` is where the run's studies are, the answer has its own in its folder."""
+"""Settings that say where things are; `storage` is where the run's studies are, the answer has its own in its
+folder."""
 CHANGEABLE = (
     *LIMITS, *BUDGETS, *ENGINE, "objective", "top", "max_drop", "baselines", "command",
     "estimator",
@@ -78,7 +79,8 @@ def search_again(run: Path, changes: Mapping[str, Any], progress: Progress | Non
 
 
 def answer_again(search: Search, run: Path, *, goes_on: bool) -> SearchResult:
-    """What the finalists of `run` say to the present limits, or a search that goes on from all that is known."""
+    """The answer that the finalists of `run` give to the present limits, or a search that goes on from all that is
+    known."""
     known = [] if goes_on else recorded_finalists(search)
     best = winners(search.config.objective, known, search.config.winners)
     plan = read_final_plan(search.folder)

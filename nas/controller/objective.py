@@ -1,4 +1,4 @@
-"""What a search is after: which candidates become finalists, and which finalists win."""
+"""The objective of a search: it decides which candidates become finalists, and which finalists win."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -7,15 +7,16 @@ from nas.controller.config import Objective
 from nas.controller.values import Evaluated, Finalist
 
 FRONT_TURNS = (1.0, 0.0, 0.5, 0.25, 0.75)
-"""Where on a front's log latency the finalists lie, in the order they are trained: both ends first."""
+"""Places of the finalists on a front's log latency, from 0 (fastest) to 1, in the order they are trained: both ends
+first."""
 
 Latency = Callable[[Evaluated], float]
 """Predicted latency in ms."""
 
 
 def finalist_pool(objective: Objective, evaluated: Sequence[Evaluated], latency_ms: Latency) -> list[Evaluated]:
-    """Who may become a finalist: for accuracy all, the most accurate first; else the front of latency and accuracy
-    after the short trainings, fastest first."""
+    """Candidates that may become finalists: for accuracy all, the most accurate first; else the front of latency and
+    accuracy after the short trainings, fastest first."""
     if objective == "accuracy":
         return sorted(evaluated, key=lambda e: (-e.value, e.trial))
     front: list[Evaluated] = []
@@ -28,7 +29,7 @@ def finalist_pool(objective: Objective, evaluated: Sequence[Evaluated], latency_
 def next_finalist(
     objective: Objective, pool: Sequence[Evaluated], done: Mapping[str, bool], latency_ms: Latency
 ) -> Evaluated | None:
-    """Whom to train next; None: nobody is left who could be better.
+    """Next finalist to train; None if no remaining candidate could be better.
 
     `pool` is in the order of `finalist_pool`; `done` tells of trained ones (by key) whether they kept every limit. For
     the fastest network above an accuracy this halves the front: who keeps the accuracy makes all slower ones needless,
@@ -75,6 +76,6 @@ def _turn(done: int) -> float:
 
 
 def _place(pool: Sequence[Evaluated], index: int, latency_ms: Latency) -> float:
-    """Where a candidate lies between the fastest (0) and the slowest (1) of the front, in log latency."""
+    """Position of a candidate between the fastest (0) and the slowest (1) of the front, in log latency."""
     logs = [math.log(latency_ms(pool[i])) for i in (0, index, len(pool) - 1)]
     return (logs[1] - logs[0]) / (logs[2] - logs[0]) if logs[2] > logs[0] else 1.0

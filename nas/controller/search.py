@@ -47,7 +47,7 @@ from nas.text import duration
 from nas.training.recipe import Recipe
 
 REPEAT_SHARE = 0.25
-"""Of what is left of the budget: time that one measurement may take for repeating disturbed sessions."""
+"""Share of the rest of the budget that one measurement may take for repeating disturbed sessions."""
 INTERRUPTED = 130
 PHASES = {"short_training": "short trainings", "estimates": "estimates"}
 """The stages in which candidates are evaluated, and what they are called."""
@@ -55,7 +55,7 @@ PHASES = {"short_training": "short trainings", "estimates": "estimates"}
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """What a search leaves behind."""
+    """Result of a finished search."""
 
     document: dict[str, Any]
     """The result as in `result.json`."""

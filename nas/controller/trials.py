@@ -43,7 +43,7 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialResult:
-    """What a candidate was found to be worth, by whom and at what price: the record of a trial."""
+    """Value of a candidate, the estimator that gave it, and its price: the record of a trial."""
 
     estimator: str
     """A name of `nas.evaluation.estimators.ESTIMATORS`, which has the unit of the value."""
@@ -55,7 +55,7 @@ class TrialResult:
     curve: tuple[float, ...] = ()
     """Validation accuracy after each epoch, where there were any."""
     stopped_early: bool = False
-    """Whether its curve was found hopeless before all epochs were done."""
+    """True if its curve was found hopeless before all epochs were done."""
 
 
 def result_of_training(outcome: Outcome, data: TaskData) -> TrialResult:
@@ -72,7 +72,7 @@ def result_of_training(outcome: Outcome, data: TaskData) -> TrialResult:
 
 
 def result_of_estimate(name: str, estimate: Estimate) -> TrialResult | Failure:
-    """What the estimator `name` said without a training."""
+    """Result of a trial that the estimator `name` evaluated without a training."""
     if estimate.value is None:
         return Failure(estimate.failure or "there is no estimate")
     return TrialResult(estimator=name, value=estimate.value, interval=estimate.interval, seconds=estimate.seconds)
@@ -122,7 +122,7 @@ def tell(study: optuna.Study, proposal: Proposal, result: TrialResult | Failure)
 
 
 def result_of(trial: FrozenTrial) -> TrialResult:
-    """What `tell` recorded in a complete trial."""
+    """The result that `tell` recorded in a complete trial."""
     attributes = trial.user_attrs
     interval = attributes.get("interval")
     return TrialResult(
@@ -159,7 +159,7 @@ def _cut_short(trial: FrozenTrial, space: SearchSpace) -> bool:
 
 
 def _agrees(params: Mapping[str, object], trial: Trial) -> bool:
-    """Whether proposing again gives the parameters that are stored already."""
+    """True if proposing again gives the parameters that are stored already."""
     if not params:
         return True
     again = trial.relative_params

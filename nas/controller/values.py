@@ -24,7 +24,7 @@ class Evaluated:
     training."""
     seconds: float
     seconds_per_image: float | None = None
-    """Of training, validation included; None where it was not trained."""
+    """Seconds per image of training, validation included; None where it was not trained."""
     interval: tuple[float, float] | None = None
     """90 %, as far as the estimator knows."""
     estimator: str = SHORT
@@ -62,7 +62,7 @@ class Finalist:
     """A call of the chosen deployment, at the limits' percentile; its predicted upper bound where nothing is
     measured; inf where none was chosen."""
     images_per_s: float
-    """Of the chosen deployment, by its median call; 0 where none was chosen."""
+    """Throughput of the chosen deployment, by its median call; 0 where none was chosen."""
     test: Mapping[str, float] | None
     """Figures of the deployed file on the test split, the metric first; None where no deployment was accepted."""
 

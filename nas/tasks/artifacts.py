@@ -41,7 +41,7 @@ class Prepared:
     inputs: NDArray[Any]
     """(1, ...), what the network takes."""
     context: Any
-    """What `Processor.postprocess` has to know of the example, such as the size of a picture."""
+    """Facts about the example that `Processor.postprocess` has to know, such as the size of a picture."""
 
 
 class Processor(Protocol):
@@ -80,7 +80,7 @@ class BundleArtifacts(Protocol[Data]):
         ...
 
     def processor(self, folder: Path) -> Processor:
-        """Of the bundle in `folder`, by its `labels.json` and the documents that `documents` has made.
+        """The processor of the bundle in `folder`, from its `labels.json` and the documents that `documents` has made.
 
         Raises:
             UserError: a document is missing or damaged.
@@ -114,7 +114,8 @@ class BundleArtifacts(Protocol[Data]):
         ...
 
     def read_output(self, folder: Path, sample: Mapping[str, Any]) -> NDArray[np.float32]:
-        """What `write_output` stored. Raises KeyError, TypeError, ValueError or OSError for anything else."""
+        """The output that `write_output` stored. Raises KeyError, TypeError, ValueError or OSError for anything
+        else."""
         ...
 
     def figures(self, run: Run, data: Data, signature: Signature, batch: int) -> Figures:

@@ -21,10 +21,10 @@ class BaselineNetwork:
     """A randomly initialised network that takes and gives just this."""
     description: str
     output: Callable[[Size, TensorSpec], OutputSpec]
-    """What comes out where the answer is to have that size and that goes in."""
+    """Maps the size of the answer and the input to the network's output."""
 
     def signature(self, size: Size, input: TensorSpec) -> Signature:
-        """What goes in and what comes out."""
+        """The network's input and output."""
         return Signature(input, self.output(size, input))
 
     def build(self, signature: Signature) -> "nn.Module":

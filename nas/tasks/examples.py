@@ -24,7 +24,7 @@ class Examples(Generic[Split]):
     val: Split
     preprocess: Any
     size: Size
-    """Of the answers, see `search_spaces.signature.OutputSpec`."""
+    """Size of the answers, see `search_spaces.signature.OutputSpec`."""
     traits: Any = None
     """See `nas.tasks.task.TaskData.traits`."""
 

@@ -1,4 +1,4 @@
-"""What all tasks on square images share."""
+"""Code that all tasks on square images share."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""What a task is to the engine: how its data are loaded, learned, and evaluated. Importing this is cheap: no torch.
+"""A task as the engine sees it: how its data are loaded, learned, and evaluated. Importing this is cheap: no torch.
 
 The controller, the predictors, the executors and the measuring know only what is in here. Data say which task they
 belong to (`data.task`), and `nas.tasks.task_of` finds it.
@@ -37,7 +37,7 @@ class TaskSplit(Protocol):
 
     @property
     def input(self) -> TensorSpec:
-        """What networks for these examples take."""
+        """Input of networks for these examples."""
         ...
 
     def __len__(self) -> int: ...
@@ -76,7 +76,7 @@ class TaskData(Protocol):
 
     @property
     def output_size(self) -> Size:
-        """What a network's answer has to have for these data, such as `(classes,)`."""
+        """Size of a network's answer for these data, such as `(classes,)`."""
         ...
 
     @property
@@ -87,7 +87,7 @@ class TaskData(Protocol):
     def test(self) -> TaskSplit: ...
     @property
     def preprocess(self) -> Any:
-        """How an example becomes what a network takes, for training, calibration and deployment alike.
+        """Conversion of an example to a network's input, for training, calibration and deployment alike.
 
         A value of the task's own, compared by ==; the engine hands it back to the task and looks at nothing in it.
         """
@@ -95,7 +95,7 @@ class TaskData(Protocol):
 
     @property
     def traits(self) -> Any:
-        """What else a training has to know of the data, such as whether a mirrored image keeps its label.
+        """Facts beside the examples that a training has to know, such as whether a mirrored image keeps its label.
 
         A value of the task's own, which can be pickled; None where there is nothing.
         """
@@ -103,7 +103,7 @@ class TaskData(Protocol):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """How the splits came about, for reports."""
+        """Origin of the splits, for reports."""
         ...
 
     def with_splits(self, *, train: Any, val: Any, test: Any) -> Self:
@@ -129,7 +129,8 @@ Split = TypeVar("Split", bound=TaskSplit)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingShape:
-    """How much training the networks of a task need before they can be compared, and before they are handed over."""
+    """Amount of training that the networks of a task need before they can be compared, and before they are handed
+    over."""
 
     short_epochs: tuple[int, int]
     """Fewest and most epochs of a short training."""
@@ -150,7 +151,7 @@ class Task(Protocol[Data, Split]):
 
     @property
     def metric(self) -> str:
-        """What people call the fraction: `accuracy`, `mAP@50`."""
+        """Name that people give the fraction: `accuracy`, `mAP@50`."""
         ...
 
     @property
@@ -211,7 +212,7 @@ class Task(Protocol[Data, Split]):
         ...
 
     def input_label(self, input: TensorSpec) -> str:
-        """What people call an input of that kind: `96 px`."""
+        """Name that people give an input of that kind: `96 px`."""
         ...
 
     def arrays(self, split: Split) -> dict[str, NDArray[Any]]:
@@ -242,7 +243,7 @@ class Task(Protocol[Data, Split]):
         ...
 
     def recipe(self, **settings: Any) -> "Recipe":
-        """How a search trains candidates and finalists, with some settings changed as by `Recipe.changed`."""
+        """Recipe that a search trains candidates and finalists with, some settings changed as by `Recipe.changed`."""
         ...
 
     def objective(
@@ -265,7 +266,7 @@ class Task(Protocol[Data, Split]):
     def teacher_view(
         self, input: TensorSpec, own: TensorSpec, given: Any, wanted: Any
     ) -> "Callable[[torch.Tensor], torch.Tensor] | None":
-        """How a batch that was made for a network becomes one for its teacher; None: it is one already.
+        """Conversion of a batch that was made for a network to one for its teacher; None: it is one already.
 
         Args:
             input: of the network that is taught.
@@ -286,14 +287,15 @@ class Task(Protocol[Data, Split]):
         precision: Precision = "fp32",
         device: str = "auto",
     ) -> float:
-        """Of a torch network on `device` (`auto`: the GPU where there is one), which is left in evaluation mode."""
+        """Accuracy of a torch network on `device` (`auto`: the GPU where there is one), which is left in evaluation
+        mode."""
         ...
 
     def accuracy_in_runtime(
         self, run: Run, split: Split, preprocess: Any, signature: Signature, *, batch: int = 1
     ) -> float:
-        """Of an exported network, which takes and gives what `signature` says; `run` always gets exactly `batch`
-        examples."""
+        """Accuracy of an exported network, which takes and gives what `signature` says; `run` always gets exactly
+        `batch` examples."""
         ...
 
     def figures_in_runtime(

@@ -15,14 +15,14 @@ class Clock:
         self._started = time.perf_counter()
         self._limit_s, self._val_examples = limit_s, val_examples
         self.earlier_s = 0.0
-        """Of the sessions before this one."""
+        """Seconds of the sessions before this one."""
         self.longest_step_s = 0.0
         self._steps_s, self._examples = 0.0, 0
         self._validation_s: float | None = None
 
     @property
     def elapsed_s(self) -> float:
-        """Of all sessions."""
+        """Seconds of all sessions."""
         return self.earlier_s + time.perf_counter() - self._started
 
     @property
@@ -39,7 +39,7 @@ class Clock:
 
     @property
     def is_out(self) -> bool:
-        """Whether another step and the last validation might not end within the limit."""
+        """True if another step and the last validation might not end within the limit."""
         return self._limit_s is not None and self.elapsed_s + self.longest_step_s + self.reserve_s > self._limit_s
 
     def stepped(self, seconds: float, examples: int) -> None:

@@ -50,7 +50,7 @@ def train_in(folder: Path, training: Training, on_epoch: EpochCallback = lambda 
 
 
 def kept_setup(folder: Path) -> Setup | None:
-    """How the training in a folder runs, where it has begun."""
+    """The setup of the training in a folder; None where it has not begun."""
     path = folder / STATE
     if not path.exists():
         return None

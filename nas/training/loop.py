@@ -132,7 +132,7 @@ class Training:
 
     @property
     def lacks_gain(self) -> bool:
-        """Whether the recipe's patience with epochs that bring no gain is at its end."""
+        """True if the recipe's patience with epochs that bring no gain is at its end."""
         settings = self.recipe.early_stopping
         patience = settings.patience_epochs
         return patience is not None and epochs_without_gain(self._accuracies, settings.min_gain) >= patience
@@ -289,7 +289,7 @@ class _Steps:
 
 
 def epochs_without_gain(accuracies: Sequence[float], min_gain: float) -> int:
-    """How many epochs ago the accuracy last grew by more than `min_gain` over the last one that had."""
+    """Number of epochs since the accuracy last grew by more than `min_gain` over the last one that had."""
     best, last = -math.inf, 0
     for epoch, accuracy in enumerate(accuracies, start=1):
         if accuracy > best + min_gain:

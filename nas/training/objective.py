@@ -36,7 +36,7 @@ class Objective(Protocol):
 
     @property
     def input(self) -> TensorSpec:
-        """What networks for these examples take."""
+        """Input of networks for these examples."""
         ...
 
     @property
@@ -72,7 +72,7 @@ class Objective(Protocol):
         ...
 
     def distillation_loss(self, outputs: torch.Tensor, teacher_outputs: torch.Tensor) -> torch.Tensor:
-        """How far the outputs of network and teacher are apart, a float32 scalar; 0 where they say the same."""
+        """Distance between the outputs of network and teacher, a float32 scalar; 0 where they say the same."""
         ...
 
     def guessing_loss(self, first_loss: float) -> float:
@@ -85,7 +85,7 @@ class Objective(Protocol):
 
 
 def has_diverged(loss: float, guessing_loss: float) -> bool:
-    """Whether a loss is not finite, or too high for a training that works."""
+    """True if a loss is not finite, or too high for a training that works."""
     return not math.isfinite(loss) or loss > DIVERGED_FACTOR * max(1.0, guessing_loss)
 
 

@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     import torch
 
 Precision = Literal["fp32", "bf16", "fp16"]
-"""Of forward and backward passes. fp16 needs scaled losses, which the loop takes care of."""
+"""Number format of forward and backward passes. fp16 needs scaled losses, which the loop takes care of."""
 
 
 def resolve_device(device: str) -> "torch.device":

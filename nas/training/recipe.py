@@ -38,7 +38,7 @@ class OptimizerSettings(Section):
     lr_batch_size: Annotated[int, Field(ge=1)] | None = None
     """The batch that `lr` is meant for: with another one it is scaled in proportion. None: `lr` as it is."""
     momentum: Fraction = 0.9
-    """Of sgd and rmsprop."""
+    """Momentum of sgd and rmsprop."""
     weight_decay: Amount = 5e-4
     fused: bool = True
     """One pass over the weights where torch has such a form (sgd, adam, adamw): faster, its sums are rounded
@@ -46,7 +46,7 @@ class OptimizerSettings(Section):
 
 
 class ScheduleSettings(Section):
-    """How the learning rate goes, as a function of the share of the training that is done."""
+    """The learning rate as a function of the share of the training that is done."""
 
     name: Literal["cosine", "step", "one-cycle"] = "cosine"
     warmup_epochs: Amount = 0.0
@@ -54,14 +54,14 @@ class ScheduleSettings(Section):
     warmup_fraction: Fraction = 0.0
     """The same as a share of the whole training; the longer of the two counts."""
     step_epochs: tuple[Annotated[int, Field(ge=1)], ...] = ()
-    """Of `step`: after each of these epochs the rate is multiplied by `step_factor`."""
+    """Epochs of the schedule `step`: after each of them the rate is multiplied by `step_factor`."""
     step_factor: Annotated[float, Field(gt=0, le=1)] = 0.1
     final_lr_fraction: Fraction = 0.0
-    """Of `cosine` and `one-cycle`: what remains of the peak at the end."""
+    """Share of the peak that remains at the end of `cosine` and `one-cycle`."""
 
 
 class AugmentationSettings(Section):
-    """How training images are changed at random. All but `crop` and `flip` are for classification."""
+    """Random changes of training images. All but `crop` and `flip` are for classification."""
 
     crop: Crop = "light"
     """`light`: random shifts below 64 px, else random resized crops, see `nas.tasks.classification.augment`; in
@@ -73,13 +73,13 @@ class AugmentationSettings(Section):
     """Operations per image (Cubuk et al. 2019); 0: none."""
     randaugment_magnitude: Annotated[int, Field(ge=0, le=30)] = 9
     erasing_probability: Probability = 0.0
-    """Of an image to lose a random box (Zhong et al. 2017)."""
+    """Probability that an image loses a random box (Zhong et al. 2017)."""
     mixup_alpha: Amount = 0.0
     """Zhang et al. 2017; 0: none."""
     cutmix_alpha: Amount = 0.0
     """Yun et al. 2019; 0: none."""
     mix_probability: Probability = 1.0
-    """Of a batch to be mixed, where one of the two is on."""
+    """Probability that a batch is mixed, where one of the two is on."""
 
 
 class DistillationSettings(Section):
@@ -92,7 +92,7 @@ class DistillationSettings(Section):
     """Share of the loss that compares logits (in detection also boxes) with the teacher; the rest compares with the
     labels."""
     temperature: Positive = 2.0
-    """Of classification."""
+    """Temperature of the softened classes, for classification."""
     features_weight: Amount = 0.0
     """Weight of 1 - cosine similarity of the last features, through a learnt linear map; 0: none. Of classification."""
 
@@ -113,7 +113,7 @@ class EarlyStoppingSettings(Section):
     patience_epochs: Annotated[int, Field(ge=1)] | None = None
     """Epochs without a better validation accuracy; None: never."""
     min_gain: Fraction = 0.0
-    """What counts as better, as a fraction of the validation images."""
+    """Smallest gain that counts as better, as a fraction of the validation images."""
 
 
 class CheckpointSettings(Section):
@@ -149,16 +149,17 @@ class Recipe(Section):
     schedule: ScheduleSettings = ScheduleSettings()
     augmentation: AugmentationSettings = AugmentationSettings()
     label_smoothing: Fraction = 0.0
-    """Of classification."""
+    """Label smoothing, for classification."""
     clip_norm: Positive | None = None
     """Largest norm of all gradients together; None: not clipped."""
     ema_decay: Annotated[float, Field(gt=0, lt=1)] | None = None
-    """Of the moving average of the weights, per step; validation and checkpoints use the average. None: none."""
+    """Decay per step of the moving average of the weights; validation and checkpoints use the average. None: no
+    average."""
     ema_rise: AverageRise = "power"
-    """How the decay rises in the first steps, see `nas.training.average.decay_at`."""
+    """Rise of the decay in the first steps, see `nas.training.average.decay_at`."""
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
-    """Of forward and backward passes (automatic mixed precision). `auto`: fp32 or bf16, by a short measurement; fp16,
-    with scaled losses, is for GPUs without bf16."""
+    """Number format of forward and backward passes (automatic mixed precision). `auto`: fp32 or bf16, by a short
+    measurement; fp16, with scaled losses, is for GPUs without bf16."""
     channels_last: bool | Literal["auto"] = "auto"
     """Memory layout; `auto`: by a short measurement."""
     recalibrate_images: Count = 0
@@ -170,8 +171,8 @@ class Recipe(Section):
     checkpoints: CheckpointSettings = CheckpointSettings()
     seed: Annotated[int, Field(ge=0)] = 0
     draws: Literal["step", "stream"] = "step"
-    """Where random numbers come from. `step`: from the seed and the number of the step, so that an interrupted training
-    goes on without any state, and several processes agree. `stream`: from one stream for the whole training."""
+    """Source of random numbers. `step`: the seed and the number of the step, so that an interrupted training goes on
+    without any state, and several processes agree. `stream`: one stream for the whole training."""
     time_limit_s: Positive | None = None
     """Wall-clock limit of the whole training, validation included; the learning rate still ends at zero. Of one process
     alone."""

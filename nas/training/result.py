@@ -17,7 +17,7 @@ class EpochRecord:
     epoch: int
     """From 1."""
     lr: float
-    """Of the last step."""
+    """Learning rate of the last step."""
     train_loss: float
     """Mean over the epoch's batches, with augmentation, smoothing and distillation."""
     val_accuracy: float
@@ -26,9 +26,9 @@ class EpochRecord:
     examples_per_s: float
     """Training examples per second of training time, waiting for data included."""
     data_wait_share: float
-    """Of the training time, spent on fetching and augmenting examples (fraction)."""
+    """Fraction of the training time that was spent on fetching and augmenting examples."""
     seconds: float
-    """Of the epoch, validation included."""
+    """Seconds of the epoch, validation included."""
 
 
 EpochCallback = Callable[[EpochRecord], bool | None]
@@ -37,7 +37,7 @@ EpochCallback = Callable[[EpochRecord], bool | None]
 
 @dataclass(frozen=True, slots=True)
 class TrainResult:
-    """How a training ended."""
+    """Outcome of a training."""
 
     accuracy: float
     """The task's metric on the validation examples at the end, a fraction; 0 where the training diverged (the weights
@@ -45,10 +45,10 @@ class TrainResult:
     curve: tuple[EpochRecord, ...]
     """The finished epochs."""
     seconds: float
-    """Of all sessions together."""
+    """Seconds of all sessions together."""
     stopped: Stopped | None
     """None: all epochs were done."""
     precision: Precision
-    """Of its forward and backward passes."""
+    """Number format of its forward and backward passes."""
     details: Mapping[str, float] = field(default_factory=dict)
     """Other metrics of the last validation by name, where the task has some and this session validated."""

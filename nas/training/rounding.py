@@ -112,16 +112,16 @@ _GATES: Mapping[type[nn.Module], Callable[[torch.Tensor], torch.Tensor]] = {
     nn.Hardswish: functional.hardsigmoid,
 }
 _CLIPS = (nn.ReLU, nn.ReLU6, functional.relu, torch.relu)
-"""What int8 kernels do beside their own work: the range behind it does it."""
+"""Operators that int8 kernels do beside their own work: the range behind it does it."""
 _NOTHING = (nn.Identity, nn.Dropout)
-"""What is not there in a deployed network."""
+"""Operators that are not there in a deployed network."""
 _MOVES = (nn.MaxPool2d, nn.AvgPool2d, nn.Flatten, functional.max_pool2d, functional.avg_pool2d, torch.flatten)
-"""What has its input's range."""
+"""Operators whose output has their input's range."""
 _INTEGER = (
     Rounded, nn.AdaptiveAvgPool2d, nn.Sigmoid, functional.adaptive_avg_pool2d, torch.sigmoid, torch.cat,
     operator.add, operator.iadd, torch.add, operator.mul, operator.imul, torch.mul, *_MOVES,
 )  # fmt: skip
-"""What runtimes compute in integers."""
+"""Operators that runtimes compute in integers."""
 
 
 def rounded(network: nn.Module) -> fx.GraphModule:
@@ -164,7 +164,7 @@ def fixed(network: nn.Module) -> nn.Module:
 
 
 class _Places:
-    """Where activations are rounded: node of the graph -> name of the range behind it."""
+    """Places where activations are rounded: node of the graph -> name of the range behind it."""
 
     def __init__(self, traced: fx.GraphModule) -> None:
         self.traced = traced

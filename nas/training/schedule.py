@@ -5,9 +5,9 @@ import math
 from nas.training.recipe import ScheduleSettings
 
 _START = 0.04
-"""Of the peak, where one-cycle begins (Smith and Topin 2018)."""
+"""Share of the peak at which one-cycle begins (Smith and Topin 2018)."""
 _LONGEST_WARMUP = 0.9
-"""Of the training: a warm-up as long as the training would leave no decay."""
+"""Largest share of the training for the warm-up: one as long as the training would leave no decay."""
 
 
 def learning_rate(settings: ScheduleSettings, peak: float, progress: float, epochs: int) -> float:

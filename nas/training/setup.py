@@ -25,7 +25,7 @@ _MIN_STEPS = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """How a training runs on this machine; kept for its whole life, also where it is continued elsewhere."""
+    """Settings of a training on this machine; kept for its whole life, also where it is continued elsewhere."""
 
     precision: Precision
     channels_last: bool
@@ -33,7 +33,7 @@ class Setup:
 
     @property
     def memory_format(self) -> torch.memory_format:
-        """Of weights and inputs with four dimensions."""
+        """Memory format of weights and inputs with four dimensions."""
         return torch.channels_last if self.channels_last else torch.contiguous_format
 
 

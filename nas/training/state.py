@@ -81,5 +81,5 @@ def prefixed(prefix: str, tensors: Mapping[str, torch.Tensor]) -> Tensors:
 
 
 def below(prefix: str, tensors: Mapping[str, torch.Tensor]) -> Tensors:
-    """What `prefixed` gave."""
+    """The tensors whose names begin with `prefix`, without it: the inverse of `prefixed`."""
     return {k.removeprefix(f"{prefix}."): v for k, v in tensors.items() if k.startswith(f"{prefix}.")}

@@ -13,7 +13,7 @@ from torch import distributed
 T = TypeVar("T")
 
 PATIENCE = timedelta(days=7)
-"""How long the others wait while the first process validates, or trains with rounding: `torchrun` ends them where it
+"""Time that the others wait while the first process validates, or trains with rounding: `torchrun` ends them where it
 has failed."""
 
 

@@ -57,7 +57,7 @@ class Budget:
 
     @property
     def cost_usd(self) -> float | None:
-        """What the time so far has cost; None where no price was given."""
+        """Cost in US dollars of the time so far; None where no price was given."""
         return None if self.price_per_hour is None else round(self.elapsed_s / 3600 * self.price_per_hour, 4)
 
 

@@ -28,21 +28,21 @@ _TYPICAL = 64
 _STEPS = 16
 """Steps of a supernet that tell what one takes."""
 _MOST = 0.85
-"""Of the time for estimates that a supernet on a slow machine may take at most."""
+"""Largest share of the time for estimates that a supernet on a slow machine may take."""
 
 
 @dataclass(frozen=True, slots=True)
 class EstimatorChoice:
-    """Who estimates, and why."""
+    """The estimator that was chosen, and the reason."""
 
     name: str
     why: str
     supernet: SupernetConfig | None = None
-    """How it is trained, where one is."""
+    """Training of the supernet, where there is one."""
 
 
 def read_choice(folder: RunFolder) -> EstimatorChoice | None:
-    """What was decided when the run began; None where nothing was."""
+    """The choice recorded when the run began; None where there is no record."""
     if not folder.estimator.exists():
         return None
     document: dict[str, Any] = json.loads(folder.estimator.read_text())
@@ -127,7 +127,7 @@ def supernet_config(recipes: Recipes, image_s: float, planned_s: float, phase_s:
 
 
 def remarks(choice: EstimatorChoice, images: int, max_trials: int | None) -> list[str]:
-    """What a reader of the result should know before believing the estimates."""
+    """Remarks that a reader of the result should know before believing the estimates."""
     if choice.name == "zero-cost":
         return ["candidates were ordered by zero-cost scores: nothing was trained before the last round"]
     if choice.name == "predictor":

@@ -1,4 +1,4 @@
-"""How a budget becomes recipes, by rules: all networks get the same, and a repetition decides the same."""
+"""Rules that turn a budget into recipes: all networks get the same, and a repetition decides the same."""
 
 import math
 from collections.abc import Mapping
@@ -13,26 +13,26 @@ from nas.tasks import TrainingShape
 from nas.training.recipe import Recipe
 
 SEARCH_SHARE = 0.40
-"""Of the time left after preparation. The random baseline gets as much, the zoo the rest; without baselines the search
-gets nearly all of it."""
+"""Share of the time left after preparation that the search gets. The random baseline gets as much, the zoo the rest;
+without baselines the search gets nearly all of it."""
 ALONE_SHARE = 0.95
 SHORT_SHARE = 0.5
-"""Of the search's time: short trainings; the rest trains and deploys the finalists."""
+"""Share of the search's time that short trainings get; the rest trains and deploys the finalists."""
 
 SHORT_TRAININGS = 12
-"""What the short phase should afford."""
+"""Number of short trainings that the short phase should afford."""
 FINALISTS = 2
 FRONT_FINALISTS = 3
-"""Where a front is wanted, or the fastest network above an accuracy, or no candidate was trained before: one training
-tells too little of any of these."""
+"""Number of finalists where a front is wanted, or the fastest network above an accuracy, or no candidate was trained
+before: one training tells too little of any of these."""
 MOST_FINALISTS = 8
-"""Where time is left after the longest trainings of those wanted, up to so many are trained: short trainings order the
-best candidates poorly. Beyond that the winner would rather be the luckiest on the validation split."""
+"""Largest number of finalists, trained where time is left after the longest trainings of those wanted: short trainings
+order the best candidates poorly. Beyond that the winner would rather be the luckiest on the validation split."""
 STRETCH = 1.5
 """A finalist may take this much longer to train than the best candidates are expected to; then its learning rate has
 come down to zero and it ends, whatever the number of epochs. Otherwise one slow network would eat the budget."""
 OPEN_END_S = 600.0
-"""What trainings are planned for where trials alone end the search: then nothing may depend on the clock."""
+"""Seconds that trainings are planned for where trials alone end the search: then nothing may depend on the clock."""
 REPORT_S = 4.0
 """Receipts, tables and the page at the end."""
 ANYTIME_S = 15.0
@@ -169,7 +169,7 @@ def open_end_plan(
 def room_for_baseline(
     elapsed_s: float, budget_s: float, spent: Mapping[str, float], evaluations: int, finalists: int
 ) -> bool:
-    """Whether one network can still be trained briefly and fully as the search's were, `spent` being its account.
+    """True if one network can still be trained briefly and fully as the search's were, `spent` being its account.
 
     A search that ran over its time must not have its random_baseline run over it as well.
     """

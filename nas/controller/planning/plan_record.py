@@ -17,14 +17,15 @@ from nas.training.recipe import Recipe
 
 @dataclass(frozen=True, slots=True)
 class SearchPlan:
-    """What was decided at the start."""
+    """Decisions made at the start of a search."""
 
     deadlines: Schedule
     recipes: Recipes
 
     @staticmethod
     def zoo_until_s(budget: Budget) -> float:
-        """When the well-known networks have to be done; with an open end they get as much time as the search took."""
+        """Second of the budget by which the well-known networks have to be done; with an open end they get as much time
+        as the search took."""
         if math.isfinite(budget.seconds):
             return budget.seconds - REPORT_S
         spent = budget.account()

@@ -1,4 +1,5 @@
-"""What a search trains its candidates with: derived from budget, data and candidate alone, so that it repeats."""
+"""Recipes that a search trains its candidates with: derived from budget, data and candidate alone, so that it
+repeats."""
 
 import math
 from collections.abc import Callable
@@ -25,7 +26,7 @@ from search_spaces import Architecture, Choices, SearchSpace
 OVERHEAD = 1.25
 """A training's time by that of its steps: a quarter for validation and augmentation."""
 CHEAPEST_SHARE = 0.05
-"""Of the space that is never left out for its training cost."""
+"""Share of the space that is never left out for its training cost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""How fast the device that trains is: measured on a few networks and kept, so that repeated searches decide the same.
+"""Speed of the device that trains: measured on a few networks and kept, so that repeated searches decide the same.
 
 A training step is described by two figures: what it costs whatever the network (launching it, above all on a GPU) and
 what the network's own work costs. Small networks on a GPU are bound by the first, large ones by the second.
@@ -40,7 +40,8 @@ at last a large one, which tells work from launches where all the others are lau
 ENOUGH_S = 4.0
 """No further network is timed after so many seconds."""
 NOTICEABLE = 0.1
-"""Of the fastest timed step: an overhead below that is taken for noise, and the whole step for the network's work."""
+"""Fraction of the fastest timed step: an overhead below that is taken for noise, and the whole step for the network's
+work."""
 FRESH_S = 3600.0
 """Age up to which a recorded throughput is believed where the clock ends the search."""
 FEWEST = 3

@@ -1,4 +1,4 @@
-"""Whether the limits can be kept at all: asked before anything is trained."""
+"""Feasibility of the limits: asked before anything is trained."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +17,8 @@ from search_spaces.signature import Size
 
 SAMPLES = 4096
 ENOUGH = 32
-"""Of these: then random networks that keep the limits are found as they are needed."""
+"""Number of samples that keep the limits from which on random networks suffice: such networks are then found as they
+are needed."""
 DESCENT_ROUNDS = 12
 DESCENT_POPULATION = 256
 
@@ -37,7 +38,7 @@ class DeploymentRange:
     median_ms: float
     max_ms: float
     satisfiable: bool
-    """Whether the limits on latency and throughput can be kept."""
+    """True if the limits on latency and throughput can be kept."""
 
 
 def latency_ranges(

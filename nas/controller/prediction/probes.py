@@ -1,4 +1,4 @@
-"""What networks weigh beside their latency: size of the files, memory, slow calls. Learnt from a few that are measured.
+"""Costs of networks beside their latency: size of the files, memory, slow calls. Learnt from a few that are measured.
 
 Asked only where a limit needs it. Neither weights nor data matter, so random networks of the space tell.
 """
@@ -29,7 +29,7 @@ FEW_UNTIL_S = 120.0
 TAIL_SECONDS, MEMORY_SECONDS = 0.3, 0.05
 """Per network and deployment: a tail shows in many calls, memory in one."""
 BYTES_PER_PARAMETER = {"fp32": 4.0, "bf16": 4.0, "int8": 1.0}
-"""Of the files: bf16 is computed from fp32 files."""
+"""Bytes per parameter in a deployed network's files, by precision; bf16 is computed from fp32 files."""
 
 Costs = Mapping[str, NDArray[np.float64]]
 

@@ -39,7 +39,7 @@ from search_spaces import SearchSpace
 
 PROBES = 10
 QUICK_SHARE = 0.25
-"""Of the budget that may go into profiling a host nothing is known of."""
+"""Largest share of the budget that profiling an unknown host may take."""
 QUICK_NETWORKS = 36
 QUICK_LEAST = 4
 """Networks of a quick profile whatever the budget, where a bundled profile of another device can serve as prior."""
@@ -186,7 +186,7 @@ def make_quick_profile(
     name: str, deployments: Sequence[Deployment], path: Path, budget_s: float, seed: int, progress: Progress,
     spaces: Sequence[SearchSpace] | None = None,
 ) -> DeviceProfile:  # fmt: skip
-    """Of this host: few networks, enough to begin with."""
+    """Profile of this host from few networks, enough to begin with."""
     spaces = spaces or usual_spaces()
     names = {space.name for space in spaces}
     # Bundled profiles are of processors, which say nothing about a GPU.
@@ -211,7 +211,7 @@ def make_quick_profile(
 def speed_corrections(
     profile: DeviceProfile, deployments: Sequence[Deployment], site: Site
 ) -> dict[Deployment, Correction]:
-    """How much slower each device is now than while it was profiled, as the reference network shows.
+    """Factors by which each device is slower now than while it was profiled, as the reference network shows.
 
     A shared or throttled host easily runs 20 % slower at one hour than at another, and all networks with it. Empty
     where the reference network cannot be run, and without the deployments for which the profile has no such time.
@@ -255,7 +255,7 @@ def _speeds(deployments: Sequence[Deployment], site: Site) -> dict[Placement, li
 
 
 def speed_notes(corrections: Iterable[Correction], site: Site) -> list[str]:
-    """What to say of a speed that differs by more than measurements do."""
+    """Notes about a speed that differs by more than measurements do."""
     factors = [c.factor for c in corrections]
     usual = float(np.median(factors)) if factors else 1.0
     if abs(usual - 1) <= SPEED_TOLERANCE:

@@ -1,5 +1,5 @@
-"""What a search learned about its target at the start, kept in the run's folder: a continued search must not learn it
-again, differently, and then propose other candidates."""
+"""Record of the facts that a search learned about its target at the start, kept in the run's folder: a continued search
+must not learn them again, differently, and then propose other candidates."""
 
 import json
 from collections.abc import Mapping
@@ -64,7 +64,8 @@ def write_target(path: Path, target: TargetModel, files: FileModel) -> None:
 
 
 def read_target(path: Path, config: SearchConfig, device: Site | None = None) -> tuple[TargetModel, FileModel] | None:
-    """What `write_target` wrote, where the profile and the machine that measures are still the same; else None."""
+    """The models that `write_target` wrote, if the profile and the machine that measures are still the same; else
+    None."""
     if not path.exists():
         return None
     document: dict[str, Any] = json.loads(path.read_text())

@@ -55,7 +55,7 @@ def candidate_rows(o: Outcome) -> list[dict[str, Any]]:
 
 
 class Estimates:
-    """What a predictor, fitted on the candidates whose accuracy was seen, says of any candidate.
+    """Accuracies of any candidate, from a predictor fitted on the candidates whose accuracy was seen.
 
     Values that were predicted themselves teach nothing, and those that are no accuracies nothing of that kind.
     """

@@ -1,4 +1,4 @@
-"""What a search leaves for people: the document, the table, the page, and the bundle of each winner."""
+"""The evidence that a search leaves for people: the document, the table, the page, and the bundle of each winner."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ def write_evidence(outcome: Outcome) -> dict[str, Any]:
 
 
 def _write_pictures(outcome: Outcome) -> list[dict[str, str]]:
-    """What the task has to show of the first winner, as files in the run's folder: each `file` with its `caption`."""
+    """The task's pictures of the first winner, as files in the run's folder: each `file` with its `caption`."""
     if not outcome.winners:
         return []
     deployed = outcome.winners[0].deployed

@@ -26,8 +26,8 @@ class Outcome:
     """Nominal seconds of a short training."""
     estimator: EstimatorChoice
     prepared_s: float
-    """What the estimator took before its first candidate in this process, booked within a stage; a supernet's training
-    is a stage of its own."""
+    """Seconds that the estimator took before its first candidate in this process, booked within a stage; a supernet's
+    training is a stage of its own."""
     recipe: Recipe
     evaluated: tuple[Evaluated, ...]
     failed: tuple[Failed, ...]

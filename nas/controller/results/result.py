@@ -94,7 +94,7 @@ def result_document(o: Outcome) -> dict[str, Any]:
 
 
 def input_label(data: TaskData, signature: Signature) -> str:
-    """What people call the input of a network: `96 px`."""
+    """Name that people give the input of a network: `96 px`."""
     return task_of(data).input_label(signature.input)
 
 
@@ -214,7 +214,7 @@ def _baseline(
 
 
 def _estimator(o: Outcome) -> dict[str, Any]:
-    """What evaluated the candidates, why, and at what price."""
+    """The estimators that evaluated the candidates, the reason for the choice, and their price."""
     evaluated = [*o.evaluated, *(o.random_baseline.evaluated if o.random_baseline else ())]
     by = Counter(e.estimator for e in evaluated)
     return {
@@ -236,7 +236,7 @@ def _estimator(o: Outcome) -> dict[str, Any]:
 
 
 def _estimate(e: Evaluated) -> dict[str, Any]:
-    """What was believed of a candidate before it was trained fully."""
+    """The estimate of a candidate before it was trained fully."""
     return {
         "estimator": e.estimator,
         "value": e.value,
@@ -284,7 +284,7 @@ def _predictor_quality(target: TargetModel) -> list[dict[str, Any]]:
 
 
 def keeps(limits: Limits, tried: TriedDeployment) -> bool:
-    """Whether a finished deployment keeps the limits that can be seen of it."""
+    """True if a finished deployment keeps the limits that can be seen of it."""
     seen = Observation(batch=tried.deployment.batch, size_bytes=tried.size_bytes, accuracy=tried.accuracy)
     measured = tried.measurement
     return measured is not None and measured.failed is None and not limits.violations(limits.observe(seen, measured))

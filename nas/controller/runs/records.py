@@ -45,7 +45,7 @@ TEST = "test.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trained:
-    """How a full training ended."""
+    """Outcome of a full training."""
 
     accuracy: float
     """Fraction of the validation split, in torch."""
@@ -63,7 +63,7 @@ class Trained:
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """What a network was before its full training."""
+    """State of a network before its full training."""
 
     weights: Path
     """A safetensors file."""
@@ -155,7 +155,7 @@ def write_deployed(folder: Path, deployed: Deployed, site: Site | None) -> None:
 def read_deployed(
     folder: Path, description: NetworkDescription, deployments: Sequence[Deployment], site: Site | None
 ) -> Deployed | None:
-    """What `write_deployed` wrote for just this; None where there is nothing to believe."""
+    """The deployments that `write_deployed` wrote for just this; None where there is nothing to believe."""
     document = read_record(folder, DEPLOYED, {"network": description.to_json()})
     if document is None or not same_site(document.get("measured_on"), site):
         return None
@@ -167,7 +167,7 @@ def read_deployed(
 
 
 def same_site(recorded: dict[str, Any] | None, site: Site | None) -> bool:
-    """Whether what was measured on the machine with this fingerprint (None: predicted) still counts for `site`."""
+    """True if a measurement on the machine with this fingerprint (None: a prediction) still counts for `site`."""
     if recorded is None or site is None:
         return recorded is None and site is None
     return not material_differences(HostFingerprint.from_json(recorded), site.fingerprint)
@@ -176,7 +176,7 @@ def same_site(recorded: dict[str, Any] | None, site: Site | None) -> bool:
 def figures_on_test(
     folder: Path, tried: TriedDeployment, data: TaskData, description: NetworkDescription
 ) -> dict[str, float]:
-    """Of the deployed file on the test split, the metric first: looked at once and then remembered."""
+    """Figures of the deployed file on the test split, the metric first: looked at once and then remembered."""
     path = folder / TEST
     assert tried.path is not None
     known: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}

@@ -59,7 +59,7 @@ class RunFolder:
 
     @property
     def target(self) -> Path:
-        """What was learned about the target, see `nas.controller.prediction.target_record`."""
+        """Record of the target, see `nas.controller.prediction.target_record`."""
         return self.path / TARGET
 
     @property
@@ -73,7 +73,7 @@ class RunFolder:
 
     @property
     def estimator(self) -> Path:
-        """Who estimates candidates, see `nas.controller.planning.estimator_choice`."""
+        """Record of the chosen estimator, see `nas.controller.planning.estimator_choice`."""
         return self.path / "estimator.json"
 
     @property
@@ -98,7 +98,7 @@ class RunFolder:
 
     @property
     def short_weights(self) -> Path:
-        """Of the best short trainings, see `nas.controller.runs.short_weights`."""
+        """Weights of the best short trainings, see `nas.controller.runs.short_weights`."""
         return self.path / "short-weights"
 
     def winner(self, rank: int) -> Path:
@@ -115,7 +115,7 @@ class RunFolder:
 
 
 def network_name(key: str) -> str:
-    """What files about the network with this key are called: keys are long, so the end is a checksum."""
+    """Name of the files about the network with this key: keys are long, so the end is a checksum."""
     return f"{key.split(':')[0]}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from nas.files.writing import write_whole
 
 KEPT = 16
-"""Of a study, the best ones: finalists are chosen from far fewer."""
+"""Number of a study's candidates whose weights are kept, the best ones: finalists are chosen from far fewer."""
 SUFFIX = ".safetensors"
 
 

@@ -1,4 +1,4 @@
-"""Where the studies of a run live: an SQLite file in the run's folder, or a database server for many machines."""
+"""Storage of a run's studies: an SQLite file in the run's folder, or a database server for many machines."""
 
 import importlib.util
 import re
@@ -43,12 +43,12 @@ class StudyStorage:
     where: str
     """For messages; holds no password."""
     prefix: str
-    """Of the studies' names: on a server, several runs share the database."""
+    """Prefix of the studies' names: on a server, several runs share the database."""
     owner: str
-    """Who this is: trials that were begun under this name and are still running were left behind by an earlier process
-    of ours (`nas.files.folders.locked` sees to it that there is only one at a time)."""
+    """Name of this process: trials that were begun under it and are still running were left behind by an earlier
+    process of ours (`nas.files.folders.locked` sees to it that there is only one at a time)."""
     shared: bool
-    """Whether others may work on the same studies."""
+    """True if others may work on the same studies."""
 
     def study(self, name: str, sampler: optuna.samplers.BaseSampler, about: Mapping[str, Any]) -> optuna.Study:
         """The study `name`; one that exists is continued.

@@ -23,7 +23,8 @@ def loss(logits: "torch.Tensor", targets: "torch.Tensor", label_smoothing: float
 
 
 def top1_correct(logits: "torch.Tensor", targets: "torch.Tensor") -> int:
-    """How many of (n, c) `logits` are largest at their (n,) `targets`. Rows that are not finite are wrong."""
+    """Number of rows of (n, c) `logits` that are largest at their (n,) `targets`. Rows that are not finite are
+    wrong."""
     hits = (logits.argmax(dim=1) == targets) & logits.isfinite().all(dim=1)
     return int(hits.sum())
 

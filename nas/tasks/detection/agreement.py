@@ -1,4 +1,4 @@
-"""Whether two outputs of one network mean the same objects: torch and an exported file, or two runtimes."""
+"""Agreement of two outputs of one network on the objects they show: torch and an exported file, or two runtimes."""
 
 import numpy as np
 from numpy.typing import NDArray

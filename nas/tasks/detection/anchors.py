@@ -1,4 +1,4 @@
-"""Where a detector's predictions lie: a grid per level, with one or more anchor boxes at each of its points.
+"""Places of a detector's predictions: a grid per level, with one or more anchor boxes at each of its points.
 
 One description serves anchor boxes (SSD, RetinaNet) and anchor points (FCOS and ours, where the size of the "box" is
 the unit of distances), in training, in decoding and in the bundles' `postprocess.json`.
@@ -20,7 +20,7 @@ class Level:
     step_px: float
     """Distance of neighbouring points."""
     offset: float
-    """Of the first point from the image's corner, in steps."""
+    """Distance of the first point from the image's corner, in steps."""
     sizes_px: tuple[tuple[float, float], ...]
     """Width and height of each anchor box of a point; predictions of a point lie beside each other."""
 

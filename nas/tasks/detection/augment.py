@@ -20,9 +20,9 @@ MIN_VISIBLE = 0.15
 """A box of which less than this share of the area is left after cropping is dropped: nobody could tell what it is."""
 _MIN_SIDE_PX = 2.0
 _SCALE = (0.5, 1.5)
-"""Of a picture, against its size without augmentation."""
+"""Range of a picture's scale, against its size without augmentation."""
 _CENTRE = (0.25, 0.75)
-"""Where the four pictures of a mosaic meet, as a share of rows and columns."""
+"""Range of the point where the four pictures of a mosaic meet, as a share of rows and columns."""
 _COLOUR = 0.3
 """Brightness, contrast and saturation change by up to this share."""
 _GREY = (0.299, 0.587, 0.114)  # ITU-R BT.601
@@ -137,7 +137,7 @@ class BoxAugmenter:
 
 
 def augmentation_at(crop: Crop, progress: float) -> Crop:
-    """What to do after the share `progress` of a training, in [0, 1]: no mosaics at its end."""
+    """Augmentation after the share `progress` of a training, in [0, 1]: no mosaics at its end."""
     return "light" if crop == "mosaic" and progress >= MOSAIC_UNTIL else crop
 
 
@@ -166,7 +166,7 @@ def box_areas(xyxy: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def _window(extent: int, room: int, scale: float) -> tuple[int, int]:
-    """How many pixels of a picture's `extent` are shown at `scale`, and how many pixels of `room` they take."""
+    """Pixels of a picture's `extent` that are shown at `scale`, and the pixels of `room` that they take."""
     if extent * scale <= room:
         return extent, max(1, round(extent * scale))
     return min(extent, max(1, round(room / scale))), room

@@ -1,4 +1,4 @@
-"""How far a detector is from its teacher, cell by cell."""
+"""Distance of a detector from its teacher, cell by cell."""
 
 import torch
 from torch import Tensor
@@ -9,7 +9,7 @@ from nas.tasks.detection.geometry import boxes_from_raw_torch, cells_of
 from nas.tasks.detection.heads import AnchorFree, bounded
 
 _LEAST_SCORE = 0.05
-"""Of a teacher's cell whose box is worth learning."""
+"""Smallest score of a teacher's cell whose box is worth learning."""
 
 
 def box_distillation_loss(outputs: Tensor, teacher_outputs: Tensor, resolution: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""What a detector finds in a split, in torch or in any runtime, and how good that is."""
+"""Objects that a detector finds in a split, in torch or in any runtime, and how good that is."""
 
 from collections.abc import Callable
 
@@ -69,7 +69,7 @@ def found_by(
     precision: Precision = "fp32",
     least_score: float = LEAST_SCORE,
 ) -> tuple[list[Found], int]:
-    """What `model` finds in each image of `split`, and the number of classes it knows.
+    """Objects that `model` finds in each image of `split`, and the number of classes it knows.
 
     The model must be on `device` (`auto`: the GPU where there is one); it is left in evaluation mode. Images whose raw
     output is not finite have nothing found.
@@ -104,7 +104,7 @@ def found_in_runtime(
     batch: int = 1,
     least_score: float = LEAST_SCORE,
 ) -> tuple[list[Found], int]:
-    """What an exported network finds in each image of `split`, and the number of classes it knows.
+    """Objects that an exported network finds in each image of `split`, and the number of classes it knows.
 
     Args:
         run: (batch, 3, h, h) float32 -> (batch, A, d) float32. It always gets exactly `batch` images, since exported

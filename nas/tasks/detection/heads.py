@@ -57,7 +57,7 @@ def bounded(raw: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class Head(Protocol):
-    """What a kind of raw output means. Stateless."""
+    """Meaning of a kind of raw output. Stateless."""
 
     def loss(self, raw: Tensor, targets: Sequence[BoxTargets], resolution: int) -> Tensor:
         """Training loss, a float32 scalar with gradient.

@@ -17,7 +17,7 @@ from nas.tasks.detection.data.values import Boxes
 from nas.tasks.detection.postprocess import Found
 
 MOST_DETECTIONS = 100
-"""Of each class in an image, best first."""
+"""Largest number of detections that count, of each class in an image, best first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class MeanAveragePrecision:
 
 
 def mean_average_precision(found: Sequence[Found], truth: Sequence[Boxes], num_classes: int) -> MeanAveragePrecision:
-    """How well `found` agrees with `truth`, image by image.
+    """Mean average precision of `found` against `truth`, image by image.
 
     Raises:
         UserError: no image has an object (crowd regions are none), so there is no class to take a mean over.

@@ -33,7 +33,7 @@ OFFSET_WEIGHTS: Mapping[str, tuple[float, float, float, float]] = {
     "ssd": (10.0, 10.0, 5.0, 5.0),
     "retinanet": (1.0, 1.0, 1.0, 1.0),
 }
-"""What offsets from anchor boxes are multiplied by in training."""
+"""Factors that multiply offsets from anchor boxes in training."""
 RETINANET_SIZES_PX = (32, 64, 128, 256, 512)
 FCOS_SIZES_PX = (8, 16, 32, 64, 128)
 

@@ -25,7 +25,7 @@ MAX_RESOLUTION = 224
 
 @dataclass(frozen=True, slots=True)
 class DatasetSource:
-    """How to get a data set by name."""
+    """Source of a data set, by name."""
 
     load: Callable[[Path, int], RawImages]
     """`(root, max_resolution)`: reads the files in the folder `root`, or downloads them there."""

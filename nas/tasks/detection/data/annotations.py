@@ -1,4 +1,4 @@
-"""What the readers of annotation formats give: pictures with boxes as they were written down, nothing mended yet."""
+"""Output of the readers of annotation formats: pictures with boxes as they were written down, nothing mended yet."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

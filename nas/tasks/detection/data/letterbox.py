@@ -31,7 +31,7 @@ _TURNS = {
 _SLACK_PX = 1.0  # a box this far outside was rounded, and needs no mention
 
 Finding = tuple[str, str, int]
-"""What was mended, an example, how often."""
+"""A kind of flaw that was mended, an example, and how often it occurred."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

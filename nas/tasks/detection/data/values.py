@@ -71,7 +71,7 @@ class DetectionSplit:
 
     @property
     def input(self) -> TensorSpec:
-        """What networks for these images take."""
+        """Input of networks for these images."""
         return image_input(self.resolution)
 
     def some(self, count: int, seed: int = 0) -> "DetectionSplit":
@@ -106,13 +106,13 @@ class DetectionData:
     """Fitted on `train`."""
     flip_ok: bool = True
     notes: tuple[str, ...] = ()
-    """How the splits came about and what was mended or left out, for reports."""
+    """Origin of the splits and the flaws that were mended or left out, for reports."""
     _memo: Memo = field(default_factory=Memo, init=False, repr=False)
     """`at` by its arguments."""
 
     @property
     def traits(self) -> ImageTraits:
-        """What a training has to know beside the images."""
+        """Facts beside the images that a training has to know."""
         return ImageTraits(self.flip_ok)
 
     @property
@@ -126,7 +126,7 @@ class DetectionData:
 
     @property
     def output_size(self) -> Size:
-        """What a network's answer has to have for these data: `(classes,)`."""
+        """Size of a network's answer for these data: `(classes,)`."""
         return (self.num_classes,)
 
     def for_input(self, split: SplitName, input: TensorSpec) -> DetectionSplit:

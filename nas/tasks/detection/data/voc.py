@@ -23,7 +23,7 @@ _CORNERS = ("xmin", "ymin", "xmax", "ymax")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Page:
-    """What one xml file says."""
+    """Contents of one xml file."""
 
     names: tuple[str, ...]
     boxes: list[list[float]]

@@ -63,7 +63,7 @@ def read_yolo(tree: Tree) -> Annotations | None:
 
 
 def _label_of(image: Parts, tree: Tree) -> Parts | None:
-    """Where the labels of `image` are: the innermost folder `images` replaced by `labels`, else beside it."""
+    """Path of the labels of `image`: the innermost folder `images` replaced by `labels`, else beside it."""
     folders, name = image[:-1], image[-1].rsplit(".", 1)[0] + ".txt"
     places = [(*folders, name)]
     if "images" in folders:
