@@ -1,4 +1,4 @@
-"""How a network is run on a device: the part of a target that the search chooses together with the network."""
+"""Settings of running a network on a device: the part of a target that the search chooses together with the network."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -37,11 +37,11 @@ class Deployment:
 
     @property
     def placement(self) -> "Placement":
-        """Where its calls run."""
+        """Device and threads on which its calls run."""
         return Placement(self.device, self.threads)
 
     def fits_threads(self, threads: int | None) -> bool:
-        """Whether it is one with so many threads (None: any); a GPU has none to choose."""
+        """True if the deployment has so many threads (None: any number); a GPU has none to choose."""
         return threads is None or self.device != CPU or self.threads == threads
 
 
@@ -58,7 +58,7 @@ HOST_THREADS = 1
 
 
 def is_device(name: str) -> bool:
-    """Whether `name` can be the device of a deployment, here or on another host."""
+    """True if `name` can be the device of a deployment, here or on another host."""
     return name == CPU or cuda_index(name) is not None
 
 

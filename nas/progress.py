@@ -1,4 +1,4 @@
-"""How long work tells what it is doing: always on stderr, so that stdout holds results alone."""
+"""Progress messages of long work: always on stderr, so that stdout holds results alone."""
 
 import sys
 import time
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bars
 
 PLAIN_INTERVAL_S = 30.0
-"""Where stderr is no terminal, a running stage writes at most one line in this time."""
+"""Seconds in which a running stage writes at most one line, where stderr is no terminal."""
 
 
 class Stage(Protocol):
@@ -24,7 +24,7 @@ class Stage(Protocol):
 
 
 class Progress(Protocol):
-    """What the engine tells about itself while it works.
+    """The engine's reports on its work.
 
     `with progress.stage("short trainings", total=24) as bar: bar.advance(1, note="61 %")`
     """

@@ -29,7 +29,7 @@ MIN_NETWORKS = 8
 MIN_BLOCKS = 10
 """Fewer times of a kind of block are left to the additive costs."""
 BLOCK_WEIGHT = 0.5
-"""Of a block's relative error against a network's, in the additive costs."""
+"""Weight of a block's relative error against a network's, in the additive costs."""
 _CALLS, _MOVED, _WEIGHTS = (
     [i for i, c in enumerate(COLUMNS) if c.endswith("." + n)] for n in ("calls", "moved", "weights")
 )
@@ -70,7 +70,7 @@ class BlockLatencyPredictor:
         return self
 
     def block_ms(self, blocks: BlockFeatures) -> Floats:
-        """What each of m blocks takes inside a network, (m,) ms; the argument that `predict` can be spared.
+        """Time of each of m blocks inside a network, (m,) ms; the argument that `predict` can be spared.
 
         Raises `UserError` for a block of a family that was never measured.
         """
@@ -123,7 +123,7 @@ class _TimedBlocks:
     features: BlockFeatures
     ms: Floats
     position: NDArray[np.int32]
-    """Where the block is in the networks' list."""
+    """Position of the block in the networks' list."""
 
     @classmethod
     def of(cls, networks: NetworkBlocks, latency_ms: Floats, block_ms: Floats) -> "_TimedBlocks | None":
@@ -219,8 +219,8 @@ class _Composite:
         return np.asarray(blocks.columns @ self._costs + 1e-7)
 
     def _features(self, networks: NetworkBlocks, columns: Floats, sums: Floats) -> Floats:
-        """What the sum is made of: its logarithm, shares of the additive parts, and the sizes that decide about caches
-        and overheads: layers, calls, largest map, weights, resolution."""
+        """Terms of the sum: its logarithm, shares of the additive parts, and the sizes that decide about caches and
+        overheads: layers, calls, largest map, weights, resolution."""
         parts = columns * self._costs
         additive = parts.sum(axis=1) + self._constant
         shares = np.sqrt(parts[:, self._costs > 0] / additive[:, None])

@@ -32,7 +32,7 @@ class BlockFeatures:
 
     @classmethod
     def of(cls, slots: BlockSlots) -> Self:
-        """Of every block in arrays (n, slots), row after row."""
+        """Features of every block in arrays (n, slots), row after row."""
         columns, geometry = block_columns(slots), block_geometry(slots)
         kinds = tuple(family.name for family in slots.families)
         return cls(

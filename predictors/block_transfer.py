@@ -23,7 +23,7 @@ MIN_WITH_PRIOR = 3
 """Fewer networks cannot tell the sources apart."""
 _FOLDS = 10
 _SMALLEST = 0.05
-"""Of the mean latency: no mix says less."""
+"""Smallest mix, as a share of the mean latency: no mix says less."""
 
 
 class TransferredLatencyPredictor:
@@ -62,8 +62,8 @@ class TransferredLatencyPredictor:
         return self
 
     def block_ms(self, blocks: BlockFeatures) -> Floats:
-        """What each of m blocks takes by each source and the own predictor, (m, sources + 1 or + 0) ms; the argument
-        that `predict` can be spared."""
+        """Time of each of m blocks by each source and the own predictor, (m, sources + 1 or + 0) ms; the argument that
+        `predict` can be spared."""
         return np.stack([predictor.block_ms(blocks) for predictor in self._predictors()], axis=1)
 
     def predict(self, networks: NetworkBlocks, block_ms: Floats | None = None) -> Prediction:
@@ -81,7 +81,7 @@ class TransferredLatencyPredictor:
         return self.sources if self._own is None else (*self.sources, self._own)
 
     def _said(self, networks: NetworkBlocks, block_ms: Iterable[Floats | None]) -> Floats:
-        """What the sources say of n networks, (n, sources) ms, given what each says of the blocks."""
+        """Predictions of the sources for n networks, (n, sources) ms, given each source's times of the blocks."""
         said = [s.predict(networks, known).mean for s, known in zip(self.sources, block_ms, strict=True)]
         return np.stack(said, axis=1)
 

@@ -15,7 +15,7 @@ Floats = NDArray[np.float64]
 MIN_NETWORKS = 40
 """With fewer, what networks cost is known too roughly to tell what else made them slow."""
 PRIOR_STD = 1.0
-"""Of the exponent around 1."""
+"""Standard deviation of the exponent around 1."""
 _FOLDS = 8
 
 

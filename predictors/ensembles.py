@@ -34,7 +34,7 @@ class Ingredient:
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """What models fitted without the rows `test` say about them, in the normal scores of the other rows' values."""
+    """Predictions for the rows `test` by models fitted without them, in the normal scores of the other rows' values."""
 
     test: NDArray[np.intp]
     scale: NormalScores

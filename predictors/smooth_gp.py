@@ -13,7 +13,7 @@ from scipy.linalg import cho_factor, cho_solve, eigh
 Floats = NDArray[np.float64]
 
 LENGTH_SCALES = (0.5, 1.0, 2.0, 4.0)
-"""Of the standardised features, in units of the square root of their number."""
+"""Length scales of the standardised features, in units of the square root of their number."""
 NOISES = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 """Variance of the noise relative to that of the function."""
 _CHUNK = 2048

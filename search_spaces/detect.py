@@ -55,7 +55,7 @@ class DetectSpace(StagedSpace):
 
     task = "detection"
     usual_size = (80,)
-    """Of COCO."""
+    """Number of classes of COCO."""
     chained = False
     table: DetectTable
 

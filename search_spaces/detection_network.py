@@ -15,7 +15,7 @@ CLASS_PRIOR = 0.01
 FIRST_DISTANCE = 2.0
 """Cells from a cell's centre to each side of its box before training."""
 PREDICTION_STD = 0.01
-"""Of the initial weights of the predictions (Lin et al. 2017): the biases decide at first."""
+"""Standard deviation of the initial weights of the predictions (Lin et al. 2017): the biases decide at first."""
 
 
 class Merge(nn.Module):

@@ -20,7 +20,7 @@ DType = Literal["float32", "int64", "uint8"]
 """Element types of an input."""
 
 Size = tuple[int, ...]
-"""How many of each thing a network's answer has: `(classes,)`, or `(classes, points)`. Data ask it of a network."""
+"""Number of each thing a network's answer has: `(classes,)`, or `(classes, points)`. Data ask it of a network."""
 
 LOGITS = "logits"
 """Kind of an output that is one number for each class, the largest of which is the answer."""

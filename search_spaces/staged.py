@@ -82,7 +82,7 @@ class StagedSpace(SearchSpace):
     usual_size: Size = IMAGENET
     """Size of the answers of the networks whose costs are features: where most of them are known from (ImageNet)."""
     chained = True
-    """Whether each block takes the output of the one before it and nothing else."""
+    """True if each block takes the output of the one before it and nothing else."""
 
     def __init__(
         self,
@@ -229,7 +229,7 @@ class StagedSpace(SearchSpace):
         return ends
 
     def _section_blocks(self, choices: Choices, columns: Mapping[str, int], width: Ints | None = None) -> SectionBlocks:
-        """What blocks the decisions of one section stand for; `width` where the section does not decide about it."""
+        """Blocks that the decisions of one section stand for; `width` where the section does not decide about it."""
         family = self._option(choices, columns, "family")
         kernels = np.array(self.table.kernels)[self._option(choices, columns, "kernel")]
         ratios = np.array([family.expansions for family in self._table_families])

@@ -31,7 +31,7 @@ FULL_BATCHES, FULL_OPERATORS = (1, 8, 32), 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchConfig:
-    """What a bench is told."""
+    """Settings of a bench."""
 
     models: tuple[str, ...]
     """As typed, see `nas.bench.models`."""
@@ -94,7 +94,7 @@ def run_bench(config: BenchConfig, progress: Progress) -> dict[str, Any]:
 def chosen_deployments(
     threads: int, runtimes: Sequence[str] | None, precisions: Sequence[str] | None, devices: Sequence[str] = ()
 ) -> list[Deployment]:
-    """What this host can run of what was asked for.
+    """Deployments that this host can run, of those asked for.
 
     Raises:
         UserError: nothing; an unknown name; a runtime that is not installed; a device that is not there.

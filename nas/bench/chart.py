@@ -1,4 +1,4 @@
-"""What a bench's plot shows, whatever draws it: latencies with their spread, and throughput by batch."""
+"""Contents of a bench's plot, whatever draws it: latencies with their spread, and throughput by batch."""
 
 import math
 from collections.abc import Sequence
@@ -49,7 +49,7 @@ class Chart:
     """Both plots; what was not measured is left out."""
 
     batch: int
-    """Of the latencies."""
+    """Batch of the latencies."""
     latencies: tuple[Latency, ...]
     throughputs: tuple[Throughput, ...]
     caption: str
@@ -90,7 +90,7 @@ def shortened(name: str, length: int = 32) -> str:
 
 
 def is_log(values: Sequence[float]) -> bool:
-    """Whether positive values spread so far that only a logarithmic axis shows all of them."""
+    """True if positive values spread so far that only a logarithmic axis shows all of them."""
     return max(values) > LOG_FROM * min(values)
 
 

@@ -69,7 +69,7 @@ def operators_document(cell: Cell, model: BenchModel, nodes: Sequence[NodeTime],
 
 
 def model_document(model: BenchModel) -> dict[str, Any]:
-    """What was measured, and whether it was ever trained."""
+    """Name, input and weights of the measured network; the weights tell whether it was ever trained."""
     return {
         "model": model.name,
         "input": model.input.to_json(),

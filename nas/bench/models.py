@@ -47,7 +47,7 @@ def rebatched_name(given: Path, batch: int) -> str:
 
 
 def is_rebatched(path: Path, given: Path) -> bool:
-    """Whether the file at `path` is a copy of `given` for some batch."""
+    """True if the file at `path` is a copy of `given` for some batch."""
     return path.name.startswith(f"{given.stem}.b")
 
 

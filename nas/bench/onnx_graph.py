@@ -26,7 +26,7 @@ class FixedBatchError(UserError):
 
 
 def input_of(path: Path, side: int | None) -> TensorSpec:
-    """What the network at `path` takes.
+    """Input of the network at `path`.
 
     Args:
         side: rows and columns of an image whose size the file leaves open.

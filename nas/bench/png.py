@@ -113,7 +113,7 @@ def _legend(canvas: _Canvas, chart: Chart, y: float) -> None:
 
 
 def _scale(values: list[float], left: float, right: float) -> tuple[Place, list[float]]:
-    """Where a value lies between `left` and `right`, and the values to label."""
+    """Function that places a value between `left` and `right`, and the values to label."""
     low, high = min(values), max(values)
     if is_log(values):
         low, high = low / 1.2, high * 1.2

@@ -69,7 +69,7 @@ class ModelFiles:
         self._made: dict[tuple[str, int], Path] = {}
 
     def path(self, deployment: Deployment) -> Path:
-        """What the deployment's runtime loads. Raises what exporters and quantisers do."""
+        """File that the deployment's runtime loads. Raises what exporters and quantisers do."""
         runtime, precision, batch = deployment.runtime, deployment.precision, deployment.batch
         if runtime == "torch":
             return load_runtime(runtime).prepare(self.exported_for_torch(), precision, self._folder, None)

@@ -119,7 +119,7 @@ def operators_table(document: Document) -> Table | None:
 
 
 def remarks(document: Document) -> list[str]:
-    """What the marks mean, and every cell that was not measured, with its reason."""
+    """Meaning of the marks, and every cell that was not measured, with its reason."""
     cells = document["cells"]
     lines = []
     if any(cell["int8_calibrated_on"] == RANDOM_INPUTS for cell in cells):

@@ -44,21 +44,21 @@ order of sums, and one changed rounding shows where numbers have 8 bits."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataSource:
-    """How to find the data again."""
+    """Description by which the data can be found again."""
 
     source: str
     """A name or path as the task's `load` takes it."""
     seed: int
-    """Of the splits that were held out."""
+    """Seed of the splits that were held out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claims:
-    """What the files alone do not tell: where the network comes from, and how it was evaluated."""
+    """Facts that the files alone do not tell: where the network comes from, and how it was evaluated."""
 
     command: str
     source: str
-    """What was exported: `RUN#1`, or a file."""
+    """Source of the export: `RUN#1`, or a file."""
     target: str
     data: DataSource
     max_drop: float
@@ -70,13 +70,13 @@ class Claims:
     torch_accuracy: float | None
     """Fraction of the validation split, in torch."""
     test_accuracy: float | None
-    """Of the deployed file on the test split."""
+    """Accuracy of the deployed file on the test split."""
     measured_on: HostFingerprint | None = None
     """The machine that latencies were measured on; None: this one."""
     predicted_ms: float | None = None
-    """Where nothing was measured: the upper bound of the prediction."""
+    """Upper bound of the predicted latency where nothing was measured."""
     in_training: Mapping[str, Any] | None = None
-    """What the quantisation in training says of itself, where its file was chosen (docs/export.md)."""
+    """Record of the quantisation in training, where its file was chosen (docs/export.md)."""
     more: Mapping[str, Any] = field(default_factory=dict)
     """Further entries of the receipt."""
 

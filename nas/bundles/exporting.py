@@ -38,7 +38,7 @@ REFERENCE = "not asked for: it shows what a faster precision loses"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportRequest:
-    """What to export and how; None: as the network's run was asked, or the usual value."""
+    """Network to export and settings of the export; None: as the network's run was asked, or the usual value."""
 
     model: str
     """A network as `nas.networks.find` knows them."""
@@ -56,7 +56,7 @@ class ExportRequest:
     data: str | None = None
     """Needed where the network is of no run."""
     seed: int | None = None
-    """Of splits that are held out; usually 0."""
+    """Seed of splits that are held out; usually 0."""
     latency_ms: float | None = None
     out: Path | None = None
     """None: `RUN/exports/K` of `RUN#K` and of a winner's folder, else `NAME.bundle` beside the network's file."""
@@ -76,7 +76,7 @@ class Exported:
     folder: Path
     receipt: dict[str, Any]
     missed: str
-    """How a limit was missed; empty where all were kept."""
+    """Description of the missed limits; empty where all were kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,7 +178,7 @@ def export_bundle(request: ExportRequest, progress: Progress | None = None) -> E
 
 
 def default_folder(source: Source) -> Path:
-    """Where a bundle goes that nobody named a place for."""
+    """Folder of a bundle for which none was named."""
     folder = source.path.parent  # RUN/winners/K, or RUN/finalists/NAME
     if source.found.rank is not None:
         return folder.parent.parent / EXPORTS / str(source.found.rank)

@@ -32,7 +32,7 @@ class Predictor:
     """
 
     folder: Path
-    """Where the bundle lies."""
+    """Folder of the bundle."""
     receipt: Receipt
     session: Session
     processor: Processor

@@ -11,7 +11,7 @@ from nas.runtimes.devices import execution_providers
 
 
 def _call(deployment: Deployment) -> str:
-    """What one call is given: the file has a static shape, so the example fills the whole batch."""
+    """Argument of one call: the file has a static shape, so the example fills the whole batch."""
     return "inputs" if deployment.batch == 1 else f"np.repeat(inputs, {deployment.batch}, axis=0)"
 
 

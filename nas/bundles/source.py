@@ -48,7 +48,7 @@ class Source:
     """The normalisation it was trained with; None where no file tells, then the data's own is used."""
     labels: tuple[str, ...] | None
     in_training: QuantisedInTraining | None
-    """Where the network was quantised in training too, from just these weights."""
+    """The network quantised in training, where that was done from just these weights."""
 
     def described(self, size: Size) -> NetworkDescription:
         """The network for data that ask for an answer of `size`. Raises `UserError` where it has another one."""

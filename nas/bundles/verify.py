@@ -47,7 +47,7 @@ class Check:
     name: str
     status: Status
     detail: str
-    """What was seen, or why it was not repeated."""
+    """Finding of the check, or the reason why the claim was not repeated."""
 
     def to_json(self) -> dict[str, str]:
         return asdict(self)
@@ -157,14 +157,14 @@ class _Bundle:
 
     @cached_property
     def accuracy(self) -> float | None:
-        """Of the deployed file on the validation split, measured now; None where data or runtime are not at hand."""
+        """Accuracy of the deployed file on the validation split, measured now; None without data or runtime."""
         if isinstance(self.data, str) or isinstance(self.predictor, str):
             return None
         return self.accuracy_of(self.predictor.run, self.data, "val")
 
     @cached_property
     def params(self) -> int | None:
-        """Of the network as it is deployed, counted now; None without its torch weights."""
+        """Number of parameters of the network as it is deployed, counted now; None without its torch weights."""
         network = self.folder / NETWORK
         if not (network.is_file() and weights_path(network).is_file()):
             return None
@@ -275,4 +275,4 @@ CHECKS: Mapping[str, Callable[[_Bundle], Outcome]] = {
     "accuracy": _accuracy,
     "limits": _limits,
 }
-"""What is repeated after the checksums, in this order."""
+"""Checks repeated after the checksums, in this order."""

@@ -18,7 +18,7 @@ def _or_none(context: click.Context, parameter: click.Parameter, value: tuple[An
 
 
 def is_typed(context: click.Context, name: str) -> bool:
-    """Whether an option was given, not left at its default."""
+    """True if an option was given, not left at its default."""
     return context.get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 

@@ -1,4 +1,4 @@
-"""What the commands share with the function that runs them."""
+"""Code that the commands share with the function that runs them."""
 
 from collections.abc import Collection
 from dataclasses import dataclass

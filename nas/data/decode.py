@@ -23,7 +23,7 @@ Reader = Callable[[], bytes]
 
 # UnidentifiedImageError is an OSError.
 DAMAGED = (OSError, SyntaxError, ValueError, EOFError, struct.error, Image.DecompressionBombError)
-"""What opening or decoding an image raises when the file is at fault."""
+"""Exceptions that opening or decoding an image raises when the file is at fault."""
 
 
 def ensure_fits(size_bytes: int, what: str) -> None:
@@ -101,7 +101,7 @@ def run_in_threads(work: Callable[[int], None], count: int) -> None:
 
 
 def unreadable(name: str, error: Exception) -> UserError:
-    """What to tell the user about image `name`, one of `DAMAGED` having been raised."""
+    """The error to report about image `name`, one of `DAMAGED` having been raised."""
     if isinstance(error, Image.DecompressionBombError):
         most = 2 * (Image.MAX_IMAGE_PIXELS or 0) // 10**6  # beyond that Pillow expects an attack
         return UserError(f"image {name!r} has more than {most} million pixels", "store it smaller, or cut it up")

@@ -26,7 +26,7 @@ HOLDOUT_FRACTION = 0.15
 
 
 def image_input(side: int) -> TensorSpec:
-    """What a network for square RGB images of `side` rows and columns takes."""
+    """Input of a network for square RGB images of `side` rows and columns."""
     return TensorSpec((3, side, side))
 
 
@@ -63,7 +63,7 @@ class ImageSplit:
 
     @property
     def input(self) -> TensorSpec:
-        """What networks for these images take."""
+        """Input of networks for these images."""
         return image_input(self.resolution)
 
     def some(self, count: int, seed: int = 0) -> "ImageSplit":
@@ -135,15 +135,15 @@ def histogram(images: NDArray[np.uint8]) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, slots=True)
 class ImageTraits:
-    """What a training has to know of images beside the images."""
+    """Facts beside the images that a training has to know of them."""
 
     flip_ok: bool = True
-    """Whether a mirrored image is still what its label says (not so for digits)."""
+    """True if a mirrored image is still what its label says (not so for digits)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RawImages:
-    """What a source gives, before missing splits are held out of `train`."""
+    """Output of a source, before missing splits are held out of `train`."""
 
     classes: tuple[str, ...]
     train: ImageSplit
@@ -171,15 +171,15 @@ class ImageData:
     preprocess: Preprocess
     """Fitted on `train`."""
     flip_ok: bool = True
-    """Whether a mirrored image keeps its class (not so for digits)."""
+    """True if a mirrored image keeps its class (not so for digits)."""
     notes: tuple[str, ...] = ()
-    """How the splits came about, for reports."""
+    """Origin of the splits, for reports."""
     _memo: Memo = field(default_factory=Memo, init=False, repr=False)
     """`at` by its arguments."""
 
     @property
     def traits(self) -> ImageTraits:
-        """What a training has to know beside the images."""
+        """Facts beside the images that a training has to know."""
         return ImageTraits(self.flip_ok)
 
     @property
@@ -193,7 +193,7 @@ class ImageData:
 
     @property
     def output_size(self) -> Size:
-        """What a network's answer has to have for these data: `(classes,)`."""
+        """Size of a network's answer for these data: `(classes,)`."""
         return (self.num_classes,)
 
     def for_input(self, split: SplitName, input: TensorSpec) -> ImageSplit:

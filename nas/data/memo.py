@@ -4,7 +4,7 @@ from typing import Any
 
 
 class Memo(dict[Any, Any]):
-    """What a frozen value has computed of itself; it is not sent to other processes along with the value.
+    """Values that a frozen value has computed of itself; they are not sent to other processes along with it.
 
     As a field it wants `init=False`: then `dataclasses.replace` gives the new value a memo of its own.
     """

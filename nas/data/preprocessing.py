@@ -11,7 +11,7 @@ PREPROCESS = "preprocess.json"
 
 
 def preprocess_document(preprocess: Preprocess, resolution: int, **resizing: Any) -> dict[str, Any]:
-    """How to make a network's input, for people and programs; `resizing` says what happens before scaling."""
+    """Instructions to make a network's input, for people and programs; `resizing` says what happens before scaling."""
     return {
         "layout": "NCHW float32",
         "resolution": resolution,

@@ -1,4 +1,4 @@
-"""What tasks on images share of a bundle's pre-processing."""
+"""The part of a bundle's pre-processing that tasks on images share."""
 
 import io
 import json

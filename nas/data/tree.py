@@ -29,7 +29,7 @@ SPLIT_NAMES: Mapping[str, SplitName] = {
     "test": "test",
     "testing": "test",
 }
-"""What folders and files of a split are called, in lower case."""
+"""Names of the folders and files of a split, in lower case."""
 
 Parts = tuple[str, ...]
 
@@ -46,7 +46,7 @@ class Tree:
         return sorted({parts[0] for parts in self.folders})
 
     def below(self, name: str) -> "Tree":
-        """What is in the top-level folder `name`."""
+        """Contents of the top-level folder `name`."""
         return Tree(
             {parts[1:]: read for parts, read in self.files.items() if parts[0] == name and len(parts) > 1},
             {parts[1:] for parts in self.folders if parts[0] == name and len(parts) > 1},
@@ -147,5 +147,5 @@ def _parts(name: str) -> Parts:
 
 
 def _hidden(parts: Parts) -> bool:
-    """Whether the path is no data: hidden files, and what macOS adds to archives."""
+    """True if the path is no data: hidden files, and what macOS adds to archives."""
     return not parts or any(part.startswith(".") or part == "__MACOSX" for part in parts)

@@ -45,7 +45,7 @@ class TriedDeployment:
     measurement: Measurement | None
     """None where the target is not this host, or nothing could be loaded."""
     size_bytes: int | None = None
-    """Of all files its runtime loads."""
+    """Bytes of all files its runtime loads."""
     in_float: str = ""
     """The part (of `nas.deploy.float_parts.FLOAT_PARTS`) that int8 leaves in floating point; empty: none."""
     in_training: bool = False

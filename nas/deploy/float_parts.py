@@ -8,7 +8,7 @@ from nas.runtimes.base import FloatPart
 from nas.runtimes.onnx_file import output_nodes
 
 FLOAT_PARTS: Mapping[str, int] = {"last layer": 1, "last 3 layers": 3}
-"""What people call a part -> how many layers with weights it has on each way to the output."""
+"""Name that people give a part -> number of layers with weights it has on each way to the output."""
 
 
 def float_part(name: str, onnx: Path) -> FloatPart:

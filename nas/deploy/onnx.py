@@ -28,7 +28,7 @@ PARITY_MEAN = 1e-4
 
 @dataclass(frozen=True, slots=True)
 class Parity:
-    """How far the ONNX file's outputs are from torch's, on the same inputs, both in fp32."""
+    """Distance of the ONNX file's outputs from torch's, on the same inputs, both in fp32."""
 
     images: int
     max_abs_difference: float
@@ -38,12 +38,12 @@ class Parity:
 
     @property
     def holds(self) -> bool:
-        """Whether both are the same network: equal answers everywhere, and differences of rounding alone."""
+        """True if both are the same network: equal answers everywhere, and differences of rounding alone."""
         return self.agreement == 1.0 and self.mean_abs_difference < PARITY_MEAN
 
     @property
     def defect(self) -> str:
-        """What does not hold; empty where it does."""
+        """Description of what does not hold; empty where everything does."""
         if self.holds:
             return ""
         return (

@@ -27,7 +27,7 @@ class QuantisedInTraining:
     """Between the rounded network in torch and the file in ONNX Runtime."""
 
     def story(self) -> dict[str, Any]:
-        """What a receipt says of it."""
+        """The facts that a receipt gives about the quantisation in training."""
         return {
             "epochs": self.epochs,
             "val_accuracy_torch": self.val_accuracy_torch,
@@ -41,7 +41,7 @@ def write_quantised(made: QuantisedInTraining, weights: Path) -> None:
 
 
 def read_quantised(folder: Path, weights: Path) -> QuantisedInTraining | None:
-    """What lies in `folder`, if it was made from just these weights.
+    """The quantised network in `folder`, if it was made from just these weights.
 
     Raises:
         UserError: its file is not the one that its record is about.

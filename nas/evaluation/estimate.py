@@ -1,4 +1,4 @@
-"""What every way to estimate an accuracy has in common, and how well estimates agreed with what came out."""
+"""The common part of all ways to estimate an accuracy, and the agreement of estimates with the trained accuracies."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,16 +11,16 @@ from nas.errors import UserError
 from search_spaces import Architecture
 
 Unit = Literal["accuracy", "standard deviations"]
-"""Of estimates: a fraction of the validation split, or standard deviations above random networks."""
+"""Unit of estimates: a fraction of the validation split, or standard deviations above random networks."""
 
 LEVEL = 0.9
-"""Of the intervals."""
+"""Probability of the intervals."""
 _Z = 1.6449  # half the width of a normal's 90 % interval, in standard deviations
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """What one candidate is believed to be worth, and what it cost to find out."""
+    """Estimated value of one candidate, and the cost of the estimate."""
 
     arch: Architecture
     value: float | None
@@ -42,7 +42,7 @@ class Estimator(Protocol):
 
     @property
     def unit(self) -> Unit:
-        """Of its estimates' values."""
+        """Unit of its estimates' values."""
         ...
 
     @property
@@ -57,7 +57,7 @@ class Estimator(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """How estimates ordered networks that were then trained."""
+    """Agreement of the order of estimates with the networks' accuracies once they were trained."""
 
     kendall_tau: float | None
     """Kendall's tau-b with the trained accuracies; None for fewer than two networks or where all are equal."""

@@ -30,7 +30,7 @@ Scores = Callable[[Architecture], Floats]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EstimatorSetting:
-    """What estimators are made from; each takes what it needs."""
+    """Everything that estimators are made from; each takes what it needs."""
 
     space: SearchSpace
     """With the options that candidates may have: a supernet holds no more."""
@@ -38,9 +38,9 @@ class EstimatorSetting:
     short: Callable[[Architecture], ShortTraining]
     """The short training that a candidate gets."""
     supernet: SupernetConfig | None = None
-    """How the supernet is trained, where there is one."""
+    """Training of the supernet, where there is one."""
     checkpoint: Path | None = None
-    """Where the supernet's training is kept and gone on from."""
+    """File in which the supernet's training is kept and from which it goes on."""
     admissible: Callable[[Choices], NDArray[np.bool_]] | None = None
     """Candidates (n, decisions) -> whether they are worth training at all."""
     labels: Sequence[tuple[Architecture, float]] = ()
@@ -316,7 +316,7 @@ MIN_LABELS = 8
 SUPERNET_EPOCHS = 20
 """Passes over the training images below which nothing is known of a supernet's order of candidates."""
 SUPERNET_SHARE = 0.6
-"""Of the time for estimates that may go into the supernet; the rest scores candidates."""
+"""Share of the time for estimates that may go into the supernet; the rest scores candidates."""
 
 
 def choose_estimator(budget_s: float, device: str, *, short_s: float, labels: int = 0) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""What all zero-cost proxies share: a copy to work on, checks of the batch, and the weights that count."""
+"""Common parts of all zero-cost proxies: a copy to work on, checks of the batch, and the weights that count."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ShortTraining:
-    """How candidates are compared: all with the same recipe, images and seed."""
+    """Training that compares candidates: all with the same recipe, images and seed."""
 
     recipe: Recipe
     train_images: int | None = None

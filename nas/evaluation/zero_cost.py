@@ -30,7 +30,7 @@ PROXIES: Mapping[str, Proxy] = {
 }
 
 DEFAULT_PROXIES = TASKS["classification"].proxies
-"""What a search adds to the structure of its candidates, which says parameters and MACs already."""
+"""Proxies that a search adds to the structure of its candidates, which says parameters and MACs already."""
 
 
 def zero_cost_scores(

@@ -1,4 +1,4 @@
-"""Where evaluations run: `local` worker processes on this machine, or a Ray cluster."""
+"""Executors of evaluations: `local` worker processes on this machine, or a Ray cluster."""
 
 from nas.executors.base import Evaluation, Failure, Finished, Outcome
 from nas.executors.executor import Executor, check_choice, executor_for

@@ -1,4 +1,4 @@
-"""What is evaluated and what comes back: plain values, so that they travel to any process on any machine."""
+"""Evaluations and their outcomes: plain values, so that they travel to any process on any machine."""
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
@@ -34,7 +34,7 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How a training ended that went well."""
+    """Outcome of a training that ended well."""
 
     accuracy: float
     """Fraction of the validation split."""
@@ -42,9 +42,9 @@ class Outcome:
     """The same after each finished epoch."""
     seconds: float
     stopped_early: bool = False
-    """Whether its curve was found hopeless before all epochs were done."""
+    """True if its curve was found hopeless before all epochs were done."""
     weights: bytes | None = field(default=None, repr=False)
-    """Of the trained network, as a safetensors file; None where whoever trained it does not hand them out."""
+    """Weights of the trained network, as a safetensors file; None where whoever trained it does not hand them out."""
 
     def to_json(self) -> dict[str, Any]:
         """All but the weights."""
@@ -72,5 +72,5 @@ class Finished:
 
 
 Evaluate = Callable[[Evaluation, TaskData, EpochCallback | None], Outcome | Failure]
-"""How one network is evaluated: a function of a module, so that another process can import it. Calls the callback (if
-any) after each epoch, and ends the training where that returns True."""
+"""Evaluates one network: a function of a module, so that another process can import it. Calls the callback (if any)
+after each epoch, and ends the training where that returns True."""

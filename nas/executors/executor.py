@@ -1,4 +1,4 @@
-"""What every executor can do, and choosing one."""
+"""The interface of all executors, and the choice of one."""
 
 import math
 from collections.abc import Iterator
@@ -43,11 +43,12 @@ class Executor(Protocol):
 
 
 HANG_SHARE = 0.25
-"""Of a search's time: an evaluation that takes longer hangs. It should take a few percent."""
+"""Share of a search's time after which an evaluation is taken to hang. It should take a few percent."""
 HANG_S = (60.0, 3600.0)
 """But no less, and no more."""
 OPEN_END_HANG_S = 900.0
-"""Where trials alone end the search: trainings are planned for seconds, and a slow one is no hang."""
+"""Seconds after which an evaluation is taken to hang where trials alone end the search: trainings are planned for
+seconds, and a slow one is no hang."""
 
 
 def check_choice(ray: str | None, *, asha: bool) -> None:
@@ -57,7 +58,8 @@ def check_choice(ray: str | None, *, asha: bool) -> None:
 
 
 def hangs_after_s(budget_s: float) -> float:
-    """When an evaluation of a search with this budget (inf: as many trials as were asked for) is taken to hang."""
+    """Seconds after which an evaluation of a search with this budget (inf: as many trials as were asked for) is taken
+    to hang."""
     return min(max(HANG_SHARE * budget_s, HANG_S[0]), HANG_S[1]) if math.isfinite(budget_s) else OPEN_END_HANG_S
 
 

@@ -21,7 +21,7 @@ from nas.measure.process import POLL_S, Limits, SupervisedProcess
 from nas.tasks import TaskData
 
 MEMORY_SHARE = 0.8
-"""Of the memory free at the start, what all workers together may take."""
+"""Share of the memory free at the start that all workers together may take."""
 EXIT_S = 20.0
 """For a process that has closed its connection to come to its end: Python may have much to tidy up."""
 STARTS = 2
@@ -38,7 +38,7 @@ class Worker:
         self._limits = limits
         self._ready = False
         self.task: Evaluation | None = None
-        """What it is at."""
+        """Evaluation that the worker is busy with."""
         self._start()
 
     @property

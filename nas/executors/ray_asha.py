@@ -125,7 +125,7 @@ class AshaExecutor:
 def trainable(
     evaluate: Evaluate, data: list[Any], batch: list[Evaluation], threads: int
 ) -> Callable[[dict[str, Any]], None]:
-    """What Tune runs for each network of `batch`: one report per epoch, and a last one with the result."""
+    """Function that Tune runs for each network of `batch`: one report per epoch, and a last one with the result."""
 
     def run(config: dict[str, Any]) -> None:
         import ray

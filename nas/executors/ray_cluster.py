@@ -85,7 +85,7 @@ def nodes_of(ray: "ModuleType") -> list[Node]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slots:
-    """How evaluations share a cluster."""
+    """Shares of a cluster that evaluations get."""
 
     count: int
     """At once."""

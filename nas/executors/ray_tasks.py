@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 RETRIES = 3
-"""Of a task whose machine or Ray worker went away."""
+"""Number of repetitions of a task whose machine or Ray worker went away."""
 LOOK_S = 1.0
 """Between two looks whether the user wants to stop."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSetup:
-    """What a machine of the cluster has to know to evaluate networks, besides the data."""
+    """Everything besides the data that a machine of the cluster has to know to evaluate networks."""
 
     evaluate: Evaluate
     threads: int

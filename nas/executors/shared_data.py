@@ -14,7 +14,7 @@ _SPLITS = ("train", "val", "test")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedData:
-    """Where the arrays of a data set lie, and the data set without its examples. `load` gives the whole back."""
+    """Place of the arrays of a data set, and the data set without its examples. `load` gives the whole back."""
 
     folder: Path
     empty: TaskData

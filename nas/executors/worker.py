@@ -24,7 +24,7 @@ READY = "ready"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """What a worker has to know before its first evaluation."""
+    """Everything that a worker has to know before its first evaluation."""
 
     evaluate: Evaluate
     data: SharedData | TaskData
@@ -33,7 +33,7 @@ class Setup:
     threads: int
     heartbeat: Path
     journal: Journal | None
-    """Where outcomes are kept before they are sent; None: nowhere."""
+    """Journal that keeps outcomes before they are sent; None: they are not kept."""
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Where files lie that belong to the user and can be made again: profiles, downloaded data, the reference network."""
+"""Folder of files that belong to the user and can be made again: profiles, downloaded data, the reference network."""
 
 import os
 from pathlib import Path

@@ -17,7 +17,7 @@ from pathlib import Path
 from secrets import token_hex
 
 PARTIAL = ".partial"
-"""How the name of what is not whole yet ends."""
+"""Ending of the name of a file or folder that is not whole yet."""
 _ATTEMPTS = 100
 """So often a folder is put in its place again that another process has put there first."""
 

@@ -35,7 +35,7 @@ class Finished:
     kind: str
     """`best`, `last` or `average`."""
     accuracies: Mapping[str, float]
-    """Of each kind there is."""
+    """Accuracy of each kind there is."""
 
 
 def finish(

@@ -34,7 +34,7 @@ SMOKE_BATCHES = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What all networks of one call share."""
+    """Everything that all networks of one call share."""
 
     recipe: Recipe
     label: str

@@ -30,7 +30,7 @@ class Candidate:
     """Its number in `RUN#k`, see `nas.networks.run_networks`."""
     description: NetworkDescription
     weights: Path | None = None
-    """Where a training may start; None: random."""
+    """File of the weights from which a training may start; None: random ones."""
     sha256: str | None = None
     """Checksum of the file `weights`, where that was recorded."""
 
@@ -168,5 +168,5 @@ def _trained_on(found: FoundNetwork) -> tuple[str | None, int]:
 
 
 def parameters(network: nn.Module) -> int:
-    """How many a network has."""
+    """Number of a network's parameters."""
     return sum(math.prod(p.shape) for p in network.parameters())

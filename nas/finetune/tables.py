@@ -13,7 +13,7 @@ PLAIN_WIDTH = 100
 
 
 def print_finetuning(document: Mapping[str, Any], console: Console | None = None) -> None:
-    """What the document of `nas.finetune.run.finetune` says, on stdout (or `console`)."""
+    """Print the document of `nas.finetune.run.finetune` on stdout (or `console`)."""
     console = console or Console(highlight=False)
     if not console.is_terminal:
         console = Console(file=console.file, highlight=False, width=PLAIN_WIDTH)

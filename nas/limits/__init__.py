@@ -106,12 +106,12 @@ class Limits:
 
     @property
     def percentile(self) -> int:
-        """Of a session's calls: the one that has to keep the latency; 50 without such a limit."""
+        """Percentile of a session's calls that has to keep the latency; 50 without such a limit."""
         return 50 if self.latency is None else self.latency.percentile
 
     @property
     def limits_tail(self) -> bool:
-        """Whether the latency of slow calls is limited, not that of the median one."""
+        """True if the latency of slow calls is limited, not that of the median one."""
         return self.percentile != 50
 
     @property
@@ -126,12 +126,12 @@ class Limits:
 
     @property
     def needs_probes(self) -> bool:
-        """Whether networks have to be prepared, if not measured, before these limits can be predicted."""
+        """True if networks have to be prepared, if not measured, before these limits can be predicted."""
         return any(limit.needs != "nothing" for limit in self.all)
 
     @property
     def needs_measured_probes(self) -> bool:
-        """Whether networks have to be measured before these limits can be predicted: files need only be made."""
+        """True if networks have to be measured before these limits can be predicted: files need only be made."""
         return any(limit.needs == "measurements" for limit in self.all)
 
     def call_limit_ms(self, batch: int) -> float:

@@ -23,7 +23,7 @@ class LatencyLimit(Limit):
     """Milliseconds of one call."""
 
     percentile: int = 50
-    """Of a session's calls: the one that has to keep the limit."""
+    """Percentile of a session's calls that has to keep the limit."""
 
     name = "latency_ms"
     noun = "latency limit"
@@ -40,7 +40,7 @@ class LatencyLimit(Limit):
 
     @property
     def tail(self) -> bool:
-        """Whether slow calls are limited, not the median one."""
+        """True if slow calls are limited, not the median one."""
         return self.percentile != 50
 
     @property

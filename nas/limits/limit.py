@@ -52,7 +52,7 @@ class Observation:
     """Facts about one network in one deployment; empty or None: not known, and then no limit counts as violated."""
 
     latencies_ms: tuple[float, ...] = ()
-    """Of each fresh session, at the limits' percentile."""
+    """Latency of each fresh session, at the limits' percentile."""
     medians_ms: tuple[float, ...] = ()
     batch: int = 1
     params: int | None = None
@@ -104,9 +104,9 @@ class Limit(ABC):
     at_most: ClassVar[bool] = True
     """False: at least."""
     before_training: ClassVar[bool] = True
-    """Whether every candidate's value is known or predicted before anything is trained."""
+    """True if every candidate's value is known or predicted before anything is trained."""
     by_latency: ClassVar[bool] = False
-    """Whether its prediction is proportional to the predicted latency."""
+    """True if its prediction is proportional to the predicted latency."""
     sure_below: ClassVar[float | None] = None
     """Candidates predicted beyond this part of the limit are checked on files before they are trained; None: the
     prediction is exact, or checked by latency."""
@@ -155,7 +155,7 @@ class Limit(ABC):
         """A sentence's part that tells of a violation with this value."""
 
     def violation(self, seen: Observation) -> Violation | None:
-        """How the observation violates the limit; None where it keeps it or does not tell."""
+        """The observation's violation of the limit; None where it keeps it or does not tell."""
         value = self.observed(seen)
         if value is None or (value <= self.value if self.at_most else value >= self.value):
             return None

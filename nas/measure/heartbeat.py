@@ -1,4 +1,4 @@
-"""Where a worker process is, as a small file that its supervisor reads when it dies or stands still."""
+"""Position of a worker process in its work, as a small file that its supervisor reads when it dies or stands still."""
 
 import os
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Where a worker is."""
+    """Position of a worker in its work."""
 
     count: int
     """Grows by one with each step: a worker whose count stands still is stuck."""

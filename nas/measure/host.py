@@ -1,4 +1,4 @@
-"""What this host is, as far as it changes latency: the fingerprint that a device profile carries."""
+"""Description of this host, as far as it changes latency: the fingerprint that a device profile carries."""
 
 from __future__ import annotations
 
@@ -106,7 +106,8 @@ _WORDS = {
 
 
 def differences(ours: HostFingerprint, theirs: HostFingerprint) -> list[str]:
-    """What differs, one sentence part per property: `processor: A here, B there`; empty where nothing does."""
+    """Differences between two hosts, one sentence part per property: `processor: A here, B there`; empty where there
+    are none."""
     found = []
     for field in fields(HostFingerprint):
         here, there = getattr(ours, field.name), getattr(theirs, field.name)

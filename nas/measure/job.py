@@ -1,4 +1,4 @@
-"""What passes between `protocol` and its worker process, as JSON: one job in, one result line per network out."""
+"""Messages between `protocol` and its worker process, as JSON: one job in, one result line per network out."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class JobModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What a worker does in its life."""
+    """Everything that a worker does in its life."""
 
     models: tuple[JobModel, ...]
     placement: Placement
-    """Of all its models."""
+    """Device and threads of all its models."""
     reference: Path | None
     seconds_per_model: float
     node_seconds: float = 0.0
@@ -83,8 +83,8 @@ class SessionTiming:
     disturbance: str | None
     """Why the times cannot be trusted, None on a quiet machine."""
     energy_mj: float | None = None
-    """Of the processor packages per call, or of the GPU's board, everything else that ran on them included; None where
-    it cannot be read."""
+    """Energy per call of the processor packages, or of the GPU's board, everything else that ran on them included; None
+    where it cannot be read."""
     nodes: tuple[NodeTime, ...] = ()
     """Operators in the order they run, where they were asked for and the runtime can time them."""
 

@@ -58,7 +58,7 @@ class Measurement:
     """The host that measured it; empty where that was not recorded."""
 
     def keeps(self, limit_ms: float) -> bool:
-        """Whether every fresh session's p50 was within the limit, and none failed."""
+        """True if every fresh session's p50 was within the limit, and none failed."""
         return self.failed is None and self.worst_session_p50_ms <= limit_ms
 
     def to_json(self) -> dict[str, Any]:

@@ -24,7 +24,7 @@ ABSENT_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a worker may take."""
+    """Resources that a worker may take."""
 
     timeout_s: float
     """For one step; see `nas.measure.heartbeat.Step`."""
@@ -72,11 +72,11 @@ class SupervisedProcess:
         return self._process.pid
 
     def step(self) -> Step:
-        """Where it is, or was when it ended."""
+        """The worker's step, or the last one if it has ended."""
         return decode_step(self.heartbeat.read_bytes())
 
     def ended(self, timeout_s: float = 0.0) -> bool:
-        """Whether it has ended, after waiting for that up to `timeout_s`."""
+        """True if the worker has ended, after waiting for that up to `timeout_s`."""
         try:
             self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -120,7 +120,7 @@ class SupervisedProcess:
         self._process.wait()
 
     def death(self) -> str | None:
-        """How it ended, with the last line it wrote; None where it finished as it should."""
+        """Cause of the worker's death, with the last line it wrote; None where it finished as it should."""
         if self._killed is not None or self._process.returncode == 0:
             return self._killed
         phase = self.step().phase

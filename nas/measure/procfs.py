@@ -1,4 +1,4 @@
-"""What the kernel says about this process and its cores while a network is timed (Linux's `/proc`)."""
+"""Readings of the kernel about this process and its cores while a network is timed (Linux's `/proc`)."""
 
 import contextlib
 import ctypes
@@ -85,7 +85,7 @@ def parse_memory_status(status: str) -> MemoryStatus:
 
 
 def memory_status(pid: int | None = None) -> MemoryStatus:
-    """Of this process or another; zero where it is gone or the system does not tell."""
+    """Memory of this process or another; zero where it is gone or the system does not tell."""
     try:
         return parse_memory_status((_PROC / str(pid or "self") / "status").read_text(encoding="utf-8"))
     except OSError:

@@ -25,7 +25,7 @@ REPEATS = 2
 PAUSE_S = 0.5
 """Before a repetition, so that a short disturbance can pass."""
 MEMORY_SHARE = 0.8
-"""Of the memory free at the start, what a worker may take by default."""
+"""Share of the memory free at the start that a worker may take by default."""
 REFERENCE_TOLERANCE = 0.15
 
 Progress = Callable[[int, int], None]

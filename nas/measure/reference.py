@@ -23,7 +23,7 @@ _WIDTHS = (32, 64, 64)
 
 
 def cache_folder() -> Path:
-    """Where the file is kept: the user's cache, or a temporary folder where that cannot be written."""
+    """Folder of the file: the user's cache, or a temporary folder where that cannot be written."""
     folder = user_cache()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -39,7 +39,7 @@ def cache_folder() -> Path:
 
 
 def _is_private(folder: Path) -> bool:
-    """Whether it is a folder (not a link to one) of this user, into which nobody else can put a file."""
+    """True if `folder` is a folder (not a link to one) of this user, into which nobody else can put a file."""
     status = folder.lstat()
     return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o022
 

@@ -18,7 +18,7 @@ MAX_SWITCHES_PER_S = 250.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Activity:
-    """What the machine did while one network was timed, summed over its windows."""
+    """Activity of the machine while one network was timed, summed over its windows."""
 
     wall_s: float
     cpu_s: float
@@ -30,7 +30,7 @@ class Activity:
     involuntary_switches: int = 0
     """Times a thread lost its core to another."""
     energy_j: float | None = None
-    """Of the processor packages, everything that ran on them included; None where it is not known."""
+    """Energy of the processor packages, everything that ran on them included; None where it is not known."""
 
     def __add__(self, other: "Activity") -> "Activity":
         energy = None if self.energy_j is None or other.energy_j is None else self.energy_j + other.energy_j

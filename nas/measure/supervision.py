@@ -13,13 +13,13 @@ from nas.measure.process import POLL_S, Limits, SupervisedProcess
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerReport:
-    """What came back from one worker. Networks in none of its fields were not reached."""
+    """Results of one worker. Networks in none of its fields were not reached."""
 
     timings: dict[int, SessionTiming]
     failed: dict[int, str]
     """Networks that the worker itself reported as failed."""
     death: str | None
-    """How the worker ended, where it did not finish."""
+    """Cause of the worker's death; None where it finished."""
     culprit: int | None
     """The network it was at when it died; None where it was at none."""
 

@@ -28,7 +28,7 @@ class NetworkDescription:
     source: Architecture | str
     """An `Architecture`, or a name in the `baselines` of a task."""
     signature: Signature
-    """What goes in and what comes out."""
+    """Input and output of the network."""
 
     @classmethod
     def of_architecture(cls, space: SearchSpace, arch: Architecture, size: Size) -> "NetworkDescription":
@@ -87,7 +87,7 @@ class NetworkDescription:
 
 
 def weights_path(network_json: Path) -> Path:
-    """Where the weights of `NAME.network.json` lie: `NAME.safetensors` beside it."""
+    """Path of the weights of `NAME.network.json`: `NAME.safetensors` beside it."""
     return network_json.with_name(network_json.name.removesuffix(".network.json") + ".safetensors")
 
 

@@ -103,7 +103,7 @@ class FoundNetwork:
         return space_of(self.architecture).task
 
     def preprocess(self, task: str) -> Preprocess | None:
-        """How its input was made where it was trained for `task`; None where no file tells.
+        """The pre-processing that the network was trained with for `task`; None where no file tells.
 
         Raises `UserError` for a damaged file.
         """
@@ -169,7 +169,7 @@ def find_bundle(text: str) -> Path:
 
 
 def is_run(folder: Path) -> bool:
-    """Whether a search wrote the folder, and it is not itself that of a network."""
+    """True if a search wrote the folder, and it is not itself that of a network."""
     return not (folder / NETWORK).is_file() and any(
         (folder / name).exists() for name in ("config.json", "winners", "finalists")
     )

@@ -34,7 +34,7 @@ def _finite(value: Any) -> Any:
 
 
 def question(document: Document) -> str:
-    """What was asked, as a sentence."""
+    """The user's question, as a sentence."""
     where = f"for {document['data']['name']} on {document['target']} ({document['device']})"
     kept = limits_text(document)
     return f"Asked for: {_GOALS[objective(document)]} {where}{f', with {kept}' if kept else ''}."
@@ -64,12 +64,12 @@ def limits_text(document: Document) -> str:
 
 
 def limits_speed(document: Document) -> bool:
-    """Whether something is limited that is predicted of every network: not its accuracy alone, not nothing."""
+    """True if something is limited that is predicted of every network: not its accuracy alone, not nothing."""
     return not set(document["limits"]) <= {"min_accuracy", "percentile"}
 
 
 def answer(document: Document) -> str:
-    """What was found, as one or two sentences."""
+    """The search's answer, as one or two sentences."""
     if not document["best"]:
         return _nothing(document)
     best = document["best"][0]
@@ -138,8 +138,8 @@ def final_accuracy(result: Document) -> tuple[str, str]:
 
 
 def test_figures(document: Document) -> list[tuple[str, dict[str, float]]]:
-    """Of each network that has several figures on the test images: its name and the figures by name. A single figure is
-    in the tables anyway."""
+    """Name of each network that has several figures on the test images, and its figures by name. A single figure is in
+    the tables anyway."""
     named = [(f"winner {best['rank']}", best) for best in document["best"]]
     named += [(str(b["name"]), b) for b in document["baselines"]]
     found = [(name, dict(network.get("test_figures") or {})) for name, network in named]
@@ -155,7 +155,7 @@ def validation_accuracy(result: Document) -> float | None:
 
 
 def postprocess_text(result: Document) -> str | None:
-    """What using a winner's output costs on top of its latency; None where there is nothing to do."""
+    """Cost of using a winner's output on top of its latency; None where there is nothing to do."""
     spent_ms = result.get("postprocess_ms")
     return None if spent_ms is None else f"decoding and suppressing double boxes take {milliseconds(spent_ms)} ms more"
 
@@ -203,7 +203,7 @@ def estimate_text(result: Document) -> str:
 
 
 def agreement_text(document: Document) -> str | None:
-    """How the estimates ordered what was then trained; None where nothing was."""
+    """Agreement of the estimates with the accuracies of the networks that were then trained; None where none was."""
     found = document["agreement"]
     if not found or not found["n"]:
         return None
@@ -226,5 +226,5 @@ def on_device(entry: Document) -> str:
 
 
 def placed(entry: Document) -> str:
-    """Where a deployment runs, for people: `2 threads`, or the name of a GPU."""
+    """Place where a deployment runs, for people: `2 threads`, or the name of a GPU."""
     return f"{entry['threads']} threads" if not on_device(entry) else str(entry["runs_on"])

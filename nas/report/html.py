@@ -152,7 +152,7 @@ def _plot(document: Document, candidates: "pd.DataFrame") -> str:
 
 
 def _dots(document: Document) -> str:
-    """What the dots of the plot are."""
+    """Meaning of the dots of the plot."""
     name = document["estimator"]["name"]
     if name == "zero-cost":
         return "Dots are candidates by their zero-cost score, which is no accuracy and has the axis on the right"
@@ -191,7 +191,7 @@ def _numbers(result: Document) -> tuple[str, ...]:
 
 
 def _estimated(result: Document) -> float | None:
-    """What the predictor expected; where it had seen nothing, the estimate that chose the network."""
+    """Accuracy that the predictor expected; where it had seen nothing, the estimate that chose the network."""
     expected = (result["accuracy"] or {}).get("estimate")
     own = result.get("estimate") or {"unit": ""}  # well-known networks have none
     return own["value"] if expected is None and own["unit"] == "accuracy" else expected
@@ -240,7 +240,7 @@ def _winner(best: Document) -> str:
 
 
 def _pictures(document: Document, folder: Path | None) -> str:
-    """What the run has to show, inside the page; a picture that was removed is left out."""
+    """Pictures of the run, inside the page; a picture that was removed is left out."""
     if folder is None:
         return ""
     shown = []

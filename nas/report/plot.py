@@ -61,10 +61,10 @@ def accuracy_latency_figure(document: Document, candidates: "pd.DataFrame") -> "
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Where candidates lie on the vertical axis."""
+    """The vertical axis of the candidates."""
 
     column: str
-    """Of the table of candidates."""
+    """Column of the table of candidates."""
     factor: float
     axis: str
     """Plotly's name of it."""

@@ -56,7 +56,8 @@ def print_targets(targets: Iterable[Mapping[str, Any]], console: Console | None 
 
 
 def print_profile(summary: Mapping[str, Any], console: Console | None = None) -> None:
-    """How well a profile predicts networks it was not fitted on, as `nas.targets.profiling.profile_summary` says."""
+    """Print the errors of a profile on networks it was not fitted on, as made by
+    `nas.targets.profiling.profile_summary`."""
     console = console or _stdout()
     title = f"Profile {summary['profile']} of {summary['device']}: errors on held-out networks"
     for threads in sorted({row["threads"] for row in summary["deployments"]}):
@@ -92,7 +93,7 @@ def _profile_table(title: str, rows: Iterable[Mapping[str, Any]]) -> Table:
 
 
 def print_receipt(folder: str, receipt: Mapping[str, Any], console: Console | None = None) -> None:
-    """What was exported, why, and what it can do (docs/export.md)."""
+    """Print what was exported, why, and what it can do (docs/export.md)."""
     console = console or _stdout()
     latency, accuracy, parity = receipt["latency_ms"], receipt["accuracy"], receipt["parity"]
     if latency is not None:
@@ -163,7 +164,7 @@ def result_tables(document: Document) -> list[RenderableType]:
 
 
 def _estimates(document: Document) -> list[str]:
-    """What evaluated the candidates, its estimates of the winners, and how right they were."""
+    """The estimator of the candidates, its estimates of the winners, and the agreement with their accuracies."""
     winners = [
         f"winner {best['rank']}: {estimate_text(best)}; {percent((best['accuracy'] or {}).get('trained'))} when trained"
         for best in document["best"]
@@ -172,7 +173,7 @@ def _estimates(document: Document) -> list[str]:
 
 
 MOST_FIGURES = 12
-"""Of a network, in the terminal: data may have hundreds of classes."""
+"""Largest number of a network's figures in the terminal: data may have hundreds of classes."""
 
 
 def _figures(network: str, figures: Mapping[str, float]) -> str:

@@ -1,4 +1,4 @@
-"""What a runtime is: prepare a network's file for a precision, load it, run it.
+"""A runtime prepares a network's file for a precision, loads it and runs it.
 
 Every runtime takes inputs as the network's signature says, `(n, ...)`, and returns float32 `(n, ...)`, whatever it
 computes in, so that callers never see its types.
@@ -34,12 +34,12 @@ class FloatPart:
     """A part of a network that int8 leaves in floating point."""
 
     name: str
-    """What it is called in the names of files."""
+    """Name of the part in the names of files."""
     patterns: tuple[str, ...]
     """Regular expressions; a node of the ONNX file whose whole name matches one of them belongs to it."""
 
     def contains(self, node: str) -> bool:
-        """Whether the node of that name belongs to it."""
+        """True if the node of that name belongs to it."""
         return any(re.fullmatch(pattern, node) for pattern in self.patterns)
 
 
@@ -48,7 +48,7 @@ class Session(Protocol):
 
     @property
     def input(self) -> TensorSpec:
-        """What the network takes. Where the file does not say how many values integers take, few enough for any."""
+        """Input of the network. Where the file does not say how many values integers take, few enough for any."""
         ...
 
     @property
@@ -75,7 +75,7 @@ class Runtime(Protocol):
 
     @property
     def precisions(self) -> tuple[str, ...]:
-        """What it offers on some host; see `unsupported` for this one."""
+        """Precisions that the runtime offers on some host; see `unsupported` for this one."""
         ...
 
     def missing(self) -> str | None:

@@ -1,4 +1,4 @@
-"""What the processor of this host can do, read from `/proc/cpuinfo` without importing anything heavy."""
+"""Abilities of this host's processor, read from `/proc/cpuinfo` without importing anything heavy."""
 
 from pathlib import Path
 
@@ -21,10 +21,10 @@ def cpu_flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
 
 
 def has_bf16(flags: frozenset[str]) -> bool:
-    """Whether bf16 arithmetic is done in hardware (elsewhere it is emulated, slower than fp32)."""
+    """True if bf16 arithmetic is done in hardware (elsewhere it is emulated, slower than fp32)."""
     return not flags.isdisjoint({"avx512_bf16", "amx_bf16", "bf16"})
 
 
 def has_int8_dot_product(flags: frozenset[str]) -> bool:
-    """Whether products of 8-bit numbers are summed in 32 bits at once."""
+    """True if products of 8-bit numbers are summed in 32 bits at once."""
     return not flags.isdisjoint({"avx512_vnni", "avx_vnni", "amx_int8", "asimddp"})

@@ -11,10 +11,10 @@ ALLOWED = "give cpu or a GPU by its number, such as cuda:0"
 
 
 class Cuda(Protocol):
-    """What is asked of the driver and of the CUDA side of PyTorch; a fake one stands in for both in tests."""
+    """Questions to the driver and to the CUDA side of PyTorch; a fake one stands in for both in tests."""
 
     def driver_present(self) -> bool:
-        """Whether this host has an NVIDIA driver."""
+        """True if this host has an NVIDIA driver."""
         ...
 
     def built_with_cuda(self) -> str | None:
@@ -26,7 +26,7 @@ class Cuda(Protocol):
         ...
 
     def has_bf16(self, index: int) -> bool:
-        """Whether that GPU computes in bf16; older ones emulate it, slower than fp32."""
+        """True if that GPU computes in bf16; older ones emulate it, slower than fp32."""
         ...
 
 
@@ -57,7 +57,7 @@ _FIRST_WITH_BF16 = (8, 0)
 
 
 def nvidia_device_present() -> bool:
-    """Whether an NVIDIA driver has made its device node: tells a GPU host apart without importing torch."""
+    """True if an NVIDIA driver has made its device node: tells a GPU host apart without importing torch."""
     return Path("/dev/nvidiactl").exists() or Path("/dev/dxg").exists()
 
 

@@ -1,4 +1,4 @@
-"""How long each operator of a network takes, as its runtime's own profiler says."""
+"""Time of each operator of a network, as its runtime's own profiler says."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

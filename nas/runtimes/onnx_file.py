@@ -1,4 +1,4 @@
-"""What an ONNX file says about its input, and which of its nodes make the output."""
+"""Input of an ONNX file, and those of its nodes that make the output."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

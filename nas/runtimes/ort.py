@@ -38,7 +38,7 @@ from nas.runtimes.onnx_file import OnnxInput, input_type, read_input
 from search_spaces.signature import DTYPES, TensorSpec
 
 _KERNEL_TIME = "_kernel_time"
-"""What the profiler appends to the name of an operator."""
+"""Suffix that the profiler appends to the name of an operator."""
 
 
 class OrtSession:

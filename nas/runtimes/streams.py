@@ -23,7 +23,7 @@ class Streams(Protocol):
 
     @property
     def input(self) -> TensorSpec:
-        """What the network takes."""
+        """Input of the network."""
         ...
 
     @property
@@ -70,7 +70,7 @@ class StreamSession:
 
 
 def calls_of_a_round(seconds_per_call: float, streams: int) -> int:
-    """How many calls to make at once where one more costs `seconds_per_call` (> 0); a multiple of `streams`."""
+    """Number of calls to make at once where one more costs `seconds_per_call` (> 0); a multiple of `streams`."""
     per_stream = round(ROUND_S / seconds_per_call / streams)
     return streams * min(MAX_CALLS, max(MIN_CALLS, per_stream))
 

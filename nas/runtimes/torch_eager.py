@@ -40,7 +40,7 @@ LoadNetwork = Callable[[Path], "nn.Module"]
 
 
 class GraphDevice(Protocol):
-    """What a CUDA graph needs of its device; a fake one lets the session be tested without a GPU."""
+    """Operations that a CUDA graph needs of its device; a fake one lets the session be tested without a GPU."""
 
     @property
     def tensors_on(self) -> str:
@@ -223,7 +223,7 @@ def _default_loader() -> LoadNetwork:
 
 
 def _input_of(path: Path, deployment: Deployment) -> TensorSpec:
-    """What the network was exported with; the batch of that file does not bind PyTorch."""
+    """Input that the network was exported with; the batch of that file does not bind PyTorch."""
     exported = path.with_name(path.name.removesuffix(NETWORK_SUFFIX) + ".onnx")
     declared = read_input(exported)
     return check_input(exported, replace(declared, shape=(None, *declared.shape[1:])), deployment)

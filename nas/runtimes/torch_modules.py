@@ -1,4 +1,4 @@
-"""How long each module of a PyTorch network takes on a device whose work runs behind the host's back."""
+"""Time of each module of a PyTorch network on a device whose work runs behind the host's back."""
 
 import time
 from typing import TYPE_CHECKING, Any, Protocol

@@ -43,7 +43,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplerTask:
-    """What samplers are told about a search. Those that do not learn have no use for the lower half.
+    """Information about a search for its sampler. Samplers that do not learn have no use for the lower half.
 
     A study's first objective is the accuracy. Limits that are known without an evaluation are in `feasible`; those that
     only an evaluation shows are constraints of its trial (`Trial.set_constraint`), which every sampler sees.

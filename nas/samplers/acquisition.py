@@ -1,4 +1,4 @@
-"""How much an evaluation promises: expected improvement, the chance to keep a limit; fronts and their hypervolume."""
+"""The promise of an evaluation: expected improvement, the chance to keep a limit; fronts and their hypervolume."""
 
 import numpy as np
 from numpy.typing import NDArray

@@ -1,4 +1,4 @@
-"""What all samplers share: whole architectures instead of single parameters, and what a study knows of them."""
+"""Common parts of all samplers: whole architectures instead of single parameters, and what a study knows of them."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -47,7 +47,7 @@ _ROUND = 1024
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What a study knows.
+    """The knowledge of a study.
 
     Attributes:
         complete: trials that ended with values, by number.
@@ -62,7 +62,7 @@ class Known:
     finished: int
 
     def first(self, count: int) -> "Known":
-        """What was known when only the first `count` of the complete trials were."""
+        """The knowledge when only the first `count` of the complete trials were known."""
         return Known(self.complete[:count], self.choices[:count], row_ids(self.choices[:count]), count)
 
 
@@ -102,7 +102,7 @@ class SpaceSampler(BaseSampler):
 
 
 def knowledge(study: "Study", space: SearchSpace, number: int) -> Known:
-    """What is known when trial `number` is to be proposed."""
+    """The knowledge of `study` when trial `number` is to be proposed."""
     trials = study.get_trials(deepcopy=False, states=(*_FINISHED, TrialState.RUNNING))
     kept = [
         t

@@ -1,4 +1,4 @@
-"""What a proposal is to achieve, and how much of it a candidate promises by the predictors' word."""
+"""The goal of a proposal, and the promise of a candidate by the predictors' word."""
 
 from dataclasses import dataclass
 
@@ -43,7 +43,7 @@ class Goal:
     limits: tuple[Limit, ...] = ()
 
     def __call__(self, choices: Choices, extra: Floats | None = None) -> Floats:
-        """Of candidates (n, decisions), with their zero-cost scores (n, k) where those are known: (n,)."""
+        """Promise (n,) of candidates (n, decisions), with their zero-cost scores (n, k) where those are known."""
         score = self.accuracy.predict(choices, extra)
         promise = log_expected_improvement(score.mean, score.std, self.best)
         for limit in self.limits:

@@ -1,4 +1,4 @@
-"""What predictors make of a study's finished trials."""
+"""Predictors learnt from a study's finished trials."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -31,7 +31,7 @@ class Population:
 
 @dataclass(frozen=True, slots=True)
 class Evolution:
-    """How a population grows.
+    """A population that grows by crossover, mutation and local moves.
 
     Attributes:
         space: gives the moves.

@@ -42,7 +42,7 @@ _MIN_ROWS = 4  # what the accuracy predictor needs
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SurrogateSettings:
-    """How hard the sampler thinks."""
+    """Amount of work that the sampler puts into a proposal."""
 
     startup: int = 10
     """Trials before the learned predictors decide; well-known designs come first among them."""
@@ -153,7 +153,7 @@ class SurrogateSampler(SpaceSampler):
         return self._plan[1]
 
     def _last_fit(self, complete: int) -> tuple[int, int]:
-        """How many trials the present fit learned from, and how many proposals are made from it."""
+        """Number of trials that the present fit learned from, and number of proposals that are made from it."""
         fitted = max(self._startup, _MIN_ROWS)
         while True:
             batch = max(1, int(fitted * self.settings.batch))

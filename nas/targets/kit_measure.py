@@ -83,7 +83,8 @@ def main() -> None:
 
 
 def resumed(path: Path, identity: dict[str, Any]) -> dict[str, Any] | None:
-    """What an earlier call with the same kit, host and threads has finished; any other file is kept as FILE.old."""
+    """Results that an earlier call with the same kit, host and threads has finished; any other file is kept as
+    FILE.old."""
     if not path.exists():
         return None
     try:
@@ -231,7 +232,7 @@ def node_times(file: str, job: dict[str, Any]) -> list[tuple[str, float]]:
 
 
 def host() -> dict[str, Any]:
-    """What this device is, as far as it changes latency and can be read."""
+    """Description of this device, as far as it changes latency and can be read."""
     return {
         "cpuinfo": first_processor(read("/proc/cpuinfo")),
         "processor": platform.processor() or platform.machine(),

@@ -27,20 +27,20 @@ Z_90 = 1.645
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """What a measurement says of a profile made at another time: latency now is `factor` times latency then."""
+    """Correction of a profile by measurements made at another time: latency now is `factor` times latency then."""
 
     factor: float = 1.0
     relative_std: float = 0.0
-    """How far the measurements of now disagree: added to the predictor's own uncertainty."""
+    """Relative disagreement of the present measurements: added to the predictor's own uncertainty."""
 
 
 @dataclass(frozen=True, slots=True)
 class _KnownSpace:
-    """What is computed once for all candidates of a space whose blocks can be enumerated."""
+    """Quantities computed once for all candidates of a space whose blocks can be enumerated."""
 
     space: SpaceBlocks
     block_ms: Mapping[Deployment, NDArray[np.float64]]
-    """What each of its blocks takes."""
+    """Milliseconds of each of its blocks."""
 
 
 class LatencyModel:
@@ -164,8 +164,8 @@ def prior_predictors(prior: Sequence[DeviceProfile], deployment: Deployment) -> 
 def training_data(
     profile: DeviceProfile, deployment: Deployment, networks: NDArray[np.int64]
 ) -> tuple[NetworkBlocks, NDArray[np.float64], NDArray[np.float64] | None]:
-    """What a predictor of one deployment is fitted on: `networks` (positions in the profile), their latencies and the
-    times of their blocks."""
+    """Data that a predictor of one deployment is fitted on: `networks` (positions in the profile), their latencies and
+    the times of their blocks."""
     table = profile.table(deployment)
     assert table is not None
     latency_ms = usual_latency_ms(profile, table)[networks]

@@ -24,9 +24,9 @@ from search_spaces.architecture import Option
 from search_spaces.signature import Size
 
 ALL_SPACES = ("mixed", "mobile", "dense")
-"""The spaces of classification: what a device is profiled with where nothing else is asked for."""
+"""The spaces of classification: a device is profiled with them where nothing else is asked for."""
 OUTPUT_SIZE: Size = (10,)
-"""Of the answers of networks that are built to be timed."""
+"""Size of the answers of networks that are built to be timed."""
 CALIBRATION_INPUTS = 8
 """Random inputs for int8 ranges: they fix the scales, and speed does not depend on the scales."""
 

@@ -34,7 +34,7 @@ ENOUGH_NETWORKS = 60
 
 @dataclass(frozen=True, slots=True)
 class HeldOutError:
-    """How well networks that were never used for fitting are predicted, beside two baselines."""
+    """Errors of predictions for networks that were never used for fitting, beside two baselines."""
 
     networks: int
     mape: float
@@ -63,7 +63,7 @@ class NetworkTiming:
     memory_bytes: float = math.nan
     """Growth of the peak resident memory by loading and running it; on a GPU of the device's memory in use."""
     energy_mj: float = math.nan
-    """Of the processor packages per call, or of the GPU's board."""
+    """Energy per call of the processor packages, or of the GPU's board."""
 
 
 FAILED = NetworkTiming(math.nan, math.nan, math.nan)
@@ -87,12 +87,12 @@ class DeploymentTable:
 
     @property
     def measured(self) -> int:
-        """How many networks could be measured."""
+        """Number of networks that could be measured."""
         return int(np.isfinite(self.column("latency_ms")).sum())
 
     @property
     def timed_blocks(self) -> int:
-        """How many block times the runtime's profiler gave."""
+        """Number of block times that the runtime's profiler gave."""
         return sum(math.isfinite(ms) for timing in self.timings for ms in timing.block_ms)
 
     def extended(self, timings: Sequence[NetworkTiming], seconds: float) -> "DeploymentTable":
@@ -122,7 +122,7 @@ class DeviceProfile:
     fingerprint: HostFingerprint
     networks: tuple[Architecture, ...]
     output_size: Size
-    """Of the answers of the measured networks, see `search_spaces.signature.OutputSpec`."""
+    """Size of the answers of the measured networks, see `search_spaces.signature.OutputSpec`."""
     tables: tuple[DeploymentTable, ...]
     sessions: int
     """Fresh sessions behind each figure."""
@@ -228,19 +228,19 @@ class DeviceProfile:
 
 
 def profiles_folder() -> Path:
-    """Where a user's own profiles lie."""
+    """Folder of a user's own profiles."""
     return user_cache() / "profiles"
 
 
 def saved_profile(name: str) -> Path:
-    """Where the profile of a target lies. Raises `UserError` for what cannot be the name of a file."""
+    """Path of a target's profile. Raises `UserError` for what cannot be the name of a file."""
     if not name or "/" in name or len(name.encode()) > _LONGEST_NAME:
         raise UserError(f"{name!r} cannot be the name of a target", "give a short name without '/', such as edge-box")
     return profiles_folder() / f"{name}.json"
 
 
 def quick_profile(name: str) -> Path:
-    """Where a search keeps a quick profile that must not take the place of the saved one."""
+    """Path of a quick profile that a search keeps and that must not take the place of the saved one."""
     return profiles_folder() / "quick" / f"{name}.json"
 
 

@@ -220,7 +220,7 @@ def _extended(
 
 
 def timing_of(arch: Architecture, measurement: Measurement) -> NetworkTiming:
-    """What a profile keeps of a measurement. The spread of a single session would say nothing and is NaN."""
+    """The part of a measurement that a profile keeps. The spread of a single session would say nothing and is NaN."""
     if measurement.failed is not None:
         return FAILED
     return NetworkTiming(

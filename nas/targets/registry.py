@@ -40,11 +40,11 @@ class Target:
 
     name: str
     is_host: bool
-    """Whether networks can be measured here: the target is this host, or a profile of an equal one."""
+    """True if networks can be measured here: the target is this host, or a profile of an equal one."""
     profile: DeviceProfile | None
     """None where nothing is known yet: the host has to be profiled first."""
     differences: tuple[str, ...]
-    """What tells this host from the profile's, in words."""
+    """Differences between this host and the profile's, in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ def bundled_profiles() -> list[DeviceProfile]:
 
 
 def material_differences(here: HostFingerprint, there: HostFingerprint) -> list[str]:
-    """What differs between two hosts that changes latency: not the amount of memory, the kernel or Python's version.
+    """Differences between two hosts that change latency: not the amount of memory, the kernel or Python's version.
 
     Nor a runtime that only one of them has: either the profile has no latencies of it, or this host cannot run it.
     """
@@ -115,7 +115,7 @@ def load_target(
 def _nearest_profile(
     name: str, machine: HostFingerprint, threads: int | None, task: str | None
 ) -> DeviceProfile | None:
-    """Of the profiles saved as `name` and the bundled ones, the one of the host most like `machine`.
+    """The profile of the host most like `machine`, of those saved as `name` and the bundled ones.
 
     Between hosts that are equally alike it is the one of more networks, up to as many as are enough: a profile made in
     two minutes must not take the place of a bundled one of the same processor. The saved one, which was measured on
@@ -136,7 +136,7 @@ def _nearest_profile(
 
 
 def _networks_by_deployment(profile: DeviceProfile, threads: int | None, task: str | None) -> list[int]:
-    """How many networks of a task were measured in each deployment with so many threads; None: of any."""
+    """Number of networks of a task measured in each deployment with so many threads; None: with any number."""
     one_of = {arch.space: arch for arch in profile.networks}
     spaces = {name for name, arch in one_of.items() if task in (None, space_of(arch).task)}
     of_task = np.array([arch.space in spaces for arch in profile.networks], dtype=bool)
@@ -145,7 +145,7 @@ def _networks_by_deployment(profile: DeviceProfile, threads: int | None, task: s
 
 
 def _comparable(here: HostFingerprint, there: HostFingerprint) -> bool:
-    """Whether a profile of one host says something about the other once corrected by a factor: equal instructions."""
+    """True if a profile of one host says something about the other once corrected by a factor: equal instructions."""
     return here.isa == there.isa and here.gpu == there.gpu
 
 

@@ -1,4 +1,5 @@
-"""What a detector has beside backbone blocks: the neck's crossings between levels, and the predictions of a level.
+"""Blocks that a detector has beside those of its backbone: the neck's crossings between levels, and the predictions of
+a level.
 
 All of them are linear at their end, as in FPN (Lin et al. 2017, https://arxiv.org/abs/1612.03144): what follows is a
 block with an activation of its own. The modules of `merge`, `down` and `predict` take two maps.

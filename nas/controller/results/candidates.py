@@ -72,7 +72,7 @@ class Estimates:
         )
 
     def of(self, choices: Choices) -> list[tuple[float | None, float | None]]:
-        """Of each of n candidates (n, decisions) the expected accuracy, as the estimator would see it, and its standard
+        """Expected accuracy of each of n candidates (n, decisions), as the estimator would see it, and its standard
         deviation; None with too few seen."""
         if self._predictor is None:
             return [(None, None)] * len(choices)

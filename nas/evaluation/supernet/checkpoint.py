@@ -51,7 +51,7 @@ def load_supernet(
 
 
 def identity(supernet: Supernet, config: SupernetConfig) -> dict[str, Any]:
-    """What a checkpoint must agree in with the training that goes on from it."""
+    """The settings that must be the same in a checkpoint and in the training that goes on from it."""
     space = supernet.space
     allowed = {d.name: [d.options[i] for i in a] for d, a in zip(space.decisions, space.allowed, strict=True)}
     return {"space": space.name, "allowed": allowed, "size": list(supernet.size), "config": config.to_json()}

@@ -1,4 +1,4 @@
-"""How a supernet is trained, and what its training reports: plain values."""
+"""Settings of a supernet's training, and its reports: plain values."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
@@ -77,7 +77,7 @@ class SupernetConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adaptation:
-    """How a path is trained alone before it is scored, from the shared weights on: a warm-up, then cosine decay."""
+    """Training of a single path before it is scored, from the shared weights on: a warm-up, then cosine decay."""
 
     steps: int = 250
     batch_size: int = 32
@@ -108,11 +108,11 @@ class StepLog:
 
 @dataclass(frozen=True, slots=True)
 class SupernetLog:
-    """How far a training came, in all its sessions together."""
+    """Progress of a training, in all its sessions together."""
 
     steps: int
     seconds: float
-    """Of training, by the clock."""
+    """Seconds of training, by the clock."""
     core_seconds: float
     """Processor time of this process while training."""
     precision: Precision

@@ -135,7 +135,7 @@ def _blocks(space: StagedSpace, arch: Architecture, size: Size) -> Iterator[tupl
 
 
 def _place(name: str, spec: BlockSpec) -> str:
-    """Where the block called `name` takes its weights from: a place for each kind of block that can be there."""
+    """Place from which the block called `name` takes its weights: one for each kind of block that can be there."""
     module, *numbers = name.split(".")
     if not numbers:
         return module

@@ -19,7 +19,7 @@ from search_spaces import Architecture
 
 @dataclass(frozen=True, slots=True)
 class PathScore:
-    """What one path is worth with the shared weights."""
+    """Value of one path with the shared weights."""
 
     accuracy: float
     """Fraction of the validation images. Below that of a network trained alone; what counts is the order."""
@@ -43,7 +43,7 @@ class PathScorer:
     device: str = "auto"
     calibration_images: int = 512
     seed: int = 0
-    """Of the choice of the calibration images, which are training images, and of the adaptation."""
+    """Seed of the choice of the calibration images, which are training images, and of the adaptation."""
     adaptation: Adaptation | None = None
     """None: the shared weights are scored as they are."""
 

@@ -18,9 +18,9 @@ class BlockTensor:
     """A parameter or buffer of one block."""
 
     path: str
-    """Where the block itself keeps it, as in its `state_dict`."""
+    """Name of the tensor within the block, as in its `state_dict`."""
     role: str
-    """What it is for, the same in all blocks of the family: what tensors of two blocks share by."""
+    """Purpose of the tensor, the same in all blocks of the family: tensors of two blocks share by it."""
     shape: Shape
     trained: bool
     """False for batch-norm statistics."""

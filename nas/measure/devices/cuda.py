@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 MAX_CLOCK_SPREAD = 0.10
-"""Of the fastest clock after a network's windows, by which the slowest may be lower."""
+"""Fraction of the fastest clock after a network's windows by which the slowest may be lower."""
 
 
 class CudaProbe:
@@ -99,8 +99,8 @@ class CudaProbe:
     def operator_times(
         self, path: Path, deployment: Deployment, inputs: Inputs, seconds: float
     ) -> tuple[NodeTime, ...]:
-        """Of PyTorch's modules, launched one by one; ONNX Runtime's own profiler tells when it launched an operator,
-        not how long the GPU took."""
+        """Times of PyTorch's modules, launched one by one; ONNX Runtime's own profiler tells when it launched an
+        operator, not how long the GPU took."""
         if deployment.runtime != "torch":
             return ()
         import torch

@@ -7,8 +7,8 @@ from nas.runtimes.torch_eager import CudaGraphDevice, GraphDevice
 from nas.runtimes.torch_modules import Event
 
 QUEUE_CYCLES = 20_000_000
-"""Of the GPU's clock that it spins before timed modules, some 10 ms: meanwhile the host launches all of them, so that
-their events tell the GPU's time and not that of the launches."""
+"""Cycles of the GPU's clock that it spins before timed modules, some 10 ms: meanwhile the host launches all of them, so
+that their events tell the GPU's time and not that of the launches."""
 
 
 class CudaLibrary(Protocol):
@@ -44,7 +44,7 @@ class CudaLibrary(Protocol):
         ...
 
     def graphs(self) -> GraphDevice:
-        """What records networks on the device."""
+        """The device that records networks as CUDA graphs."""
         ...
 
     def nvml(self) -> Nvml | str:

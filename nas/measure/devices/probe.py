@@ -1,4 +1,4 @@
-"""What measuring needs of a device: the part of a worker that differs between a processor and a GPU."""
+"""The part of a worker that differs between a processor and a GPU: everything that measuring needs of a device."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
