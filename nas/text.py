@@ -40,7 +40,7 @@ def worth(value: float | None, unit: str) -> str:
 
 
 def points(fraction: float | None) -> str:
-    """As `percent`, without its sign, for columns whose heading has it."""
+    """A fraction like `percent`, without its sign, for columns whose heading has it."""
     return percent(fraction).removesuffix(" %")
 
 

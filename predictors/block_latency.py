@@ -152,7 +152,7 @@ class _Composite:
         timed = None if block_ms is None else _TimedBlocks.of(networks, latency_ms, block_ms)
         self._fit_costs(columns, latency_ms, timed)
         self._corrections: dict[str, SmoothGp] = {}
-        """By name of the family of blocks."""
+        """Corrections by name of the family of blocks."""
         blocks = self._additive_ms(networks.blocks)
         if timed is not None:
             blocks = self._fit_blocks(networks.blocks, blocks, timed, like)

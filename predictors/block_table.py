@@ -45,7 +45,7 @@ class BlockFeatures:
         return frozenset(self.kinds[kind] for kind in np.unique(self.kind))
 
     def are(self, kind: str) -> NDArray[np.bool_]:
-        """Which blocks are of the family `kind`, (m,)."""
+        """Mask (m,) of the blocks of the family `kind`."""
         return np.asarray(self.kind == (self.kinds.index(kind) if kind in self.kinds else -1))
 
     def select(self, which: NDArray[np.bool_] | NDArray[np.int32]) -> Self:

@@ -13,7 +13,8 @@ from scipy.optimize import nnls
 Floats = NDArray[np.float64]
 
 MIN_NETWORKS = 40
-"""With fewer, what networks cost is known too roughly to tell what else made them slow."""
+"""Smallest number of networks to learn from: with fewer, what networks cost is known too roughly to tell what else made
+them slow."""
 PRIOR_STD = 1.0
 """Standard deviation of the exponent around 1."""
 _FOLDS = 8

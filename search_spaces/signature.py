@@ -64,7 +64,7 @@ class TensorSpec:
         return rng.integers(self.values, size=shape, dtype=np.dtype(self.dtype))
 
     def draw_torch(self, count: int) -> "torch.Tensor":
-        """As `draw`, from torch's global generator, on the CPU."""
+        """Inputs like those of `draw`, from torch's global generator, on the CPU."""
         import torch
 
         if self.values is None:

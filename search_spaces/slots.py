@@ -47,7 +47,7 @@ class BlockSlots:
         return frozenset(self.families[kind].name for kind in np.unique(self.kind[self.count > 0]))
 
     def totals(self) -> dict[str, NDArray[np.float64]]:
-        """Per block, (n, slots): `macs`, `params`, `activations` (elements moved), `depthwise_macs`, `layers`."""
+        """Costs per block, (n, slots): `macs`, `params`, `activations` (elements moved), `depthwise_macs`, `layers`."""
         names = ("macs", "params", "activations", "depthwise_macs", "layers")
         sums = {name: np.zeros(self.kind.shape) for name in names}
         for mask, layer in self.layers():

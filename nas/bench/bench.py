@@ -34,7 +34,7 @@ class BenchConfig:
     """Settings of a bench."""
 
     models: tuple[str, ...]
-    """As typed, see `nas.bench.models`."""
+    """Networks as the user typed them, see `nas.bench.models`."""
     target: str = "local"
     devices: tuple[str, ...] = ()
     """`cpu` or `cuda:N`; the CPU where none is named."""

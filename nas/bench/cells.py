@@ -1,4 +1,4 @@
-"""Which measurements a bench consists of: pure planning."""
+"""Measurements that a bench consists of: pure planning."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace

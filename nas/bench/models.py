@@ -24,7 +24,7 @@ class BenchModel:
     """One network to measure. Exactly one of `onnx`, `network` and `torchvision` says where it comes from."""
 
     name: str
-    """As typed."""
+    """The network as the user typed it."""
     input: TensorSpec
     onnx: Path | None = None
     """A file that nothing but its graph is known of."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 CALIBRATION_INPUTS = 8
 """Random ones: speed does not depend on the ranges."""
 INT8_TOLERANCE = 0.05
-"""As `onnx_graph.TOLERANCE`: a last bit may move a value to the next of 256 steps."""
+"""Tolerance for int8, like `onnx_graph.TOLERANCE`: a last bit may move a value to the next of 256 steps."""
 TORCHVISION_SIZE = (1000,)
 
 # Exporters and quantisers refuse a graph with whatever their code runs into.

@@ -121,7 +121,7 @@ def complete_bundle(folder: Path, deployed: Deployed, data: TaskData, claims: Cl
 
 
 def tolerance_of(output: NDArray[np.float32], precision: str) -> float:
-    """By how much an output may differ from `output` on another machine."""
+    """Largest difference of an output from `output` that is allowed on another machine."""
     return TOLERANCES[precision] * float(np.abs(output).max())
 
 

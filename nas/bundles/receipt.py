@@ -39,11 +39,11 @@ class Receipt:
     onnx: str
     """The network in fp32."""
     accuracy: float | None
-    """On the validation split in the deployed runtime, by the task's metric; None where it was not measured."""
+    """Accuracy on the validation split in the deployed runtime, by the task's metric; None if not measured."""
     test_accuracy: float | None
     """The same on the test split."""
     onnx_accuracy: float | None
-    """In fp32 on the validation split."""
+    """Accuracy of the fp32 network (`onnx`) on the validation split."""
     limits: Mapping[str, float]
     fingerprint: HostFingerprint | None
     """The host it was measured on; None where it was not measured."""

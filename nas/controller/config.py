@@ -76,7 +76,7 @@ class SearchConfig:
     asha: bool = False
     """Stop short trainings early whose curves are hopeless (Ray Tune)."""
     command: str = ""
-    """As typed, for the record."""
+    """The command line as typed, for the record."""
 
     def __post_init__(self) -> None:
         task = task_named(self.task)

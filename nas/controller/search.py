@@ -268,7 +268,7 @@ class Search:
         return loop.evaluated(loop.study(SEARCH_STUDY, self._sampler()))
 
     def usable(self, evaluated: Sequence[Evaluated]) -> list[Evaluated]:
-        """Without those of another run that are predicted to miss the present limits."""
+        """The evaluated candidates without those of another run that are predicted to miss the present limits."""
         if not self.folder.reused.exists() or not evaluated:
             return list(evaluated)
         kept = self.scorer.worst_ratio(self.space.choices([e.arch for e in evaluated])) <= 1.0

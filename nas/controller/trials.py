@@ -141,7 +141,7 @@ def finished(study: optuna.Study) -> list[FrozenTrial]:
 
 
 def known_result(study: optuna.Study, arch: Architecture) -> TrialResult | None:
-    """That of the first completed trial with this network; None where there is none."""
+    """Result of the first completed trial with this network; None where there is none."""
     for t in study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
         if t.user_attrs.get("key") == arch.key:
             return result_of(t)

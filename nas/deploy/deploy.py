@@ -53,11 +53,11 @@ class TriedDeployment:
     accepted: bool = False
     chosen: bool = False
     reason: str = ""
-    """Why it was rejected or not chosen; empty for the chosen one."""
+    """Reason why it was rejected or not chosen; empty for the chosen one."""
 
     @property
     def name(self) -> str:
-        """For people: `onnxruntime-int8`, `onnxruntime-int8 (last layer in float)`."""
+        """Name for people: `onnxruntime-int8`, `onnxruntime-int8 (last layer in float)`."""
         way = f"{self.in_float} in float" if self.in_float else "quantised in training" if self.in_training else ""
         return f"{self.deployment.name} ({way})" if way else self.deployment.name
 
@@ -106,7 +106,7 @@ class Measurer(Protocol):
 UpperBound = Callable[[Deployment], float]
 """The predicted upper latency bound (ms) of the network at hand, for targets that are not this host."""
 Rejection = Callable[[TriedDeployment], str]
-"""Why a deployment that works breaks a limit; empty where it keeps all."""
+"""Reason why a deployment that works breaks a limit; empty where it keeps all."""
 
 
 def no_rejection(tried: TriedDeployment) -> str:
@@ -318,7 +318,7 @@ def _floor(tried: Sequence[TriedDeployment], max_drop: float) -> float:
 
 
 def _defect(t: TriedDeployment, floor: float | None, metric: str) -> str:
-    """Why a deployment cannot be delivered under any limit; empty where it can."""
+    """Reason why a deployment cannot be delivered under any limit; empty where it can."""
     if t.measurement is not None and t.measurement.failed is not None:
         return f"could not be measured: {t.measurement.failed}"
     if floor is not None and t.accuracy is not None and t.accuracy < floor:

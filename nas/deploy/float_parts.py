@@ -1,4 +1,4 @@
-"""Which parts of a network int8 may leave in floating point, smallest first."""
+"""Parts of a network that int8 may leave in floating point, smallest first."""
 
 import re
 from collections.abc import Mapping

@@ -24,7 +24,7 @@ class QuantisedInTraining:
     val_accuracy_torch: float
     """Fraction of the validation images, of the rounded network in torch."""
     parity: Parity
-    """Between the rounded network in torch and the file in ONNX Runtime."""
+    """Differences between the rounded network in torch and the file in ONNX Runtime."""
 
     def story(self) -> dict[str, Any]:
         """The facts that a receipt gives about the quantisation in training."""

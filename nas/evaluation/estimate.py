@@ -30,11 +30,11 @@ class Estimate:
     interval: tuple[float, float] | None = None
     """Holds the value with a probability of 90 %."""
     seconds: float
-    """By the clock, for this candidate alone."""
+    """Seconds by the clock, for this candidate alone."""
     curve: tuple[float, ...] = ()
     """Validation accuracy after each epoch, where there were any."""
     failure: str | None = None
-    """Why there is no estimate."""
+    """Reason why there is no estimate."""
 
 
 class Estimator(Protocol):

@@ -33,7 +33,7 @@ class EstimatorSetting:
     """Everything that estimators are made from; each takes what it needs."""
 
     space: SearchSpace
-    """With the options that candidates may have: a supernet holds no more."""
+    """The space with the options that candidates may have: a supernet holds no more."""
     data: TaskData
     short: Callable[[Architecture], ShortTraining]
     """The short training that a candidate gets."""
@@ -269,7 +269,7 @@ class EstimatorKind:
     unit: Unit
     description: str
     shares_weights: bool = False
-    """It needs a space whose networks can share weights."""
+    """True if it needs a space whose networks can share weights."""
 
 
 ESTIMATORS: Mapping[str, EstimatorKind] = {
@@ -310,7 +310,7 @@ def require_estimator(name: str, task: str, space: SearchSpace | None = None) ->
 
 
 MIN_SHORT_TRAININGS = 3
-"""With fewer, hardly anything is compared."""
+"""Smallest number of short trainings that tell something: with fewer, hardly anything is compared."""
 MIN_LABELS = 8
 """Networks with known accuracies before a learned predictor may take over."""
 SUPERNET_EPOCHS = 20

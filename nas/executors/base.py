@@ -58,7 +58,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why there is no outcome, in words for the user."""
+    """Reason why there is no outcome, in words for the user."""
 
     reason: str
 

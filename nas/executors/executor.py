@@ -45,7 +45,7 @@ class Executor(Protocol):
 HANG_SHARE = 0.25
 """Share of a search's time after which an evaluation is taken to hang. It should take a few percent."""
 HANG_S = (60.0, 3600.0)
-"""But no less, and no more."""
+"""Least and greatest number of seconds after which an evaluation is taken to hang, whatever `HANG_SHARE` gives."""
 OPEN_END_HANG_S = 900.0
 """Seconds after which an evaluation is taken to hang where trials alone end the search: trainings are planned for
 seconds, and a slow one is no hang."""

@@ -23,7 +23,7 @@ from nas.tasks import TaskData
 MEMORY_SHARE = 0.8
 """Share of the memory free at the start that all workers together may take."""
 EXIT_S = 20.0
-"""For a process that has closed its connection to come to its end: Python may have much to tidy up."""
+"""Seconds for a process that has closed its connection to come to its end: Python may have much to tidy up."""
 STARTS = 2
 """Attempts to start a worker; when the last one fails it is nobody's fault but the machine's."""
 

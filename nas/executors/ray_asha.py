@@ -156,7 +156,7 @@ def trainable(
 
 
 def result_of(tuned: Any) -> Outcome | Failure:
-    """From Tune's record of one trial."""
+    """Result of one trial, from Tune's record of it."""
     if tuned.error is not None:
         return Failure(f"crashed {RETRIES + 1} times: {str(tuned.error).strip().splitlines()[-1]}")
     if not tuned.metrics or RESULT not in tuned.metrics:
@@ -165,7 +165,7 @@ def result_of(tuned: Any) -> Outcome | Failure:
 
 
 def encode(result: Outcome | Failure) -> str:
-    """As text: Tune treats nested metrics in ways of its own."""
+    """A result as text: Tune treats nested metrics in ways of its own."""
     return json.dumps(result.to_json() if isinstance(result, Outcome) else asdict(result))
 
 

@@ -88,7 +88,7 @@ class Slots:
     """Shares of a cluster that evaluations get."""
 
     count: int
-    """At once."""
+    """Number of evaluations at once."""
     cpus: int
     """Cores of each: threads of a training, so the same for all of them."""
     gpus: int

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 RETRIES = 3
 """Number of repetitions of a task whose machine or Ray worker went away."""
 LOOK_S = 1.0
-"""Between two looks whether the user wants to stop."""
+"""Seconds between two looks whether the user wants to stop."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -88,7 +88,8 @@ def _header_checksum(tensors: Mapping[str, torch.Tensor], story: str) -> str:
 
 
 def is_pickle(path: Path) -> bool:
-    """By the first 8 bytes. A safetensors file begins with its header's length, whose last 4 bytes are 0."""
+    """True if the file is a pickle, by its first 8 bytes. A safetensors file begins with its header's length, whose
+    last 4 bytes are 0."""
     with path.open("rb") as file:
         start = file.read(8)
     if start.startswith(_ZIP):

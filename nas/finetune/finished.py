@@ -29,7 +29,7 @@ class Finished:
     """A trained network, as it is delivered."""
 
     network: nn.Module
-    """In evaluation mode, not folded."""
+    """The network in evaluation mode, not folded."""
     accuracy: float
     """Fraction of the validation images, of the folded network in fp32: what an export starts from."""
     kind: str

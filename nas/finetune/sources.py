@@ -27,7 +27,7 @@ class Candidate:
     """A network to train."""
 
     rank: int
-    """Its number in `RUN#k`, see `nas.networks.run_networks`."""
+    """Number of the network in `RUN#k`, see `nas.networks.run_networks`."""
     description: NetworkDescription
     weights: Path | None = None
     """File of the weights from which a training may start; None: random ones."""

@@ -145,7 +145,7 @@ class Limits:
 
     @property
     def text(self) -> str:
-        """For people: `at most 10 ms (p99), at most 2 M parameters`; empty without limits."""
+        """The limits for people: `at most 10 ms (p99), at most 2 M parameters`; empty without limits."""
         return ", ".join(limit.text for limit in self.all)
 
     @property

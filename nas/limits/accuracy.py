@@ -7,7 +7,7 @@ from nas.limits.limit import Limit, Observation, wrong
 
 @dataclass(frozen=True, slots=True)
 class AccuracyLimit(Limit):
-    """At least this fraction of the validation split, by the deployed file."""
+    """Least accuracy of the deployed file, as a fraction of the validation split."""
 
     metric: str = "accuracy"
     """The fraction's name (`Task.metric`)."""

@@ -132,7 +132,7 @@ class Limit(ABC):
 
     @property
     def text(self) -> str:
-        """For people: `at most 10 ms`."""
+        """The limit for people: `at most 10 ms`."""
         return f"{'at most' if self.at_most else 'at least'} {self.quantity(self.value)}"
 
     @abstractmethod

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ThroughputLimit(Limit):
-    """At least so many images per second, one call after the other."""
+    """Least number of images per second, one call after the other."""
 
     name = "throughput"
     noun = "throughput"

@@ -33,7 +33,7 @@ def energy_j(counters: Sequence[Path] | None = None) -> float | None:
 
 
 def why_no_energy(root: Path = POWERCAP) -> str | None:
-    """Why energy is not measured here, None where it is."""
+    """Reason why energy is not measured here, None where it is."""
     counters = package_counters(root)
     if not counters:
         return f"this host has no energy counters below {root}"

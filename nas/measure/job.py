@@ -81,7 +81,7 @@ class SessionTiming:
     """Processor time over wall time while it was timed (with n threads up to n); on a GPU of the thread that feeds
     it."""
     disturbance: str | None
-    """Why the times cannot be trusted, None on a quiet machine."""
+    """Reason why the times cannot be trusted, None on a quiet machine."""
     energy_mj: float | None = None
     """Energy per call of the processor packages, or of the GPU's board, everything else that ran on them included; None
     where it cannot be read."""

@@ -53,7 +53,7 @@ class Measurement:
     verdict: str
     """`quiet`, or `disturbed` where a session stayed disturbed after being repeated."""
     failed: str | None
-    """Why the network could not be measured in every session, None where it could."""
+    """Reason why the network could not be measured in every session, None where it could."""
     machine: str = ""
     """The host that measured it; empty where that was not recorded."""
 

@@ -27,7 +27,7 @@ class Limits:
     """Resources that a worker may take."""
 
     timeout_s: float
-    """For one step; see `nas.measure.heartbeat.Step`."""
+    """Seconds for one step; see `nas.measure.heartbeat.Step`."""
     memory_bytes: int | None
     """Resident memory. (A limit on address space would forbid what runtimes only reserve.)"""
 

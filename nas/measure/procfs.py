@@ -75,7 +75,7 @@ def parse_waiting_ns(schedstat: str) -> int:
 
 
 def parse_memory_status(status: str) -> MemoryStatus:
-    """From the text of `/proc/PID/status`."""
+    """Memory of a process, from the text of `/proc/PID/status`."""
     sizes = {}
     for line in status.splitlines():
         key, _, value = line.partition(":")

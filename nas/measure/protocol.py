@@ -23,7 +23,7 @@ __all__ = ["MeasureRequest", "Measurement", "measure"]
 REPEATS = 2
 """Times a disturbed session is measured again before it is called disturbed."""
 PAUSE_S = 0.5
-"""Before a repetition, so that a short disturbance can pass."""
+"""Seconds of rest before the first repetition, so that a short disturbance can pass; later ones get multiples."""
 MEMORY_SHARE = 0.8
 """Share of the memory free at the start that a worker may take by default."""
 REFERENCE_TOLERANCE = 0.15
@@ -176,7 +176,7 @@ class _Batch:
         )
 
     def _judge(self, timings: dict[int, SessionTiming], placement: Placement) -> dict[int, SessionTiming]:
-        """Also count a session as disturbed where only the reference network shows it (busy neighbour, hot chip)."""
+        """Count sessions as disturbed where only the reference network shows it (busy neighbour, hot chip)."""
         references = [timing.reference_p50_ms for timing in timings.values()] + self._references().get(placement, [])
         return {i: slowed_down(timing, min(references), REFERENCE_TOLERANCE) for i, timing in timings.items()}
 

@@ -17,7 +17,7 @@ from nas.runtimes.torch_eager import GraphDevice, GraphSession
 from search_spaces.signature import TensorSpec
 
 _FILE = "reference-1.onnx"
-"""Its number changes with the network, so that an old file is never taken for a new one."""
+"""Name of the file; its number changes with the network, so that an old file is never taken for a new one."""
 _INPUT = TensorSpec((3, 32, 32))
 _WIDTHS = (32, 64, 64)
 

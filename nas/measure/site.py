@@ -40,14 +40,14 @@ class Site:
     """A machine that measures."""
 
     name: str
-    """For people: `this host`, `device 'edge' of the Ray cluster`."""
+    """Name for people: `this host`, `device 'edge' of the Ray cluster`."""
     fingerprint: HostFingerprint
     no_energy: str | None
-    """Why it cannot measure energy; None where it can."""
+    """Reason why it cannot measure energy; None where it can."""
     measure: Measure
     run: Run
     here: bool = False
-    """It is this host: whoever trains on it has to stand still meanwhile."""
+    """True if the site is this host: whoever trains on it has to stand still meanwhile."""
 
     def to_json(self) -> dict[str, Any]:
         return {"name": self.name, "fingerprint": self.fingerprint.to_json()}

@@ -13,7 +13,7 @@ process that computes on one of two cores shows 25 % and more."""
 MAX_STEAL_SHARE = 0.05
 """The kernel counts steal time in ticks of 10 ms: in the usual 0.3 s a single tick is 3 %."""
 MAX_SWITCHES_PER_S = 250.0
-"""Per thread; a quiet machine with all cores in use shows 50-90."""
+"""Most context switches per second and thread on a quiet machine; one with all cores in use shows 50-90."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +76,7 @@ def drift_corrected(session_medians: Sequence[float], references: Sequence[float
 
 
 def disturbance(activity: Activity, threads: int) -> str | None:
-    """Why these times cannot be trusted, in words, or None where the machine was quiet.
+    """Reason why these times cannot be trusted, in words, or None where the machine was quiet.
 
     On a quiet machine a single-threaded network computes all the time; with more threads it also waits for its own
     slowest one, so processor time says nothing and the scheduler's waiting time has to.

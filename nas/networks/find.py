@@ -54,7 +54,7 @@ class FoundNetwork:
     """A network that somebody named, and where all that is known of it lies."""
 
     text: str
-    """As typed."""
+    """The network as the user typed it."""
     kind: Kind
     file: Path | None = None
     """`NAME.network.json`, `ARCH.json` or the ONNX file; None for torchvision's."""

@@ -24,12 +24,12 @@ class RunNetwork:
     folder: Path
     """`winners/K`, or `finalists/NAME` where it was not delivered."""
     winner: bool
-    """It keeps the limits and was delivered."""
+    """True if the network keeps the limits and was delivered."""
     description: NetworkDescription
 
     @property
     def file(self) -> Path:
-        """Its `.network.json`; the weights lie beside it."""
+        """Path of the network's `.network.json`; the weights lie beside it."""
         return self.folder / NETWORK
 
 

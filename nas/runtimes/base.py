@@ -70,7 +70,7 @@ class Runtime(Protocol):
 
     @property
     def name(self) -> str:
-        """Its key in `nas.runtimes.RUNTIMES`."""
+        """Key of the runtime in `nas.runtimes.RUNTIMES`."""
         ...
 
     @property
@@ -83,7 +83,7 @@ class Runtime(Protocol):
         ...
 
     def unsupported(self, precision: str, device: str = CPU) -> str | None:
-        """Why this host cannot run `precision` on `device` (a sentence for people), or None where it can."""
+        """Reason why this host cannot run `precision` on `device` (a sentence for people), or None where it can."""
         ...
 
     def prepare(
@@ -186,7 +186,7 @@ def check_input(path: Path, declared: OnnxInput, deployment: Deployment) -> Tens
 
 
 GPU_ONLY = "half precision is for GPUs, and processors compute it in fp32 or slower"
-"""Why fp16 is not offered on the CPU."""
+"""Reason why fp16 is not offered on the CPU."""
 
 
 def run_in_batches(call: Callable[[Inputs], Outputs], inputs: Inputs, batch: int) -> Outputs:

@@ -73,7 +73,7 @@ def parse_device(text: str) -> str:
 
 
 def why_no_device(device: str, cuda: Cuda | None = None) -> str | None:
-    """Why this host cannot use `device`, `cpu` or `cuda:N` (a sentence for people), or None where it can.
+    """Reason why this host cannot use `device`, `cpu` or `cuda:N` (a sentence for people), or None where it can.
 
     `cuda` is asked; by default this host's driver and the installed PyTorch.
     """
@@ -124,7 +124,7 @@ def execution_providers(device: str, available: Sequence[str] | None = None, pre
 
 
 def why_no_provider(device: str, available: Sequence[str]) -> str | None:
-    """Why an ONNX Runtime with these providers cannot use `device` (a sentence part), or None where it can."""
+    """Reason why an ONNX Runtime with these providers cannot use `device` (a sentence part), or None where it can."""
     if cuda_index(device) is None or "CUDAExecutionProvider" in available:
         return None
     return (

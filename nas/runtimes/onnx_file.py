@@ -28,7 +28,7 @@ class OnnxInput:
 
     name: str
     shape: tuple[int | None, ...]
-    """With the batch; None where a size is left open."""
+    """Shape of the input with the batch; None where a size is left open."""
     dtype: DType
     values: int | None
 

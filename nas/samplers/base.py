@@ -96,7 +96,7 @@ class SpaceSampler(BaseSampler):
     def sample_independent(
         self, study: "Study", trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
-        """Only for parameters outside the space, which the sampler knows nothing about."""
+        """Used only for parameters outside the space, which the sampler knows nothing about."""
         independent = optuna.samplers.RandomSampler(seed=self.seed + trial.number)
         return independent.sample_independent(study, trial, param_name, param_distribution)
 

@@ -145,7 +145,7 @@ class _FromFeatures:
 
 
 def _second_objective(direction: StudyDirection) -> Callable[[FrozenTrial], float]:
-    """As something positive of which less is better, such as a latency."""
+    """The second objective as something positive of which less is better, such as a latency."""
 
     def of_trial(trial: FrozenTrial) -> float:
         value = float(trial.values[1])

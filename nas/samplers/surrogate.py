@@ -84,7 +84,7 @@ class SurrogateSampler(SpaceSampler):
         settings: SurrogateSettings | None = None,
         seed: int = 0,
     ) -> None:
-        """For a study over `space`.
+        """Makes a sampler for a study over `space`.
 
         Args:
             space: what is searched.
@@ -194,7 +194,7 @@ class SurrogateSampler(SpaceSampler):
         return np.concatenate([short[order], ranked[len(short) :]])
 
     def _best_within_limits(self, learnt: Learnt, known: Known) -> tuple[list[Goal], Choices]:
-        """For one objective: to surpass the best network that keeps the limits."""
+        """Goal for one objective: to surpass the best network that keeps the limits."""
         scores, kept = learnt.scores, learnt.kept
         best = float(scores[kept].max()) if kept.any() else float(scores.min())
         order = np.lexsort((-scores, ~kept))
@@ -204,7 +204,7 @@ class SurrogateSampler(SpaceSampler):
     def _front(
         self, learnt: Learnt, latency: LatencyPredictor, latencies_ms: Floats, known: Known, count: int
     ) -> tuple[list[Goal], Choices]:
-        """For two objectives: to surpass the best network within one latency limit after the other.
+        """Goals for two objectives: to surpass the best network within one latency limit after the other.
 
         A front is searched as `count` limits in turn (the constraint method: Haimes et al. 1971; random scalarisations
         of expected improvement: Knowles 2006). The limits are a golden-ratio sequence of log latencies, which covers

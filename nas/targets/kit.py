@@ -240,7 +240,7 @@ def _positive(latency_ms: Any) -> float:
 
 
 def _failures(sessions: Sequence[Mapping[str, Mapping[str, Any]]]) -> list[str]:
-    """Why networks could not be measured, in the order of the sessions."""
+    """Reasons why networks could not be measured, in the order of the sessions."""
     return [str(answer["failed"]) for session in sessions for answer in session.values() if "failed" in answer]
 
 

@@ -76,7 +76,7 @@ class DeploymentTable:
 
     deployment: Deployment
     timings: tuple[NetworkTiming, ...] = ()
-    """In the order of the profile's networks."""
+    """Timings in the order of the profile's networks."""
     held_out: HeldOutError | None = None
     seconds: float = 0.0
     """Wall-clock time this table took."""
@@ -96,7 +96,7 @@ class DeploymentTable:
         return sum(math.isfinite(ms) for timing in self.timings for ms in timing.block_ms)
 
     def extended(self, timings: Sequence[NetworkTiming], seconds: float) -> "DeploymentTable":
-        """With the next networks' timings; its held-out error is no longer true then."""
+        """The table with the next networks' timings; its held-out error is no longer true then."""
         return DeploymentTable(self.deployment, (*self.timings, *timings), None, self.seconds + seconds)
 
     def steady_latency_ms(self) -> NDArray[np.float64]:
@@ -129,7 +129,7 @@ class DeviceProfile:
     disturbed: int = 0
     """Networks whose measurement stayed disturbed; they count, but say so."""
     energy_not_measured: str | None = None
-    """Why there is no energy in it, None where there is."""
+    """Reason why there is no energy in it, None where there is."""
 
     @property
     def threads(self) -> int:

@@ -189,7 +189,7 @@ def _started(
 
 
 def _why_no_energy(deployments: Sequence[Deployment]) -> str | None:
-    """Why some of the devices' energy is not measured; None where all is."""
+    """Reason why some of the devices' energy is not measured; None where all is."""
     devices = dict.fromkeys(d.device for d in deployments)
     reasons = [f"{device}: {why}" if device != CPU else why for device in devices if (why := why_no_energy(device))]
     return "; ".join(reasons) or None

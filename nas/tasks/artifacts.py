@@ -29,7 +29,7 @@ class Sheet:
     """A picture for reports."""
 
     file: str
-    """Its name in a run's folder."""
+    """Name of the file in a run's folder."""
     png: bytes
     caption: str
 

@@ -66,7 +66,7 @@ class TaskData(Protocol):
 
     @property
     def name(self) -> str:
-        """For people and records."""
+        """Name of the data for people and records."""
         ...
 
     @property
@@ -145,8 +145,8 @@ class Task(Protocol[Data, Split]):
 
     @property
     def name(self) -> str:
-        """For people and the first part of a run folder's name: lower-case letters, digits and hyphens; for a bundled
-        task its key in `nas.tasks.TASKS`."""
+        """Name for people and the first part of a run folder's name: lower-case letters, digits and hyphens; for a
+        bundled task its key in `nas.tasks.TASKS`."""
         ...
 
     @property

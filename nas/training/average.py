@@ -66,7 +66,7 @@ class EpochAverage:
         self.count += 1
 
     def mean(self) -> Tensors | None:
-        """As a `state_dict`; None where nothing was added."""
+        """The mean as a `state_dict`; None where nothing was added."""
         if not self.count:
             return None
         return {k: v / self.count if v.is_floating_point() else v for k, v in self.sums.items()}

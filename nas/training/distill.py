@@ -19,10 +19,10 @@ class Teacher:
     """A trained network whose outputs another one learns from."""
 
     network: nn.Module
-    """In evaluation mode."""
+    """The network in evaluation mode."""
     name: str
     view: View | None = None
-    """From a batch for the student to one for the teacher; None: both take the same."""
+    """Conversion of a batch for the student to one for the teacher; None: both take the same."""
 
     @torch.no_grad()
     def __call__(self, inputs: torch.Tensor, *, features: bool) -> tuple[torch.Tensor, torch.Tensor | None]:

@@ -114,7 +114,7 @@ class Training:
         self.last_epochs = EpochAverage()
         self.curve: list[EpochRecord] = []
         self.random_state: Tensors = {}
-        """That `run` goes on from, as `Batches.random_state` gave it; empty: the beginning."""
+        """State that `run` goes on from, as `Batches.random_state` gave it; empty: the beginning."""
         self._guessing_loss: float | None = None
         self._parallel: Callable[[torch.Tensor], Any] = (
             DistributedDataParallel(self.learner) if world.size > 1 else self.learner

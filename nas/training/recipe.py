@@ -94,7 +94,7 @@ class DistillationSettings(Section):
     temperature: Positive = 2.0
     """Temperature of the softened classes, for classification."""
     features_weight: Amount = 0.0
-    """Weight of 1 - cosine similarity of the last features, through a learnt linear map; 0: none. Of classification."""
+    """Weight of 1 - cosine similarity of the last features, through a learnt linear map (classification); 0: none."""
 
 
 class QuantizationSettings(Section):
@@ -113,11 +113,11 @@ class EarlyStoppingSettings(Section):
     patience_epochs: Annotated[int, Field(ge=1)] | None = None
     """Epochs without a better validation accuracy; None: never."""
     min_gain: Fraction = 0.0
-    """Smallest gain that counts as better, as a fraction of the validation images."""
+    """Gain above which an epoch counts as better, as a fraction of the validation images."""
 
 
 class CheckpointSettings(Section):
-    """Which weights are kept and which are delivered."""
+    """The choice of the weights that are kept and of those that are delivered."""
 
     average_epochs: Count = 0
     """The weights at the end of the last so many epochs are averaged (Izmailov et al. 2018); 0: no average."""

@@ -7,7 +7,7 @@ from typing import Literal
 from nas.training.precision import Precision
 
 Stopped = Literal["diverged", "time limit", "pruned by callback", "no gain"]
-"""Why a training ended before its last epoch; `no gain`: see `EarlyStoppingSettings`."""
+"""Reason why a training ended before its last epoch; `no gain`: see `EarlyStoppingSettings`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,7 +15,7 @@ class EpochRecord:
     """One finished epoch."""
 
     epoch: int
-    """From 1."""
+    """Number of the epoch, from 1."""
     lr: float
     """Learning rate of the last step."""
     train_loss: float

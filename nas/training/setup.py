@@ -20,7 +20,7 @@ _MIN_GAIN = 1.1
 """bf16 and channels-last must be this much faster to be worth their differences."""
 _BATCHES = (32, 64, 128, 256, 512)
 _MIN_STEPS = 20
-"""Per epoch, that an automatic batch size leaves."""
+"""Smallest number of steps per epoch that an automatic batch size leaves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,7 @@ class TrainingState:
 
     tensors: Tensors
     numbers: dict[str, Any]
-    """As JSON: recipe, setup, curve, and the numbers of optimiser, scaler and averages."""
+    """Values that can be written as JSON: recipe, setup, curve, and the numbers of optimiser, scaler and averages."""
 
 
 def state_of(training: Training) -> TrainingState:

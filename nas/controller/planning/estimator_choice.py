@@ -1,4 +1,4 @@
-"""Which estimator a search uses, and how its supernet is trained: decided once, from nominal figures, and recorded."""
+"""Choice of a search's estimator and of its supernet's training: decided once, from nominal figures, and recorded."""
 
 import json
 import math
@@ -107,7 +107,7 @@ def supernet_image_s(recipes: Recipes, admissible: Admissible) -> float:
 
 
 def supernet_config(recipes: Recipes, image_s: float, planned_s: float, phase_s: float) -> SupernetConfig:
-    """As many steps as should fit into the supernet's share of the time for estimates.
+    """Configuration with as many steps as should fit into the supernet's share of the time for estimates.
 
     Steps are counted by nominal times, so that the same seed trains the same supernet; only a machine that is much
     slower is stopped by the clock.

@@ -138,7 +138,7 @@ def final_plan(
     most: int = MOST_FINALISTS,
     shape: TrainingShape,
 ) -> FinalPlan:
-    """As many finalists, up to `wanted`, and epochs as `available_s` allows.
+    """Number of finalists, up to `wanted`, and of epochs that `available_s` allows.
 
     Another finalist is only worth it where all get at least twice the fewest epochs; more than `wanted`, up to
     `most`, where all get the most.

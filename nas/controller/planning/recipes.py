@@ -71,7 +71,7 @@ class Recipes:
         return OVERHEAD * seconds / self._batch
 
     def affordable(self, deployments: int) -> tuple[Callable[[Choices], NDArray[np.bool_]], str | None]:
-        """Which candidates can be trained fully within the budget (but never none), and a remark on what that means."""
+        """Test for candidates whose full training fits the budget (some always do), and a remark on the others."""
         deadlines = schedule(0.0, self.planned_s, baselines=self.config.baselines)
         final_s = deadlines.search_until_s - deadlines.search_short_until_s
         limit = affordable_image_s(final_s, len(self.data.train), deployments, task_of(self.data).shape)
@@ -98,7 +98,7 @@ class Recipes:
 def make_recipes(
     config: SearchConfig, space: SearchSpace, data: TaskData, throughput: TrainingThroughput | None
 ) -> Recipes:
-    """With `throughput` where it was recorded before, else this host's."""
+    """Recipes of a search, from `throughput` where it was recorded before, else from this host's."""
     base = task_of(data).recipe(seed=config.seed)
     fresh_s = FRESH_S if math.isfinite(config.seconds) else math.inf
     throughput = throughput or host_throughput(space, data.output_size, base.fixed_batch_size, fresh_s=fresh_s)

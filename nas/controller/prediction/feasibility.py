@@ -169,7 +169,8 @@ def _infeasible(
 
 
 def _rounded(limits: Limits, nearest: Mapping[str, float]) -> dict[str, float]:
-    """To two digits towards the safe side, so that the limits named can really be asked for."""
+    """The nearest values, rounded to two digits towards the safe side, so that the limits named can really be asked
+    for."""
     return {name: two_digits(value, up=limits[name].at_most) for name, value in nearest.items()}
 
 

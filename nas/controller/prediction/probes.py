@@ -27,7 +27,7 @@ PROBES, FEW_PROBES = 6, 3
 FEW_UNTIL_S = 120.0
 """Budgets below this have no time for more than a few: each costs about 3 s."""
 TAIL_SECONDS, MEMORY_SECONDS = 0.3, 0.05
-"""Per network and deployment: a tail shows in many calls, memory in one."""
+"""Seconds of measuring per network and deployment: a tail shows in many calls, memory in one."""
 BYTES_PER_PARAMETER = {"fp32": 4.0, "bf16": 4.0, "int8": 1.0}
 """Bytes per parameter in a deployed network's files, by precision; bf16 is computed from fp32 files."""
 

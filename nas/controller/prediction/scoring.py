@@ -53,7 +53,7 @@ class CandidateForecast:
 
 
 class CandidateScorer:
-    """Which candidates are predicted to keep the limits; `scored` counts the candidates asked about."""
+    """Tells which candidates are predicted to keep the limits; `scored` counts the candidates asked about."""
 
     def __init__(
         self,
@@ -120,9 +120,9 @@ class CandidateScorer:
         return found
 
     def excesses(self, arch: Architecture) -> dict[str, float]:
-        """By how much one candidate exceeds each predicted limit, as a part of the limit; negative: it keeps it.
+        """Excess of one candidate over each predicted limit, as a part of the limit; negative: it keeps it.
 
-        By the expected latency, not its upper end, in the deployment of `describe`.
+        The latency is the expected one, not its upper end, in the deployment of `describe`.
         """
         choices = self.space.choices([arch])
         latency = self.describe(arch)

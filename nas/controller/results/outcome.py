@@ -36,12 +36,12 @@ class Outcome:
     random_baseline: RandomBaseline | None
     zoo: tuple[Baseline, ...]
     seconds: dict[str, float]
-    """By stage, and `total`."""
+    """Seconds of each stage, and `total`."""
     estimate: dict[str, float]
     """The same as expected before the start."""
     cost_usd: float | None
     interrupted: bool
-    """It was asked to end early."""
+    """True if the search was asked to end early."""
     notes: tuple[str, ...]
 
     @property

@@ -183,7 +183,7 @@ def _baselines(o: Outcome) -> list[dict[str, Any]]:
 
 
 def _why_no_energy(o: Outcome, measured: Measurement | None) -> str | None:
-    """Why there is no energy among a winner's figures; None where there is, or where nothing was measured."""
+    """Reason why there is no energy among a winner's figures; None where there is, or where nothing was measured."""
     if measured is None or o.target.site is None:
         return None
     device = measured.request.deployment.device

@@ -53,12 +53,12 @@ class Trained:
     """Finished ones: fewer than the recipe's where the time limit ended it."""
     seconds: float
     stopped: Stopped | None = None
-    """Why it ended before its last epoch, if it did."""
+    """Reason why it ended before its last epoch, if it did."""
     reused: bool = False
-    """It was read, not trained."""
+    """True if the outcome was read, not trained."""
     by_short_training: bool = False
-    """Its weights are those of the short training, which had reached more than the full one; the accuracy is theirs,
-    epochs and seconds are of the full training all the same."""
+    """True if its weights are those of the short training, which had reached more than the full one; the accuracy is
+    theirs, epochs and seconds are of the full training all the same."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -172,7 +172,7 @@ def write_candidates(folder: RunFolder, rows: Sequence[dict[str, Any]]) -> None:
 
 
 def _plain(document: dict[str, Any]) -> dict[str, Any]:
-    """As it reads back from JSON (tuples become lists)."""
+    """The document as it reads back from JSON (tuples become lists)."""
     plain: dict[str, Any] = json.loads(json.dumps(document))
     return plain
 

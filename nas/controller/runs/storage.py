@@ -26,11 +26,12 @@ DRIVERS: Mapping[str, tuple[tuple[str, str], ...]] = {
 ABOUT_ATTR = "about"
 """Attribute of a study that says what it is a search of."""
 SQLITE_WAIT_S = 60.0
-"""For whoever else reads the file (a dashboard) before a write is given up."""
+"""Seconds to wait for whoever else reads the file (a dashboard) before a write is given up."""
 ATTEMPTS = 30
-"""To create the tables, where several machines may try so at the same time: each may be in the way of any table."""
+"""Attempts to create the tables, where several machines may try so at the same time: each may be in the way of any
+table."""
 ATTEMPT_S = 0.05
-"""Between two of them."""
+"""Seconds between two attempts."""
 MYSQL_RACES = (1050, 1061, 1213)
 """Codes of MySQL for a table or an index that is there already, and for two transactions in each other's way."""
 
@@ -41,7 +42,7 @@ class StudyStorage:
 
     storage: optuna.storages.BaseStorage
     where: str
-    """For messages; holds no password."""
+    """Place of the storage, for messages; holds no password."""
     prefix: str
     """Prefix of the studies' names: on a server, several runs share the database."""
     owner: str

@@ -118,7 +118,7 @@ class SupernetLog:
     precision: Precision
     curve: tuple[StepLog, ...]
     stopped: str | None = None
-    """Why it ended before its last step; None where it did not."""
+    """Reason why it ended before its last step; None where it did not."""
 
     @property
     def diverged(self) -> bool:

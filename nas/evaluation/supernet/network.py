@@ -205,7 +205,7 @@ def _specs_at(space: StagedSpace, choices: Choices, slot: int, size: Size) -> It
 
 
 def _initial(tensor: BlockTensor, shape: Shape) -> Tensor:
-    """As the networks and torch initialise their layers."""
+    """Initial values of a tensor, as the networks and torch initialise their layers."""
     kind = tensor.kind
     if tensor.initial is not None:
         mean, std = tensor.initial

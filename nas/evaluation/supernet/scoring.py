@@ -26,7 +26,7 @@ class PathScore:
     loss: float
     """Mean loss on the same images: it changes with every image, where accuracy counts few that flip."""
     seconds: float
-    """By the clock, adaptation included."""
+    """Seconds by the clock, adaptation included."""
     core_seconds: float
     """Processor time of this process."""
 

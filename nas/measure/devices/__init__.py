@@ -14,5 +14,5 @@ def probe_of(placement: Placement) -> DeviceProbe:
 
 
 def why_no_energy(device: str = CPU) -> str | None:
-    """Why energy is not measured on a device of this host, None where it is."""
+    """Reason why energy is not measured on a device of this host, None where it is."""
     return probe_of(Placement(device, 1)).why_no_energy()

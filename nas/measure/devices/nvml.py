@@ -31,7 +31,7 @@ class Nvml(Protocol):
         ...
 
     def slowdown(self) -> str | None:
-        """Why the clock is held down now, in words; None where it is not, or that is not told."""
+        """Reason why the clock is held down now, in words; None where it is not, or that is not told."""
         ...
 
     def processes(self) -> frozenset[int] | None:

@@ -19,7 +19,7 @@ class Observation:
     energy_j: float | None
     """Joules of the device, everything else that ran on it included; None where they cannot be read."""
     disturbance: str | None
-    """Why these times cannot be trusted, in words; None where the device was quiet."""
+    """Reason why these times cannot be trusted, in words; None where the device was quiet."""
 
 
 class Watch(Protocol):
@@ -30,7 +30,7 @@ class Watch(Protocol):
         ...
 
     def end(self) -> None:
-        """That window is over."""
+        """The window of timed calls ends."""
         ...
 
     def observation(self) -> Observation:
@@ -43,7 +43,7 @@ class DeviceProbe(Protocol):
 
     @property
     def device(self) -> str:
-        """Its name in deployments: `cpu`, `cuda:0`."""
+        """Name of the device in deployments: `cpu`, `cuda:0`."""
         ...
 
     def pin(self) -> None:
@@ -80,7 +80,7 @@ class DeviceProbe(Protocol):
         ...
 
     def why_no_energy(self) -> str | None:
-        """Why `energy_j` knows nothing, None where it does. May be asked before anything else."""
+        """Reason why `energy_j` knows nothing, None where it does. May be asked before anything else."""
         ...
 
     def operator_times(

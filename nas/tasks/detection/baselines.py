@@ -34,4 +34,4 @@ BASELINES: Mapping[str, BaselineNetwork] = {
     "retinanet_resnet18": _torchvision("retinanet_resnet18", "Lin et al. 2017, on ResNet-18", "retinanet"),
     "fcos_resnet18": _torchvision("fcos_resnet18", "Tian et al. 2019, on ResNet-18", "fcos"),
 }
-"""In order of cost. All take any resolution; the default boxes of SSD grow with it."""
+"""Well-known detectors in order of cost. All take any resolution; the default boxes of SSD grow with it."""

@@ -86,4 +86,4 @@ DECODERS: Mapping[str, Decoder] = {
     "retinanet": decode_retinanet,
     "fcos": decode_fcos,
 }
-"""By the kind of raw output."""
+"""Decoders by the kind of raw output."""

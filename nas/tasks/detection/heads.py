@@ -172,4 +172,4 @@ class AnchorFree:
 
 
 HEADS: Mapping[str, Head] = {"anchor-free": AnchorFree(), **TORCHVISION_HEADS}
-"""By the `head_kind` of networks."""
+"""Heads by the `head_kind` of networks."""

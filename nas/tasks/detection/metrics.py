@@ -25,11 +25,11 @@ class MeanAveragePrecision:
     """Fractions, 0..1."""
 
     map50: float
-    """At an IoU of 0.5."""
+    """Mean average precision at an IoU of 0.5."""
     map50_95: float
     """Mean over the IoUs 0.5, 0.55, ..., 0.95."""
     per_class_ap50: tuple[float, ...]
-    """At an IoU of 0.5; NaN for classes without objects."""
+    """Average precision of each class at an IoU of 0.5; NaN for classes without objects."""
 
 
 def mean_average_precision(found: Sequence[Found], truth: Sequence[Boxes], num_classes: int) -> MeanAveragePrecision:

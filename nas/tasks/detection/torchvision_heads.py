@@ -151,7 +151,7 @@ def _halved(cells: int, levels: int) -> list[int]:
 
 
 def _objects(targets: "Sequence[BoxTargets]", first_class: int = 0) -> "list[dict[str, torch.Tensor]]":
-    """As torchvision wants them. Crowd regions and boxes without area are no targets."""
+    """Targets as torchvision wants them. Crowd regions and boxes without area are no targets."""
     found = []
     for t in targets:
         wanted = ~t.crowd & (t.xyxy[:, 2:] > t.xyxy[:, :2]).all(dim=1)

@@ -61,7 +61,7 @@ def fitted(width: int, height: int, size: int) -> tuple[int, int]:
 
 
 def longer_side(read: Reader, name: str) -> int:
-    """In pixels, from the header only; raises like `decode_letterboxed`."""
+    """Longer side in pixels, from the header only; raises like `decode_letterboxed`."""
     try:
         with open_image(io.BytesIO(read())) as image:
             return max(image.size)
