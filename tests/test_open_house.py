@@ -24,6 +24,7 @@ from nas.bundles.predictor import Predictor
 from nas.cli.main import run
 from nas.errors import UserError
 from nas.tasks.artifacts import Figures, Prepared
+from nas.tasks.floor import Floor
 from nas.tasks.task import TrainingShape
 from nas.training.objective import Validation
 from nas.training.recipe import Recipe
@@ -385,6 +386,9 @@ class TokenTask:
 
     def agreement(self, got: NDArray[np.float32], expected: NDArray[np.float32], signature: Signature) -> float:
         return float((got.argmax(1) == expected.argmax(1)).mean())
+
+    def floors(self, data: SentenceData, seed: int) -> tuple[Floor, ...]:
+        return (Floor(name="guessing", accuracy=0.5, test=0.5, margin=0.0, seconds=0.0),)
 
     def standard_error(self, accuracy: float, split: Sentences) -> float | None:
         return float(np.sqrt(0.25 / len(split)))

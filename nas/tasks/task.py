@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from nas.data.images import SplitName
 from nas.tasks.baseline import BaselineNetwork
+from nas.tasks.floor import Floor
 from nas.training.precision import Precision
 from search_spaces import SearchSpace, Signature, TensorSpec
 from search_spaces.architecture import Option
@@ -316,6 +317,13 @@ class Task(Protocol[Data, Split]):
 
     def agreement(self, got: NDArray[np.float32], expected: NDArray[np.float32], signature: Signature) -> float:
         """Fraction of examples (axis 0) for which two outputs of one network mean the same answer."""
+        ...
+
+    def floors(self, data: Data, seed: int) -> tuple[Floor, ...]:
+        """Accuracies that can be had without a network within seconds; empty where the task knows none.
+
+        `seed`: of what is drawn.
+        """
         ...
 
     def standard_error(self, accuracy: float, split: Split) -> float | None:

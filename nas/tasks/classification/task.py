@@ -14,6 +14,7 @@ from nas.tasks.classification.artifacts import ClassificationArtifacts
 from nas.tasks.classification.baselines import BASELINES
 from nas.tasks.classification.data.labels import require_labels
 from nas.tasks.classification.recipe import check_recipe
+from nas.tasks.floor import Floor
 from nas.tasks.images import at_fitting_resolutions, side_label, teacher_images
 from nas.tasks.task import Run, TrainingShape
 from nas.training.precision import Precision
@@ -144,6 +145,11 @@ class Classification:
 
     def agreement(self, got: NDArray[np.float32], expected: NDArray[np.float32], signature: Signature) -> float:
         return top1_agreement(got, expected)
+
+    def floors(self, data: ImageData, seed: int) -> tuple[Floor, ...]:
+        from nas.tasks.classification.floors import classification_floors
+
+        return classification_floors(data, seed)
 
     def standard_error(self, accuracy: float, split: ImageSplit) -> float | None:
         return counting_std(accuracy, len(split))

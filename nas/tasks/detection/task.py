@@ -14,6 +14,7 @@ from nas.tasks.detection.artifacts import DetectionArtifacts
 from nas.tasks.detection.baselines import BASELINES
 from nas.tasks.detection.data import Boxes, DetectionData, DetectionSplit
 from nas.tasks.detection.recipe import check_recipe
+from nas.tasks.floor import Floor
 from nas.tasks.images import at_fitting_resolutions, side_label, teacher_images
 from nas.tasks.task import Run, TrainingShape
 from nas.training.precision import Precision
@@ -172,6 +173,9 @@ class Detection:
 
         side = image_side(signature.input)
         return agreement(got, expected, head_kind=signature.output.kind, resolution=side)
+
+    def floors(self, data: DetectionData, seed: int) -> tuple[Floor, ...]:
+        return ()  # no box is found by guessing
 
     def standard_error(self, accuracy: float, split: DetectionSplit) -> float | None:
         """None: mean average precision is no count of right answers."""

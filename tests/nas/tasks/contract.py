@@ -36,6 +36,7 @@ def check_task(task: Any, data: Any, space: SearchSpace, folder: Path) -> None:
     check_data_reach_other_processes(task, data, folder)
     check_inputs(task, data, space)
     check_learning_and_evaluating(task, data, space)
+    check_floors(task, data)
     check_scores(task, data, space)
     check_artifacts(task, data, space, folder)
 
@@ -156,6 +157,16 @@ def check_learning_and_evaluating(task: Any, data: Any, space: SearchSpace) -> N
     assert raw.shape[1:] == signature.output.shape
     assert raw.dtype == np.float32
     assert task.agreement(raw, raw + np.float32(1e-6), signature) == 1.0
+
+
+def check_floors(task: Any, data: Any) -> None:
+    """Fractions, the same for the same seed, and plain values for a document."""
+    floors = task.floors(data, 0)
+    for floor in floors:
+        assert 0 <= floor.accuracy <= 1
+        assert floor.test is None or 0 <= floor.test <= 1
+        json.dumps(floor.to_json())
+    assert [(f.name, f.accuracy) for f in task.floors(data, 0)] == [(f.name, f.accuracy) for f in floors]
 
 
 def check_scores(task: Any, data: Any, space: SearchSpace) -> None:

@@ -74,6 +74,7 @@ def test_a_task_comes_with_recipes_and_data(name: str, tmp_path: Path) -> None:
     assert SEARCH_SPACES[task.default_space]().task == name
     contract.check_recipes(task)
     contract.check_splits(task, data)
+    contract.check_floors(task, data)
     contract.check_data_reach_other_processes(task, data, tmp_path)
 
 
