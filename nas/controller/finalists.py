@@ -28,7 +28,7 @@ from nas.measure.site import Site
 from nas.networks.description import NetworkDescription
 from nas.progress import Stage
 from nas.targets.preparing import deploy_untrained
-from nas.tasks import TaskData
+from nas.tasks import TaskData, task_of
 from nas.training.recipe import Recipe
 from search_spaces import SearchSpace
 
@@ -110,6 +110,7 @@ class FinalRound:
             folder, network, description, self.data, self.deployments,
             max_drop=self.max_drop, rejection=lambda t: self._rejection(candidate, t),
             site=self.site, upper_bound=None if self.site else self._upper_bound(candidate),
+            slack=self._slack(outcome.accuracy),
         )  # fmt: skip
         return self.as_finalist(candidate, outcome, deployed)
 
@@ -130,6 +131,15 @@ class FinalRound:
             images_per_s=1e3 * seen.batch / usual(seen.medians_ms),
             test=test,
         )
+
+    def _slack(self, accuracy: float) -> float | None:
+        """Accuracy that a faster deployment may cost beside the most accurate one; None: all that `max_drop` allows.
+
+        Where accuracy is the objective, one standard error: less cannot be told from chance on these examples.
+        """
+        if self.objective != "accuracy":
+            return None
+        return task_of(self.data).standard_error(accuracy, self.data.val) or 0.0
 
     def folder_of(self, candidate: Evaluated) -> Path:
         return self.folder / network_name(candidate.arch.key)

@@ -19,7 +19,6 @@ from nas.measure.protocol import measure
 from nas.networks.description import NETWORK, NetworkDescription, save_network
 from nas.runtimes import load_runtime
 from nas.tasks import TaskData, task_of
-from search_spaces.signature import LOGITS
 
 if TYPE_CHECKING:
     from torch import nn
@@ -128,17 +127,17 @@ def deploy(
     trained: bool = True,
     measurer: Measurer | None = None,
     in_training: Path | None = None,
+    slack: float | None = None,
 ) -> Deployed:
-    """Export `network`, try `deployments` (all of one batch), and choose the fastest that keeps limits and accuracy.
+    """Export `network`, try `deployments` (all of one batch), and choose one that keeps limits and accuracy.
 
     Accuracy is measured in each runtime on the validation split; the reference for `max_drop` (a fraction) is fp32.
     Int8 ranges are calibrated on training images. `rejection` names a missed limit. Where `upper_bound` is given
     nothing is measured here, and the fastest is the one with the lowest bound. `trained` False skips parity and
     accuracies (they would say nothing). `measurer` measures elsewhere than here. `in_training` is the same network as
-    an ONNX file that was quantised in training: it is tried too wherever int8 is.
+    an ONNX file that was quantised in training: it is tried too wherever int8 is. `slack`: see `choose`.
 
-    Where int8 loses more than `max_drop` on outputs that have to be decoded, it is tried again with the last layers in
-    floating point: boxes and scores of a detector are more delicate than the order of a classifier's outputs.
+    Where int8 loses more than `max_drop` it is tried again with the last layers in floating point.
     """
     signature = description.signature
     folder.mkdir(parents=True, exist_ok=True)
@@ -157,7 +156,7 @@ def deploy(
         return _with_accuracy(made, data, description) if trained else made
 
     tried = [attempt(d) for d in deployments]
-    if trained and signature.output.kind != LOGITS:
+    if trained:
         tried = with_float_parts(tried, max_drop, attempt)
     if in_training is not None:
         file = shutil.copyfile(in_training, folder / IN_TRAINING_FILE)
@@ -167,7 +166,7 @@ def deploy(
         tried = _with_measurements(tried, sessions, measurer or measure)
     found = choose(
         tried, max_drop, rejection, upper_bound,
-        parity=parity, check_accuracy=trained, metric=task_of(data).metric,
+        parity=parity, check_accuracy=trained, metric=task_of(data).metric, slack=slack,
     )  # fmt: skip
     return Deployed(description=description, onnx=onnx, parity=parity, tried=tuple(found))
 
@@ -287,8 +286,12 @@ def choose(
     parity: Parity | None = None,
     check_accuracy: bool = True,
     metric: str = "accuracy",
+    slack: float | None = None,
 ) -> list[TriedDeployment]:
-    """Accept or reject each deployment with its reason, and choose the fastest accepted one.
+    """Accept or reject each deployment with its reason, and choose one of the accepted.
+
+    That is the fastest; with `slack` the fastest of those that are at most so much (a fraction) less accurate than the
+    most accurate one.
 
     A pure function of what was measured: with other limits it can be asked again. Deployments that have no file keep
     the reason they have; where `parity` does not hold none is accepted. `metric` is what accuracies are called.
@@ -302,12 +305,24 @@ def choose(
     accepted = [i for i, t in enumerate(checked) if t.accepted]
     if not accepted:
         return checked
-    best = min(accepted, key=lambda i: _speed(checked[i], upper_bound))
+    least = -math.inf
+    if slack is not None:
+        least = max(_accuracy(checked[i]) for i in accepted) - slack - 1e-9
+    best = min((i for i in accepted if _accuracy(checked[i]) >= least), key=lambda i: _speed(checked[i], upper_bound))
     name = checked[best].name
+
+    def passed_over(t: TriedDeployment) -> str:
+        return f"{'slower' if _accuracy(t) >= least else 'less accurate'} than {name}"
+
     return [
-        replace(t, chosen=True) if i == best else replace(t, reason=f"slower than {name}") if t.accepted else t
+        replace(t, chosen=True) if i == best else replace(t, reason=passed_over(t)) if t.accepted else t
         for i, t in enumerate(checked)
     ]
+
+
+def _accuracy(t: TriedDeployment) -> float:
+    """The accuracy; that of networks whose accuracy nobody asks for is the same for all."""
+    return t.accuracy if t.accuracy is not None else 0.0
 
 
 def _floor(tried: Sequence[TriedDeployment], max_drop: float) -> float:

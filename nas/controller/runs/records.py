@@ -122,21 +122,26 @@ def deployed_network(
     rejection: Rejection,
     site: Site | None,
     upper_bound: UpperBound | None = None,
+    slack: float | None = None,
 ) -> Deployed:
     """`deploy`, or what it found before where `folder` holds that; chosen by the present limits either way.
 
-    `site`: the machine it is measured on; None: not at all, `upper_bound` tells instead.
+    `site`: the machine it is measured on; None: not at all, `upper_bound` tells instead. `slack`: see
+    `nas.deploy.deploy.choose`.
     """
     found = read_deployed(folder, description, deployments, site)
     if found is None:
         found = deploy(
             network, description, data, deployments,
             folder=folder, max_drop=max_drop, rejection=rejection, upper_bound=upper_bound,
-            measurer=site.measure if site else None,
+            measurer=site.measure if site else None, slack=slack,
         )  # fmt: skip
         write_deployed(folder, found, site)
         return found
-    chosen = choose(found.tried, max_drop, rejection, upper_bound, parity=found.parity, metric=task_of(data).metric)
+    metric = task_of(data).metric
+    chosen = choose(
+        found.tried, max_drop, rejection, upper_bound, parity=found.parity, metric=metric, slack=slack
+    )  # fmt: skip
     return replace(found, tried=tuple(chosen))
 
 

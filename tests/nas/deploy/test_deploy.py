@@ -48,6 +48,18 @@ def rejection(t: TriedDeployment, limits: Limits) -> str:
     )
 
 
+def test_where_accuracy_counts_speed_breaks_ties_alone() -> None:
+    attempts = [tried(FP32, [2.0], 0.900), tried(BF16, [1.5], 0.896), tried(INT8, [1.0], 0.880)]
+    assert [t.chosen for t in module.choose(attempts, 0.03)] == [False, False, True]
+    found = module.choose(attempts, 0.03, slack=0.005)
+    assert [(t.chosen, t.reason) for t in found] == [
+        (False, "slower than openvino-bf16"),
+        (True, ""),
+        (False, "less accurate than openvino-bf16"),
+    ]
+    assert [t.chosen for t in module.choose(attempts, 0.03, slack=0.0)] == [True, False, False]
+
+
 def test_the_fastest_accurate_one_is_chosen() -> None:
     chosen = choose(tried(FP32, [2.0], 0.90), tried(BF16, [1.5], 0.895), tried(INT8, [1.0], 0.85))
     assert chosen["bf16"].chosen
