@@ -68,7 +68,7 @@ class Asked:
         return [
             "search", "--target", "local", "--data", "digits", "--space", self.space, "--seed", str(self.number),
             "--latency-ms", f"{self.latency_ms:g}", *limits, "--budget", f"{self.budget_s:g}s", "--json", "--quiet",
-            *([] if self.baselines else ["--no-baselines"]), "--out", str(out),
+            *(["--baselines"] if self.baselines else []), "--out", str(out),
         ]  # fmt: skip
 
 

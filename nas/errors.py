@@ -7,6 +7,7 @@ __all__ = [
     "LimitMissedError",
     "MissingDependencyError",
     "NotDeliverableError",
+    "NotWorthItError",
     "UnknownNameError",
     "UserError",
 ]
@@ -27,6 +28,12 @@ class InfeasibleError(UserError):
 
 class LimitMissedError(UserError):
     """A network was found, but none kept the limit when its exported file was re-measured (exit code 3)."""
+
+    exit_code = 3
+
+
+class NotWorthItError(UserError):
+    """A network keeps the limits, but is no better than what can be had without a network (exit code 3)."""
 
     exit_code = 3
 

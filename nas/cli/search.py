@@ -128,7 +128,10 @@ def _limit_type(kind: type[Limit]) -> click.ParamType[float]:
     "--strict", is_flag=True, help="Refuse a profile of a host that differs from this one, instead of correcting it."
 )
 @click.option(
-    "--baselines/--no-baselines", default=True, show_default=True, help="Also train random and well-known networks."
+    "--baselines/--no-baselines",
+    default=False,
+    show_default=True,
+    help="Also train random and well-known networks to compare with: takes about three fifths of the budget.",
 )
 @click.option(
     "--estimator",

@@ -62,7 +62,8 @@ class SearchConfig:
     """Decision of the space -> the only options it may take; the task decides what is up to the data (resolutions)."""
     strict: bool = False
     """Refuse a profile of a host that differs from this one."""
-    baselines: bool = True
+    baselines: bool = False
+    """Also train random and well-known networks in equal time, to compare the winner with."""
     estimator: str = "auto"
     """Estimator of the candidates: a name of `nas.evaluation.estimators.ESTIMATORS`, or `auto`."""
     sampler: str = "surrogate"

@@ -22,13 +22,15 @@ from nas.controller.runs.short_weights import ShortWeights
 from nas.controller.values import Evaluated, Finalist
 from nas.deploy.deploy import Deployed, TriedDeployment, UpperBound, files_bytes
 from nas.deployment import Deployment
-from nas.errors import LimitMissedError
+from nas.errors import LimitMissedError, NotWorthItError
 from nas.limits import AccuracyLimit, Limits, Observation, Violation
 from nas.measure.site import Site
 from nas.networks.description import NetworkDescription
 from nas.progress import Stage
 from nas.targets.preparing import deploy_untrained
 from nas.tasks import TaskData, task_of
+from nas.tasks.floor import Floor, missed_floor
+from nas.text import duration, percent
 from nas.training.recipe import Recipe
 from search_spaces import SearchSpace
 
@@ -212,6 +214,26 @@ def usual(latencies_ms: Sequence[float]) -> float:
 def deliver(finalist: Finalist, folder: Path) -> Finalist:
     """Copy what is handed over of a finalist to `folder` (replacing what is there) and return it with the new paths."""
     return replace(finalist, deployed=deliver_files(finalist.deployed, folder))
+
+
+def is_worth_it(finalist: Finalist, floors: Sequence[Floor], data: TaskData) -> bool:
+    """True if the deployed file is better than what can be had without a network, see `nas.tasks.floor`."""
+    accuracy = finalist.deployed_accuracy
+    return missed_floor(accuracy, floors, task_of(data).standard_error(accuracy, data.val)) is None
+
+
+def not_worth_it(finalists: Sequence[Finalist], floors: Sequence[Floor], data: TaskData) -> NotWorthItError:
+    """The error of a search whose finalists keep the limits and miss a floor: which one, and what helps."""
+    task = task_of(data)
+    best = max((f for f in finalists if f.within_limit), key=lambda f: f.deployed_accuracy)
+    accuracy = best.deployed_accuracy
+    floor = missed_floor(accuracy, floors, task.standard_error(accuracy, data.val))
+    assert floor is not None
+    return NotWorthItError(
+        f"the best network that keeps the limits reached {percent(accuracy)} {task.metric} on the validation split, "
+        f"after {best.trained.epochs} epochs: {floor.name} reaches {percent(floor.accuracy)} in {duration(floor.seconds)}",
+        "give a longer --budget: networks are trained from scratch; or a looser limit",
+    )
 
 
 def limits_missed(finalists: Sequence[Finalist], limits: Limits) -> LimitMissedError:

@@ -16,7 +16,6 @@ from nas.controller.config import SearchConfig
 from nas.controller.engine import device_of, engine_of
 from nas.controller.evaluators import PREDICTOR, trains
 from nas.controller.inputs import load_inputs
-from nas.controller.objective import winners
 from nas.controller.planning.budget import Budget, Interrupts
 from nas.controller.planning.estimator_choice import read_choice
 from nas.controller.planning.plan_record import read_final_plan
@@ -82,7 +81,7 @@ def answer_again(search: Search, run: Path, *, goes_on: bool) -> SearchResult:
     """The answer that the finalists of `run` give to the present limits, or a search that goes on from all that is
     known."""
     known = [] if goes_on else recorded_finalists(search)
-    best = winners(search.config.objective, known, search.config.winners)
+    best = search.best(known)
     plan = read_final_plan(search.folder)
     if best and plan is not None:
         note = f"nothing was trained: {len(known)} finalists of {run} were checked again"

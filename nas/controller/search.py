@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from nas.controller.baselines import Baseline, ZooRound, names_not_reached
 from nas.controller.config import SearchConfig
 from nas.controller.engine import Engine, device_of, engine_of
 from nas.controller.evaluators import SingleEstimator, make_evaluator, most_candidates, prepared_s, trains
-from nas.controller.finalists import FinalRound, deliver, limits_missed
+from nas.controller.finalists import FinalRound, deliver, is_worth_it, limits_missed, not_worth_it
 from nas.controller.inputs import load_inputs
 from nas.controller.ladder import ladder
 from nas.controller.loop import SearchLoop
@@ -43,7 +44,8 @@ from nas.measure.site import undisturbed
 from nas.progress import Progress, SilentProgress, Stage
 from nas.samplers import Feasible, RandomFeasibleSampler, SamplerTask, WithExamples, make_sampler
 from nas.tasks import task_of
-from nas.text import duration
+from nas.tasks.floor import Floor
+from nas.text import duration, percent
 from nas.training.recipe import Recipe
 
 REPEAT_SHARE = 0.25
@@ -141,17 +143,33 @@ class Search:
             raise KeyboardInterrupt  # so early that there is nothing to show
         with self.budget.stage("final_training"):
             finalists = self._finals(final, evaluated, "finalists", self.plan.deadlines.search_until_s)
-            best = winners(self.config.objective, finalists, self.config.winners)
+            best = self.best(finalists)
             if not best and self.interrupts.asked:
                 finalists += self._anytime(final, evaluated)
-                best = winners(self.config.objective, finalists, self.config.winners)
+                best = self.best(finalists)
         full = [(f.evaluated.arch, f.trained) for f in finalists]
         remark = doubt_throughput(self.recipes, evaluated, full, final.recipe.epochs)
         self.notes += [remark] if remark else []
+        if not best and any(f.within_limit for f in finalists):
+            raise not_worth_it(finalists, self.floors, self.data)
         if not best:
             raise limits_missed(finalists, self.config.limits)
         random_baseline, zoo = self._baselines(loop, final, len(evaluated), best[0])
         return self.conclude(final.recipe, evaluated, finalists, best, random_baseline, zoo, expected)
+
+    def best(self, finalists: Sequence[Finalist]) -> list[Finalist]:
+        """The finalists to deliver, best first: they keep every limit and are worth more than the task's floors.
+
+        An interrupt is answered by the best there is, whatever it is worth.
+        """
+        worth = [f for f in finalists if self.interrupts.asked or is_worth_it(f, self.floors, self.data)]
+        return winners(self.config.objective, worth, self.config.winners)
+
+    @cached_property
+    def floors(self) -> tuple[Floor, ...]:
+        """What can be had from these data without a network."""
+        with self.budget.stage("floors"):
+            return task_of(self.data).floors(self.data, self.config.seed)
 
     def conclude(
         self,
@@ -172,6 +190,9 @@ class Search:
             f"#{rank} keeps the weights of its short training: in the time that was left the full one reached less"
             for rank, w in enumerate(best, start=1) if w.trained.by_short_training
         ]  # fmt: skip
+        if self.floors:
+            told = ", ".join(f"{f.name} {percent(f.accuracy)}" for f in self.floors)
+            self.notes.append(f"without a network, of the validation examples: {told}")
         if random_baseline is not None:
             delivered = deliver(random_baseline.finalist, self.folder.baseline("random"))
             random_baseline = replace(random_baseline, finalist=delivered)
@@ -181,7 +202,7 @@ class Search:
             prepared_s=prepared_s(self.evaluator), recipe=recipe, evaluated=tuple(evaluated), failed=tuple(self.failed),
             finalists=tuple(finalists), winners=tuple(best), random_baseline=random_baseline, zoo=tuple(zoo),
             seconds=self.budget.account(), estimate=dict(expected or {}), cost_usd=self.budget.cost_usd,
-            interrupted=self.interrupts.asked, notes=tuple(self.notes),
+            interrupted=self.interrupts.asked, floors=self.floors, notes=tuple(self.notes),
         )  # fmt: skip
         document = write_evidence(outcome)
         if not self.interrupts.asked:
@@ -328,6 +349,9 @@ class Search:
         random_baseline: RandomBaseline | None = None
         zoo: list[Baseline] = []
         if not self.config.baselines:
+            self.notes.append(
+                "the budget went to the winner alone: --baselines also trains networks to compare it with"
+            )
             return random_baseline, zoo
         with self.interrupts.abandonable():
             if not self.interrupts.asked:

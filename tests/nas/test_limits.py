@@ -6,12 +6,14 @@ import os
 import signal
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from nas.controller.config import Objective, SearchConfig
+from nas.controller.finalists import is_worth_it, not_worth_it
 from nas.controller.objective import finalist_pool, next_finalist, winners
 from nas.controller.planning.budget import BookedStage, Budget, Interrupts
 from nas.controller.planning.plan import OPEN_END_S, estimate, open_end_plan, planned_s, room_for_baseline
@@ -24,6 +26,7 @@ from nas.limits import KINDS, Limits, Observation
 from nas.measure.job import SessionTiming
 from nas.measure.measurement import Measurement, MeasureRequest, summarise
 from nas.tasks import TASKS
+from nas.tasks.floor import Floor
 from search_spaces import Architecture
 
 ALL = Limits.of(
@@ -225,3 +228,19 @@ def test_probes_tell_size_memory_and_tail() -> None:
     assert found.memory is not None
     assert found.memory[0] == pytest.approx(20, rel=0.01)
     assert found.memory[1] == pytest.approx(5e-6, rel=0.01)
+
+
+def test_what_is_no_better_than_a_floor_is_not_worth_delivering() -> None:
+    data: Any = SimpleNamespace(task="classification", val=range(100))
+    floors = (
+        Floor(name="guessing", accuracy=0.1, test=None, margin=2.0, seconds=0.0),
+        Floor(name="a linear model", accuracy=0.6, test=None, margin=-1.0, seconds=3.0),
+    )
+    assert is_worth_it(Done(1.0, 0.58), floors, data)  # type: ignore[arg-type]
+    assert not is_worth_it(Done(1.0, 0.5), floors, data)  # type: ignore[arg-type]
+    assert not is_worth_it(Done(1.0, 0.12), floors[:1], data)  # type: ignore[arg-type]
+    poor: Any = SimpleNamespace(within_limit=True, deployed_accuracy=0.5, trained=SimpleNamespace(epochs=3))
+    error = not_worth_it([poor], floors, data)
+    assert error.exit_code == 3
+    assert "reached 50.0 % accuracy" in str(error)
+    assert "after 3 epochs: a linear model reaches 60.0 % in 3" in str(error)

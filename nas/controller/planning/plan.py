@@ -13,11 +13,12 @@ from nas.tasks import TrainingShape
 from nas.training.recipe import Recipe
 
 SEARCH_SHARE = 0.40
-"""Share of the time left after preparation that the search gets. The random baseline gets as much, the zoo the rest;
-without baselines the search gets nearly all of it."""
-ALONE_SHARE = 0.95
-SHORT_SHARE = 0.5
-"""Share of the search's time that short trainings get; the rest trains and deploys the finalists."""
+"""Share of the time left after preparation that a search with baselines gets; the random baseline gets as much, and the
+well-known networks the rest."""
+ALONE_SHARE = 0.97
+"""The same of a search without baselines: what is left over is for trainings that take longer than expected."""
+SHORT_SHARE = 0.4
+"""Share of the search's time for short trainings; the rest trains and deploys the finalists."""
 
 SHORT_TRAININGS = 12
 """Number of short trainings that the short phase should afford."""
@@ -140,14 +141,14 @@ def final_plan(
 ) -> FinalPlan:
     """Number of finalists, up to `wanted`, and of epochs that `available_s` allows.
 
-    Another finalist is only worth it where all get at least twice the fewest epochs; more than `wanted`, up to
+    Another finalist is only worth it where all get at least three times the fewest epochs; more than `wanted`, up to
     `most`, where all get the most.
     """
     lowest, highest = shape.final_epochs
     counts = range(1, max(wanted, most) + 1)
     shares = {count: available_s / count - DEPLOY_S * deployments for count in counts}
     affordable = {count: int(share / max(epoch_s, 1e-9)) for count, share in shares.items()}
-    least = {count: 2 * lowest if count <= wanted else highest for count in shares}
+    least = {count: 3 * lowest if count <= wanted else highest for count in shares}
     count = max((c for c, epochs in affordable.items() if epochs >= least[c]), default=1)
     epochs = min(highest, max(lowest, affordable[count]))
     # Where even the fewest epochs do not fit, the clock ends the training rather than the budget being ignored.

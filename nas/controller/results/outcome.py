@@ -11,6 +11,7 @@ from nas.controller.prediction.target_model import TargetModel
 from nas.controller.runs.run_folder import RunFolder
 from nas.controller.values import Evaluated, Failed, Finalist, RandomBaseline
 from nas.tasks import TaskData
+from nas.tasks.floor import Floor
 from nas.training.recipe import Recipe
 from search_spaces import SearchSpace
 
@@ -40,6 +41,8 @@ class Outcome:
     estimate: dict[str, float]
     """The same as expected before the start."""
     cost_usd: float | None
+    floors: tuple[Floor, ...]
+    """What can be had from these data without a network."""
     interrupted: bool
     """True if the search was asked to end early."""
     notes: tuple[str, ...]

@@ -88,6 +88,7 @@ def result_document(o: Outcome) -> dict[str, Any]:
         "predictor": _predictor_quality(o.target),
         "best": [_winner(o, f, rank, estimates) for rank, f in enumerate(o.winners, start=1)],
         "baselines": _baselines(o),
+        "floors": [floor.to_json() for floor in o.floors],
         "agreement": _agreement(o),
         "notes": [*o.data.notes, *o.target.notes, *o.notes],
     }

@@ -44,7 +44,7 @@ def test_defaults(fake: FakeSearch) -> None:
     assert run(["search", "--latency-ms", "10"]) == 0
     assert fake.config == SearchConfig(
         target="local", limits=Limits.of(latency_ms=10.0), data="digits", space="mixed", budget_s=None, max_drop=0.01,
-        top=None, threads=None, seed=0, out=None, runtimes=None, precisions=None, baselines=True,
+        top=None, threads=None, seed=0, out=None, runtimes=None, precisions=None, baselines=False,
         command="nas search --latency-ms 10",
     )  # fmt: skip
 
@@ -53,13 +53,13 @@ def test_every_option_arrives(fake: FakeSearch) -> None:
     line = (
         "search --target xeon-spr --latency-ms 2.5 --data photos --space dense --budget 1h30m --max-drop 0.5 --top 3"
         " --threads 2 --seed 7 --out here --runtime openvino --runtime onnxruntime --precision int8"
-        " --resolution 96 --resolution 128 --no-baselines --quiet"
+        " --resolution 96 --resolution 128 --baselines --quiet"
     )
     assert run(line.split()) == 0
     assert fake.config == SearchConfig(
         target="xeon-spr", limits=Limits.of(latency_ms=2.5), data="photos", space="dense", budget_s=5400.0,
         max_drop=0.005, top=3, threads=2, seed=7, out=Path("here"), runtimes=("openvino", "onnxruntime"),
-        precisions=("int8",), allowed={"resolution": (96, 128)}, baselines=False, command="nas " + line,
+        precisions=("int8",), allowed={"resolution": (96, 128)}, baselines=True, command="nas " + line,
     )  # fmt: skip
     assert isinstance(fake.progress, SilentProgress)
 

@@ -235,7 +235,10 @@ def test_the_search_leaves_as_much_time_for_its_random_baseline() -> None:
     deadlines = schedule(20.0, 120.0, baselines=True)
     assert deadlines.search_until_s - 20 <= (120 - 20) / 2
     assert 20 < deadlines.search_short_until_s < deadlines.search_until_s
-    assert schedule(20.0, 120.0, baselines=False).search_until_s > deadlines.search_until_s
+    alone = schedule(20.0, 120.0, baselines=False)
+    assert alone.search_until_s > deadlines.search_until_s
+    assert (alone.search_until_s - 20) / (120 - 20) >= 0.9, "the budget belongs to the winner"
+    assert alone.search_until_s - alone.search_short_until_s > alone.search_short_until_s - 20
 
 
 def test_a_finalist_is_trained_as_long_as_it_was_briefly_as_far_as_the_budget_reaches() -> None:

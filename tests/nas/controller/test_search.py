@@ -39,7 +39,7 @@ def test_search_from_data_to_files(
     shorten(monkeypatch, TrainingShape(short_epochs=(1, 2), min_short_images=512, final_epochs=(8, 8)))
     out = tmp_path / "run"
     line = ["search", "--target", "fake", "--latency-ms", "200", "--max-trials", "2", "--out", str(out), "--json"]
-    line += ["--data", str(colours), "--max-params", "400000"]
+    line += ["--data", str(colours), "--max-params", "400000", "--baselines"]
     assert run(line) == 0
     document = json.loads(capfd.readouterr().out)
     check_document(document, out)
