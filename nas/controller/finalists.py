@@ -231,7 +231,8 @@ def not_worth_it(finalists: Sequence[Finalist], floors: Sequence[Floor], data: T
     assert floor is not None
     return NotWorthItError(
         f"the best network that keeps the limits reached {percent(accuracy)} {task.metric} on the validation split, "
-        f"after {best.trained.epochs} epochs: {floor.name} reaches {percent(floor.accuracy)} in {duration(floor.seconds)}",
+        f"after {best.trained.epochs} epochs: {floor.name} reaches {percent(floor.accuracy)} in "
+        f"{duration(floor.seconds)}",
         "give a longer --budget: networks are trained from scratch; or a looser limit",
     )
 
