@@ -167,7 +167,7 @@ class Search:
 
     @cached_property
     def floors(self) -> tuple[Floor, ...]:
-        """What can be had from these data without a network."""
+        """Accuracies that these data allow without a network."""
         with self.budget.stage("floors"):
             return task_of(self.data).floors(self.data, self.config.seed)
 

@@ -42,7 +42,7 @@ class Outcome:
     """The same as expected before the start."""
     cost_usd: float | None
     floors: tuple[Floor, ...]
-    """What can be had from these data without a network."""
+    """Accuracies that these data allow without a network."""
     interrupted: bool
     """True if the search was asked to end early."""
     notes: tuple[str, ...]

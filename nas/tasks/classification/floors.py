@@ -1,4 +1,4 @@
-"""How right classes of images can be told without a network: by the most frequent one, and by a linear model."""
+"""Accuracies that classes of images can be told with without a network: the most frequent one, and a linear model."""
 
 import time
 import warnings
@@ -14,7 +14,7 @@ SIDE = 8
 TRAIN_IMAGES = 6000
 """At most so many: more cost seconds and add little to a model of 192 numbers."""
 ITERATIONS = 60
-"""Of L-BFGS: enough on standardised pixels, and seconds."""
+"""Iterations of L-BFGS: enough on standardised pixels, and seconds."""
 GUESSING_MARGIN, LINEAR_MARGIN = 2.0, -1.0
 """Standard errors: a network has to be surely better than guessing, and not surely worse than the linear model."""
 
