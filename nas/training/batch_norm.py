@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import torch
 from torch import nn
 
-_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
 def recalibrate_batch_norm(network: nn.Module, inputs: Iterable[torch.Tensor]) -> None:
@@ -15,7 +15,7 @@ def recalibrate_batch_norm(network: nn.Module, inputs: Iterable[torch.Tensor]) -
     weights are not touched. Does nothing where there is no batch norm. The inputs must be on the network's device; it
     is left in evaluation mode.
     """
-    norms = [m for m in network.modules() if isinstance(m, _BATCH_NORMS) and m.track_running_stats]
+    norms = [m for m in network.modules() if isinstance(m, BATCH_NORMS) and m.track_running_stats]
     if not norms:
         return
     momenta = [norm.momentum for norm in norms]
@@ -30,3 +30,10 @@ def recalibrate_batch_norm(network: nn.Module, inputs: Iterable[torch.Tensor]) -
     for norm, momentum in zip(norms, momenta, strict=True):
         norm.momentum = momentum
         norm.eval()
+
+
+def set_norm_momentum(network: nn.Module, momentum: float) -> None:
+    """Give every batch norm that keeps a moving average this weight of a batch."""
+    for module in network.modules():
+        if isinstance(module, BATCH_NORMS) and module.momentum is not None:
+            module.momentum = momentum

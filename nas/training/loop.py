@@ -17,6 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from nas.errors import UserError
 from nas.files.tensors import Tensors
 from nas.training.average import EpochAverage, MovingAverage
+from nas.training.batch_norm import set_norm_momentum
 from nas.training.batches import Ahead, Batches, StreamedBatches, seed_step
 from nas.training.clock import Clock
 from nas.training.distill import Learner, Teacher, distilled
@@ -101,6 +102,7 @@ class Training:
             seed_step(recipe.seed)  # the learner may have a random part of its own
             self.learner = Learner(network, teacher, recipe.distillation)
         self.learner.to(world.device).to(memory_format=setup.memory_format)
+        set_norm_momentum(self.learner, recipe.norm_momentum)
         self.batches = _batches(objective.train_examples, setup.batch_size, recipe, world)
         whole, reference = setup.batch_size * recipe.accumulate_steps, recipe.optimizer.lr_batch_size
         self.peak_lr = recipe.optimizer.lr * (whole / reference if reference is not None else 1.0)

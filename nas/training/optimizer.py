@@ -8,6 +8,8 @@ from timm.optim._optim_factory import create_optimizer_v2
 from torch import nn
 
 from nas.files.tensors import Tensors
+from nas.training.batch_norm import BATCH_NORMS
+from nas.training.muon import Muon
 from nas.training.recipe import OptimizerSettings
 
 _FUSED = ("sgd", "momentum", "adam", "adamw")
@@ -17,33 +19,63 @@ _FUSED = ("sgd", "momentum", "adam", "adamw")
 def make_optimizer(
     network: nn.Module, settings: OptimizerSettings, lr: float, *, may_skip_steps: bool = False
 ) -> torch.optim.Optimizer:
-    """timm's optimiser of that name, without weight decay on norms and biases (tensors of one dimension).
+    """timm's optimiser of that name or `Muon`, without weight decay on norms and biases (tensors of one dimension).
 
     Args:
         network: whose trainable parameters are optimised.
-        settings: name, momentum, weight decay.
+        settings: name, momentum, weight decay, and the rates that some of the tensors have for themselves.
         lr: the largest rate, scaled to the batch already.
         may_skip_steps: whether a gradient scaler may skip the first step. torch's fused sgd would then go on from a
             momentum that nobody has set (torch 2.15), so that no fused form is taken.
     """
-    # timm's name for sgd without Nesterov, which needs a momentum.
-    name = "momentum" if settings.name == "sgd" and not settings.momentum else settings.name
-    fused = settings.fused and not may_skip_steps and name in _FUSED
-    options: dict[str, Any] = {"fused": True} if fused else {}
-    return create_optimizer_v2(
-        network,
-        opt=name,
-        lr=lr,
-        weight_decay=settings.weight_decay,
-        momentum=settings.momentum,
-        **options,
-    )
+    if settings.name == "muon":
+        optimizer: torch.optim.Optimizer = Muon(
+            _groups(network, settings), lr=lr, momentum=settings.momentum, weight_decay=settings.weight_decay
+        )
+    else:
+        # timm's name for sgd without Nesterov, which needs a momentum.
+        name = "momentum" if settings.name == "sgd" and not settings.momentum else settings.name
+        fused = settings.fused and not may_skip_steps and name in _FUSED
+        options: dict[str, Any] = {"fused": True} if fused else {}
+        optimizer = create_optimizer_v2(
+            network if settings.norm_rate == 1 else _groups(network, settings),
+            opt=name,
+            lr=lr,
+            weight_decay=settings.weight_decay,
+            momentum=settings.momentum,
+            **options,
+        )
+    set_rate(optimizer, lr)
+    return optimizer
+
+
+def _groups(network: nn.Module, settings: OptimizerSettings) -> list[dict[str, Any]]:
+    """The trainable parameters by what is done with them; `rate_factor` is a group's rate by `settings.lr`."""
+    norms: dict[int, nn.Parameter] = {}
+    filters: dict[int, tuple[torch.Tensor, int]] = {}
+    for module in network.modules():
+        if isinstance(module, BATCH_NORMS):
+            norms |= {id(p): p for p in module.parameters() if p.requires_grad}
+        elif settings.name == "muon" and isinstance(module, nn.Conv2d) and module.bias is None:
+            # A norm comes next, so that the size of the weights is free. It is not where there is a bias.
+            filters[id(module.weight)] = module.weight, module.groups
+    rest = [p for p in network.parameters() if p.requires_grad and id(p) not in norms and id(p) not in filters]
+    turned = {"orthogonal": True, "momentum": settings.turn_momentum, "rate_factor": settings.turn_lr / settings.lr}
+    groups: list[dict[str, Any]] = [
+        {"params": [p for p in rest if p.ndim > 1]},
+        {"params": [p for p in rest if p.ndim <= 1], "weight_decay": 0.0},
+        {"params": list(norms.values()), "weight_decay": 0.0, "rate_factor": settings.norm_rate},
+    ]
+    for parts in sorted({parts for weight, parts in filters.values() if weight.requires_grad}):
+        same = [weight for weight, own in filters.values() if own == parts and weight.requires_grad]
+        groups.append({"params": same, "parts": parts, **turned})
+    return [group for group in groups if group["params"]]
 
 
 def set_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
-    """The learning rate of the next step."""
+    """The learning rate of the next step; groups with a rate of their own keep its ratio to the others'."""
     for group in optimizer.param_groups:
-        group["lr"] = lr
+        group["lr"] = lr * group.get("rate_factor", 1.0)
 
 
 def clip_gradients(parameters: Iterable[nn.Parameter], largest_norm: float) -> float | torch.Tensor:

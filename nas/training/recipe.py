@@ -18,7 +18,7 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Settings = Mapping[str, Any]
 """Some settings of a recipe by name; those of a section as a mapping of their own."""
-Crop = Literal["none", "light", "mosaic"]
+Crop = Literal["none", "shift", "light", "mosaic"]
 AverageRise = Literal["power", "ratio"]
 
 
@@ -31,15 +31,22 @@ class Section(BaseModel):
 class OptimizerSettings(Section):
     """The optimiser. Norms and biases get no weight decay."""
 
-    name: Literal["sgd", "adam", "adamw", "nadamw", "rmsprop", "lamb", "lion"] = "sgd"
-    """timm's of that name; `sgd` has Nesterov momentum. All but `sgd` want a lower rate."""
+    name: Literal["sgd", "muon", "adam", "adamw", "nadamw", "rmsprop", "lamb", "lion"] = "sgd"
+    """timm's of that name; `sgd` has Nesterov momentum. All but `sgd` and `muon` want a lower rate. `muon` is SGD whose
+    steps of the convolutions before norms are made orthogonal (`nas.training.muon`)."""
     lr: Positive = 0.05
     """Peak learning rate."""
     lr_batch_size: Annotated[int, Field(ge=1)] | None = None
     """The batch that `lr` is meant for: with another one it is scaled in proportion. None: `lr` as it is."""
     momentum: Fraction = 0.9
-    """Momentum of sgd and rmsprop."""
+    """Momentum of sgd, rmsprop, and of what `muon` does not turn."""
     weight_decay: Amount = 5e-4
+    norm_rate: Positive = 1.0
+    """Rate of the scales and biases of batch norms, as a factor of `lr`."""
+    turn_lr: Positive = 0.05
+    """Of `muon`: peak rate of the convolutions before norms, for a batch of `lr_batch_size` where that is set."""
+    turn_momentum: Fraction = 0.6
+    """Of `muon`: momentum of these convolutions."""
     fused: bool = True
     """One pass over the weights where torch has such a form (sgd, adam, adamw): faster, its sums are rounded
     otherwise."""
@@ -48,25 +55,29 @@ class OptimizerSettings(Section):
 class ScheduleSettings(Section):
     """The learning rate as a function of the share of the training that is done."""
 
-    name: Literal["cosine", "step", "one-cycle"] = "cosine"
+    name: Literal["cosine", "linear", "step", "one-cycle"] = "cosine"
     warmup_epochs: Amount = 0.0
-    """Linear rise to the peak; with `one-cycle` the rising half-cosine."""
+    """Linear rise to the peak; with `one-cycle` the rising half-cosine. `linear` falls on a straight line as well."""
     warmup_fraction: Fraction = 0.0
     """The same as a share of the whole training; the longer of the two counts."""
     step_epochs: tuple[Annotated[int, Field(ge=1)], ...] = ()
     """Epochs of the schedule `step`: after each of them the rate is multiplied by `step_factor`."""
     step_factor: Annotated[float, Field(gt=0, le=1)] = 0.1
     final_lr_fraction: Fraction = 0.0
-    """Share of the peak that remains at the end of `cosine` and `one-cycle`."""
+    """Share of the peak that remains at the end of `cosine`, `linear` and `one-cycle`."""
 
 
 class AugmentationSettings(Section):
     """Random changes of training images. All but `crop` and `flip` are for classification."""
 
     crop: Crop = "light"
-    """`light`: random shifts below 64 px, else random resized crops, see `nas.tasks.classification.augment`; in
-    detection random scales, places and colours, see `nas.tasks.detection.augment`. `mosaic`: four images in one, of
-    detection."""
+    """`shift`: random shifts of images with mirrored borders, of classification, for short trainings. `light`: random
+    shifts below 64 px, else random resized crops, see `nas.tasks.classification.augment`; in detection random scales,
+    places and colours, see `nas.tasks.detection.augment`. `mosaic`: four images in one, of detection."""
+    shift_fraction: Annotated[float, Field(ge=0, le=0.5)] = 0.0625
+    """Of `shift`: the farthest, as a fraction of the image's side, in each direction."""
+    smallest_crop: Annotated[float, Field(gt=0, le=1)] = 0.35
+    """Of `light` from 64 px on: the smallest share of the area that a crop keeps."""
     flip: bool | Literal["auto"] = "auto"
     """Mirror half of the images; `auto`: where the data allow it (not so for digits)."""
     randaugment_ops: Count = 0
@@ -80,6 +91,15 @@ class AugmentationSettings(Section):
     """Yun et al. 2019; 0: none."""
     mix_probability: Probability = 1.0
     """Probability that a batch is mixed, where one of the two is on."""
+
+
+class SizeStep(Section):
+    """A part of a training on smaller images."""
+
+    until: Annotated[float, Field(gt=0, le=1)]
+    """Share of the training that is done when the part ends."""
+    scale: Annotated[float, Field(gt=0, le=1)]
+    """Side of the images, as a fraction of what the network takes in the end."""
 
 
 class DistillationSettings(Section):
@@ -148,6 +168,13 @@ class Recipe(Section):
     optimizer: OptimizerSettings = OptimizerSettings()
     schedule: ScheduleSettings = ScheduleSettings()
     augmentation: AugmentationSettings = AugmentationSettings()
+    growing_size: tuple[SizeStep, ...] = ()
+    """Parts of the training on smaller images, which cost less (Howard 2018), the first one first; behind the last one
+    the images are as large as they are. None is smaller than 32 px, sides are rounded to multiples of 16. Of
+    classification."""
+    norm_momentum: Annotated[float, Field(gt=0, le=1)] = 0.1
+    """Weight of a batch in the running statistics of batch norms. Short trainings forget early statistics sooner with a
+    higher one."""
     label_smoothing: Fraction = 0.0
     """Label smoothing, for classification."""
     clip_norm: Positive | None = None

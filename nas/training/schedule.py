@@ -26,6 +26,8 @@ def learning_rate(settings: ScheduleSettings, peak: float, progress: float, epoc
     if settings.name == "one-cycle" and progress < warmup:
         return peak * (_START + (1 - _START) * 0.5 * (1 - math.cos(math.pi * progress / warmup)))
     factor = lr_factor(progress, warmup)
+    if settings.name == "linear" and progress >= warmup:
+        factor = 1 - (min(progress, 1.0) - warmup) / (1 - warmup)
     if progress < warmup:
         return peak * factor
     return peak * (settings.final_lr_fraction + (1 - settings.final_lr_fraction) * factor)

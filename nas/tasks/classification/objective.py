@@ -8,7 +8,7 @@ from torch.nn.functional import kl_div, log_softmax
 
 from nas.data.images import ImageSplit
 from nas.tasks import classification
-from nas.tasks.classification.augment import Augmenter
+from nas.tasks.classification.augment import Augmenter, side_at
 from nas.tasks.classification.evaluate import accuracy_and_loss
 from nas.tasks.classification.recipe import check_recipe
 from nas.tasks.examples import Examples
@@ -56,7 +56,8 @@ class ClassificationObjective:
         # index_select copies whole images; an index goes through them byte by byte.
         images = self._images.index_select(0, indices).to(self._device)
         labels = self._labels.index_select(0, indices).to(self._device)
-        pixels = self._examples.preprocess.tensor(self._augmenter.images(images, generator))
+        side = side_at(self._recipe.growing_size, progress, images.shape[1])
+        pixels = self._examples.preprocess.tensor(self._augmenter.images(images, generator, side))
         return self._augmenter.mixed(pixels, labels, generator)
 
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:

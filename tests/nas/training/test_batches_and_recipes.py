@@ -54,6 +54,13 @@ def test_one_cycle_starts_low_and_ends_at_nothing() -> None:
     assert found[-1] < 0.001
 
 
+def test_a_straight_line_falls_evenly() -> None:
+    found = rates(name="linear", warmup_epochs=2, final_lr_fraction=0.1)
+    assert found[:20] == rates(name="cosine", warmup_epochs=2)[:20]
+    assert np.diff(found[20:]) == pytest.approx(np.full(79, -0.9 / 80))
+    assert found[-1] == pytest.approx(0.1, abs=0.01)
+
+
 def test_each_epoch_shows_every_image_once_in_its_own_order_to_some_process() -> None:
     parts = [Batches(21, 8, seed=1, rank=rank, world=2) for rank in range(2)]
     orders = [[indices for part in parts for indices, _ in part.epoch(epoch)] for epoch in (1, 2, 1)]

@@ -12,18 +12,20 @@ from nas.data.images import image_input
 from nas.errors import UserError
 from nas.tasks import classification
 from nas.tasks.classification.augment import (
+    Augmenter,
     _resized_one_by_one,
     _resized_together,
-    augment,
     random_resized_crop,
     random_shift,
+    side_at,
 )
 from nas.tasks.classification.evaluate import accuracy_in_runtime, evaluate_accuracy
 from nas.training.average import MovingAverage
 from nas.training.batch_norm import recalibrate_batch_norm
+from nas.training.muon import orthogonal
 from nas.training.optimizer import clip_gradients, make_optimizer
 from nas.training.precision import Precision
-from nas.training.recipe import OptimizerSettings
+from nas.training.recipe import AugmentationSettings, Crop, OptimizerSettings, SizeStep
 from nas.training.schedule import lr_factor
 from nas.training.setup import Setup, fastest, step_seconds
 from tests.nas.training.conftest import small_network
@@ -73,18 +75,84 @@ def test_crops_are_the_same_on_every_device() -> None:
     draws = torch.rand(4, 32, generator=seeded())
     sides, places = 0.5 + draws[:2] / 2, draws[2:]
     mirrored = torch.arange(32) % 2 == 0
-    bytewise = _resized_one_by_one(images, *sides, *places, mirrored)
-    together = _resized_together(images, *sides, *places, mirrored)
-    # Crops of whole pixels lie up to a pixel (4 grey levels) beside those that are not.
-    assert float((bytewise - together).abs().max()) < 6
+    for side in (64, 48):
+        bytewise = _resized_one_by_one(images, *sides, *places, mirrored, side)
+        together = _resized_together(images, *sides, *places, mirrored, side)
+        assert bytewise.shape == together.shape == (32, side, side, 3)
+        # Crops of whole pixels lie up to a pixel (4 grey levels) beside those that are not.
+        assert float((bytewise - together).abs().max()) < 6
 
 
-def test_augmentation_follows_the_generator_only() -> None:
-    for size in (32, 64):
-        images = torch.randint(0, 256, (8, size, size, 3), dtype=torch.uint8)
-        first, second = (augment(images, seeded(3), flip=True) for _ in range(2))
-        assert torch.equal(first, second)
-        assert not torch.equal(first, augment(images, seeded(4), flip=True))
+@pytest.mark.parametrize("crop", ["light", "shift"])
+@pytest.mark.parametrize("size", [32, 64])
+def test_augmentation_follows_the_generator_only(crop: Crop, size: int) -> None:
+    augmenter = Augmenter(AugmentationSettings(crop=crop), 10, flip_ok=True)
+    images = torch.randint(0, 256, (8, size, size, 3), dtype=torch.uint8)
+    first, second = (augmenter.images(images, seeded(3)) for _ in range(2))
+    assert first.shape == images.shape
+    assert torch.equal(first, second)
+    assert not torch.equal(first, augmenter.images(images, seeded(4)))
+
+
+def test_shifts_with_mirrored_borders_are_crops_of_the_mirrored_image() -> None:
+    size, pad = 16, 3
+    images = torch.randint(0, 256, (1, size, size, 3), dtype=torch.uint8)
+    planes = images.permute(0, 3, 1, 2).float()
+    padded = nn.functional.pad(planes, (pad,) * 4, mode="reflect").permute(0, 2, 3, 1).byte()[0]
+    crops = {
+        padded[top : top + size, left : left + size].numpy().tobytes()
+        for top in range(2 * pad + 1)
+        for left in range(2 * pad + 1)
+    }
+    settings = AugmentationSettings(crop="shift", shift_fraction=pad / size, flip=False)
+    shifted = Augmenter(settings, 10, flip_ok=True).images(images.expand(64, -1, -1, -1), seeded())
+    found = {image.numpy().tobytes() for image in shifted}
+    assert found <= crops
+    assert len(found) > 20
+
+
+@pytest.mark.parametrize("crop", ["none", "light", "shift"])
+def test_images_grow_during_a_training(crop: Crop) -> None:
+    steps = (SizeStep(until=0.5, scale=0.5), SizeStep(until=0.75, scale=0.8))
+    assert [side_at(steps, progress, 128) for progress in (0.0, 0.4, 0.5, 0.7, 0.75, 1.0)] == [64, 64, 96, 96, 128, 128]
+    assert [side_at(steps, 0.0, whole) for whole in (28, 32, 48, 64)] == [28, 32, 32, 32]
+    ramp = torch.linspace(0, 255, 64).to(torch.uint8)[None, None, :, None].expand(4, 64, 64, 3)
+    settings = AugmentationSettings(crop=crop, flip=False, smallest_crop=1.0, shift_fraction=0.0)
+    smaller = Augmenter(settings, 10, flip_ok=True).images(ramp, seeded(), 32)
+    assert smaller.shape == (4, 32, 32, 3)
+    if crop != "light":  # whose crops have another aspect ratio
+        wanted = torch.linspace(0, 255, 64).reshape(32, 2).mean(1)
+        assert torch.allclose(smaller[0, 5, 1:-1, 0].float(), wanted[1:-1], atol=4)
+
+
+def test_steps_of_muon_are_orthogonal_and_leave_the_norm_alone() -> None:
+    torch.manual_seed(0)
+    found = orthogonal(torch.randn(64, 16, 3, 3), parts=4).reshape(4, 16, 144)
+    assert all(0.5 < float(value) < 1.3 for part in found for value in torch.linalg.svdvals(part))
+    network = nn.Sequential(
+        nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8), nn.Conv2d(8, 8, 3, groups=8, bias=False), nn.BatchNorm2d(8),
+        nn.Conv2d(8, 4, 1), nn.Flatten(), nn.Linear(64, 2),
+    )  # fmt: skip
+    settings = OptimizerSettings(name="muon", lr=0.1, turn_lr=0.05, norm_rate=4, weight_decay=0.01)
+    optimizer = make_optimizer(network, settings, 0.2)  # a batch that is twice as large
+    rates = {id(p): group["lr"] for group in optimizer.param_groups for p in group["params"]}
+    expected = [0.1, 0.8, 0.8, 0.1, 0.8, 0.8, 0.2, 0.2, 0.2, 0.2]
+    assert [rates[id(p)] for p in network.parameters()] == pytest.approx(expected)
+    plain = torch.optim.SGD([network[6].weight], 0.2, momentum=0.9, nesterov=True, weight_decay=0.01)
+    copied = network[6].weight.detach().clone()
+    for _ in range(2):
+        optimizer.zero_grad()
+        network(torch.randn(8, 3, 8, 8)).square().mean().backward()
+        before, gradient = network[0].weight.detach().clone(), network[6].weight.grad.clone()
+        optimizer.step()
+        step = network[0].weight - before * 8**0.5 / before.norm()
+        assert float(step.detach().norm()) == pytest.approx(0.1 * 8**0.5, rel=0.25)
+        # A linear layer is stepped as torch does it.
+        after, network[6].weight.data = network[6].weight.detach().clone(), copied
+        network[6].weight.grad = gradient
+        plain.step()
+        copied = network[6].weight.detach().clone()
+        assert torch.allclose(after, copied, atol=1e-6)
 
 
 def test_schedule_rises_then_falls_to_zero() -> None:
