@@ -140,7 +140,7 @@ class Elementwise:
     activated: Any = 0
     """Passed through the block's activation; 0 where its family has none to choose."""
     pooled: Any = 0
-    """Read by a mean over the map."""
+    """Read by a mean over the map, or by max-pooling."""
     upsampled: Any = 0
     """Written by enlarging a map."""
     arranged: Any = 0

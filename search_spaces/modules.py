@@ -23,21 +23,28 @@ def sequential(*modules: nn.Module | None) -> nn.Sequential:
 
 
 class ConvBn(nn.Module):
-    """Convolution, batch norm, activation; after folding, convolution with bias and activation."""
+    """Convolution, batch norm, activation; after folding, convolution with bias and activation.
+
+    With `pool` above 1 the largest of each `pool` x `pool` values goes through the activation.
+    """
 
     def __init__(
         self, in_channels: int, out_channels: int, kernel: int = 1, stride: int = 1, *, groups: int = 1,
-        activation: str | None = None,
+        activation: str | None = None, pool: int = 1,
     ) -> None:  # fmt: skip
         super().__init__()
         self.conv = nn.Conv2d(in_channels, out_channels, kernel, stride, kernel // 2, groups=groups, bias=False)
         self.bn: nn.Module = nn.BatchNorm2d(out_channels)
+        self.pool: nn.Module | None = nn.MaxPool2d(pool, ceil_mode=True) if pool > 1 else None
         self.act = activation_module(activation)
         self.depthwise = 1 < groups == in_channels
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.act(self.bn(self.convolved(x)))
-        return out
+        out: Tensor = self.bn(self.convolved(x))
+        if self.pool is not None:
+            out = self.pool(out)
+        activated: Tensor = self.act(out)
+        return activated
 
     def convolved(self, x: Tensor) -> Tensor:
         """The convolution; a depthwise one on a CPU in float32 whatever autocast says.

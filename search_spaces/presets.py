@@ -70,6 +70,31 @@ MIXED = SpaceTable(
 )
 
 
+def _speed_run(stem: int, first: int, widths: tuple[int, int, int]) -> Mapping[str, Option]:
+    """A pooled network whose first stage, which sees the whole image, is a single convolution."""
+    return {**_uniform(stem, "pooled", (first, *widths), (1, 1, 1, 1)), "stage1.family": "rep"}
+
+
+COMPACT = SpaceTable(
+    name="compact",
+    families=("pooled", "basic", "rep"),
+    stem_widths=(16, 24, 32, 48),
+    stages=(
+        StageTable((16, 24, 32, 48, 64), (1, 2)),
+        StageTable((32, 48, 64, 96, 128), (1, 2)),
+        StageTable((64, 96, 128, 192, 256), (1, 2, 3)),
+        StageTable((96, 128, 192, 256, 384, 512), (1, 2)),
+    ),
+    anchors=(
+        _speed_run(24, 24, (64, 256, 256)),  # like airbench94 (Jordan 2024)
+        _speed_run(24, 24, (48, 192, 192)),
+        _speed_run(16, 16, (32, 128, 128)),
+        _uniform(16, "basic", (32, 64, 128, 256), (1, 1, 1, 1)),  # like ResNet-10, half as wide
+        _uniform(24, "basic", (48, 96, 192, 384), (1, 1, 1, 1)),  # like ResNet-10, 3/4 wide
+    ),
+)
+
+
 def _detector(anchor: Mapping[str, Option], neck_width: int, **head: Option) -> Mapping[str, Option]:
     """A classification anchor's backbone with a PAN neck; neck and head share all options but width and depth."""
     shared = {f"{section}.{short}": option for section in ("neck", "head") for short, option in head.items()}

@@ -24,7 +24,7 @@ from search_spaces.blocks import BlockFamily
 from search_spaces.detect import DetectSpace
 from search_spaces.documents import space_of_document
 from search_spaces.errors import UnknownNameError, UserError
-from search_spaces.presets import DENSE, DETECT, MIXED, MOBILE
+from search_spaces.presets import COMPACT, DENSE, DETECT, MIXED, MOBILE
 from search_spaces.space import SearchSpace
 from search_spaces.staged import StagedSpace
 
@@ -36,6 +36,7 @@ SEARCH_SPACES: Mapping[str, Callable[[], StagedSpace]] = MappingProxyType(
         "mixed": lambda: StagedSpace(MIXED),
         "mobile": lambda: StagedSpace(MOBILE),
         "dense": lambda: StagedSpace(DENSE),
+        "compact": lambda: StagedSpace(COMPACT),
         "detect": lambda: DetectSpace(DETECT),
     }
 )

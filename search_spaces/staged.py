@@ -1,4 +1,4 @@
-"""The staged search space: stem, stages of equal blocks, head. `mobile`, `dense` and `mixed` differ only in tables.
+"""The staged search space: stem, stages of equal blocks, head. The classification spaces differ only in tables.
 What else is made of a staged backbone (`search_spaces.detect`) adds sections of decisions and slots of its own.
 
 The skeleton follows the input: total stride 32 from 128 px, 16 at 64-96 px, 8 below. Decisions are per

@@ -72,8 +72,8 @@ def _limit_type(kind: type[Limit]) -> click.ParamType[float]:
 @click.option(
     "--space",
     default="",
-    help="What may be built: mobile, dense or mixed; for detection detect; a JSON file with the table of a space; or "
-    "package.module:ATTRIBUTE, whose code runs.  [default: mixed or detect, by the task]",
+    help="What may be built: mobile, dense, compact or mixed; for detection detect; a JSON file with the table of a "
+    "space; or package.module:ATTRIBUTE, whose code runs.  [default: mixed or detect, by the task]",
 )
 @click.option(
     "--budget",

@@ -8,11 +8,12 @@ from search_spaces.families.detection import DOWN, LATERAL, MERGE, PREDICT
 from search_spaces.families.ends import HEAD, STEM
 from search_spaces.families.fused import FUSED
 from search_spaces.families.mbconv import MBCONV
+from search_spaces.families.pooled import POOLED
 from search_spaces.families.rep import REP
 from search_spaces.families.residual import BASIC, BOTTLENECK
 
 FAMILIES: Mapping[str, BlockFamily] = MappingProxyType(
-    {f.name: f for f in (STEM, HEAD, MBCONV, FUSED, BASIC, BOTTLENECK, REP, LATERAL, MERGE, DOWN, PREDICT)}
+    {f.name: f for f in (STEM, HEAD, MBCONV, FUSED, BASIC, BOTTLENECK, REP, POOLED, LATERAL, MERGE, DOWN, PREDICT)}
 )
 
 
