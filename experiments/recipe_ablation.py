@@ -8,7 +8,8 @@ the product's own, in this process with one thread; its price is the processor t
 on the machine counts little. What is in the file of `--out` already is not trained again. Test images are never looked
 at.
 
-Beside the bundled variants, `--set "name: key=value key=value"` adds one of its own to the base.
+Beside the bundled variants, `--set "name: key=value key=value"` adds one of its own. Variants differ from `OUTSET` in
+what they say and in nothing else.
 """
 
 import json
@@ -30,14 +31,32 @@ from search_spaces import TensorSpec, load_search_space
 
 Settings = Mapping[str, Any]
 
+OUTSET: Settings = {
+    "start": "scratch",
+    "batch_size": 32,
+    "optimizer": {"name": "sgd", "lr": 0.05, "lr_batch_size": None, "fused": False},
+    "schedule": {"warmup_epochs": 0, "warmup_fraction": 0.2},
+    "ema_decay": None,
+    "channels_last": True,
+    "draws": "stream",
+}
+"""How searches trained until Muon: what the variants change, beside the recipe `base`."""
 MUON: Settings = {
     "batch_size": 64,
     "optimizer": {"name": "muon", "lr": 0.05, "turn_lr": 0.06},
     "schedule": {"warmup_fraction": 0.1},
     "clip_norm": None,
 }
+MUON_256: Settings = {
+    "batch_size": 256,
+    "optimizer": {"name": "muon", "lr": 0.05, "turn_lr": 0.12, "norm_rate": 8.0},
+    "augmentation": {"crop": "shift"},
+    "norm_momentum": 0.3,
+    "label_smoothing": 0.2,
+    "clip_norm": None,
+}
 VARIANTS: Mapping[str, Settings] = {
-    "search": {},
+    "sgd": {},
     "batch-128": {"batch_size": 128, "optimizer": {"lr": 0.2}},
     "linear-fall": {"schedule": {"name": "linear"}},
     "smoothing-.2": {"label_smoothing": 0.2},
@@ -47,9 +66,12 @@ VARIANTS: Mapping[str, Settings] = {
     "growing-images": {"growing_size": [{"until": 0.5, "scale": 0.5}, {"until": 0.75, "scale": 0.75}]},
     "muon": MUON,
     "muon-shift": merged(MUON, {"augmentation": {"crop": "shift"}}),
+    "muon-32": merged(MUON, {"batch_size": 32, "optimizer": {"lr": 0.025, "turn_lr": 0.042}}),
+    "muon-16": merged(MUON, {"batch_size": 16, "optimizer": {"lr": 0.0125, "turn_lr": 0.03}}),
+    "muon-256": MUON_256,
     "muon-linear": merged(MUON, {"schedule": {"name": "linear"}}),
 }
-"""Settings beside the recipe of searches."""
+"""Settings that differ from `OUTSET`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,13 +97,12 @@ class Job:
 @click.option("--network", "networks", required=True, multiple=True, help="Of the zoo, or SPACE#k@SIDE.")
 @click.option("--variant", "variants", multiple=True, help="One of the bundled variants; all where none is named.")
 @click.option("--set", "own", multiple=True, help='A variant of your own, "name: key=value key=value".')
-@click.option("--base", default="classification-search", show_default=True, help="The recipe that variants change.")
 @click.option("--epochs", default=4, show_default=True)
 @click.option("--seeds", default=1, show_default=True)
 @click.option("--images", type=int, help="Train on so many images, drawn at random; all where it is left out.")
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), required=True)
 def main(
-    data: str, networks: Sequence[str], variants: Sequence[str], own: Sequence[str], base: str, epochs: int,
+    data: str, networks: Sequence[str], variants: Sequence[str], own: Sequence[str], epochs: int,
     seeds: int, images: int | None, out: Path,
 ) -> None:  # fmt: skip
     """Train what is missing and print the table."""
@@ -100,7 +121,7 @@ def main(
                 if job.key in rows:
                     continue
                 loaded = loaded or load_dataset(data, seed=0)
-                rows[job.key] = outcome(loaded, job, base, settings)
+                rows[job.key] = outcome(loaded, job, settings)
                 out.write_text(json.dumps(rows, indent=1) + "\n")
                 click.echo(f"{job.key}: {rows[job.key]}", err=True)
     click.echo(table(rows))
@@ -130,11 +151,12 @@ def described(network: str, data: ImageData) -> NetworkDescription:
     return NetworkDescription.of_architecture(space, space.designs[int(number)][0], data.output_size)
 
 
-def outcome(data: ImageData, job: Job, base: str, settings: Settings) -> dict[str, float]:
+def outcome(data: ImageData, job: Job, settings: Settings) -> dict[str, float]:
     """Train one network; its validation accuracy (%), and the processor time (s) of training and validating."""
     from nas.evaluation.short_training import ShortTraining, trained
 
-    recipe = recipe_named(base).changed(**merged(settings, {"epochs": job.epochs, "seed": job.seed}))
+    changed = merged(merged(OUTSET, settings), {"epochs": job.epochs, "seed": job.seed})
+    recipe = recipe_named("base").changed(**changed)
     if recipe.precision == "auto":
         recipe = recipe.changed(precision="bf16")
     description = described(job.network, data)

@@ -25,18 +25,20 @@ def sequential(*modules: nn.Module | None) -> nn.Sequential:
 class ConvBn(nn.Module):
     """Convolution, batch norm, activation; after folding, convolution with bias and activation.
 
-    With `pool` above 1 the largest of each `pool` x `pool` values goes through the activation.
+    With `pool` above 1 the largest of each `pool` x `pool` values goes through the activation. With `copies` it begins
+    by copying its input channels as far as they go: a chain without residual connections learns sooner so.
     """
 
     def __init__(
         self, in_channels: int, out_channels: int, kernel: int = 1, stride: int = 1, *, groups: int = 1,
-        activation: str | None = None, pool: int = 1,
+        activation: str | None = None, pool: int = 1, copies: bool = False,
     ) -> None:  # fmt: skip
         super().__init__()
         self.conv = nn.Conv2d(in_channels, out_channels, kernel, stride, kernel // 2, groups=groups, bias=False)
         self.bn: nn.Module = nn.BatchNorm2d(out_channels)
         self.pool: nn.Module | None = nn.MaxPool2d(pool, ceil_mode=True) if pool > 1 else None
         self.act = activation_module(activation)
+        self.copies = copies
         self.depthwise = 1 < groups == in_channels
 
     def forward(self, x: Tensor) -> Tensor:
@@ -171,12 +173,19 @@ class Pyramid(nn.Module):
 
 
 def initialise_convolutions(network: nn.Module) -> None:
-    """Weights for ReLU networks (He et al. 2015, https://arxiv.org/abs/1502.01852) and biases of 0, in place."""
+    """Weights for ReLU networks (He et al. 2015, https://arxiv.org/abs/1502.01852) and biases of 0, in place.
+
+    Convolutions that begin as copies have filters of their own only beyond the channels that they copy.
+    """
     for module in network.modules():
         if isinstance(module, nn.Conv2d):
             nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
             if module.bias is not None:
                 nn.init.zeros_(module.bias)
+    for module in network.modules():
+        if isinstance(module, ConvBn) and module.copies:
+            with torch.no_grad():
+                nn.init.dirac_(module.conv.weight[: module.conv.in_channels])
 
 
 class StagedNetwork(Pyramid):

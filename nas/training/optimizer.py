@@ -1,5 +1,6 @@
 """The one place where optimisers are made, their state as tensors, and the clipping that goes before their steps."""
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -30,7 +31,7 @@ def make_optimizer(
     """
     if settings.name == "muon":
         optimizer: torch.optim.Optimizer = Muon(
-            _groups(network, settings), lr=lr, momentum=settings.momentum, weight_decay=settings.weight_decay
+            _groups(network, settings, lr), lr=lr, momentum=settings.momentum, weight_decay=settings.weight_decay
         )
     else:
         # timm's name for sgd without Nesterov, which needs a momentum.
@@ -38,7 +39,7 @@ def make_optimizer(
         fused = settings.fused and not may_skip_steps and name in _FUSED
         options: dict[str, Any] = {"fused": True} if fused else {}
         optimizer = create_optimizer_v2(
-            network if settings.norm_rate == 1 else _groups(network, settings),
+            network if settings.norm_rate == 1 else _groups(network, settings, lr),
             opt=name,
             lr=lr,
             weight_decay=settings.weight_decay,
@@ -49,8 +50,8 @@ def make_optimizer(
     return optimizer
 
 
-def _groups(network: nn.Module, settings: OptimizerSettings) -> list[dict[str, Any]]:
-    """The trainable parameters by what is done with them; `rate_factor` is a group's rate by `settings.lr`."""
+def _groups(network: nn.Module, settings: OptimizerSettings, lr: float) -> list[dict[str, Any]]:
+    """The trainable parameters by what is done with them; `rate_factor` is a group's rate by `lr`."""
     norms: dict[int, nn.Parameter] = {}
     filters: dict[int, tuple[torch.Tensor, int]] = {}
     for module in network.modules():
@@ -60,7 +61,9 @@ def _groups(network: nn.Module, settings: OptimizerSettings) -> list[dict[str, A
             # A norm comes next, so that the size of the weights is free. It is not where there is a bias.
             filters[id(module.weight)] = module.weight, module.groups
     rest = [p for p in network.parameters() if p.requires_grad and id(p) not in norms and id(p) not in filters]
-    turned = {"orthogonal": True, "momentum": settings.turn_momentum, "rate_factor": settings.turn_lr / settings.lr}
+    # Steps of one length: what several of them sum up to grows with the root of the batch, as their noise falls.
+    turn_lr = settings.turn_lr * math.sqrt(lr / settings.lr)
+    turned = {"orthogonal": True, "momentum": settings.turn_momentum, "rate_factor": turn_lr / lr}
     groups: list[dict[str, Any]] = [
         {"params": [p for p in rest if p.ndim > 1]},
         {"params": [p for p in rest if p.ndim <= 1], "weight_decay": 0.0},

@@ -18,6 +18,8 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Settings = Mapping[str, Any]
 """Some settings of a recipe by name; those of a section as a mapping of their own."""
+SMALLEST_BATCH = 16
+"""Of those that a training with few steps is given: below it batch norm is too noisy."""
 Crop = Literal["none", "shift", "light", "mosaic"]
 AverageRise = Literal["power", "ratio"]
 
@@ -44,7 +46,8 @@ class OptimizerSettings(Section):
     norm_rate: Positive = 1.0
     """Rate of the scales and biases of batch norms, as a factor of `lr`."""
     turn_lr: Positive = 0.05
-    """Of `muon`: peak rate of the convolutions before norms, for a batch of `lr_batch_size` where that is set."""
+    """Of `muon`: peak rate of the convolutions before norms. With `lr_batch_size` it is scaled with the root of
+    the batch."""
     turn_momentum: Fraction = 0.6
     """Of `muon`: momentum of these convolutions."""
     fused: bool = True
@@ -163,6 +166,9 @@ class Recipe(Section):
     """0: the weights as they are (for `qat` alone)."""
     batch_size: Annotated[int, Field(ge=2)] | Literal["auto"] = 32
     """Images per step, over all processes together; `auto`: by measuring speed and memory."""
+    least_steps: Count = 0
+    """A batch size that is a number is halved, but not below 16, until the whole training has so many steps: few images
+    or epochs would otherwise be few steps."""
     accumulate_steps: Annotated[int, Field(ge=1)] = 1
     """Batches whose gradients are added up for one step of the optimiser."""
     optimizer: OptimizerSettings = OptimizerSettings()
@@ -210,6 +216,13 @@ class Recipe(Section):
         if self.batch_size == "auto":
             raise ValueError("this recipe leaves its batch size to the machine")
         return self.batch_size
+
+    def batch_for(self, examples: int) -> int:
+        """Images per step of a training on so many; `ValueError` where the recipe leaves that to the machine."""
+        size = self.fixed_batch_size
+        while size // 2 >= SMALLEST_BATCH and self.epochs * examples < self.least_steps * size:
+            size //= 2
+        return min(size, max(2, examples))
 
     def changed(self, **settings: Any) -> Self:
         """This recipe with other settings; those of a section as a mapping: `changed(optimizer={"lr": 0.1})`.

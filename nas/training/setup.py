@@ -50,7 +50,7 @@ def choose_setup(recipe: Recipe, network: nn.Module, input: TensorSpec, examples
         examples: in the training split.
         device: that trains.
     """
-    size = min(recipe.batch_size if recipe.batch_size != "auto" else _BATCHES[0], max(2, examples))
+    size = recipe.batch_for(examples) if recipe.batch_size != "auto" else min(_BATCHES[0], max(2, examples))
     precisions: tuple[Precision, ...] = ("fp32", "bf16") if recipe.precision == "auto" else (recipe.precision,)
     layouts = (True, False) if recipe.channels_last == "auto" else (recipe.channels_last,)
     options = [Setup(precision=p, channels_last=c, batch_size=size) for p, c in product(precisions, layouts)]

@@ -31,11 +31,13 @@ def _elementwise(b: BlockColumns) -> Elementwise:
 def _build(spec: BlockSpec) -> "nn.Module":
     from search_spaces.modules import ConvBn, Residual, sequential
 
-    halves = spec.stride != 1
-    first = ConvBn(spec.in_channels, spec.out_channels, 3, activation=spec.activation, pool=spec.stride)
-    if halves or spec.in_channels != spec.out_channels:
-        return sequential(first, ConvBn(spec.out_channels, spec.out_channels, 3, activation=spec.activation))
-    return Residual(sequential(first, ConvBn(spec.out_channels, spec.out_channels, 3)), None, spec.activation)
+    inputs, outputs, act = spec.in_channels, spec.out_channels, spec.activation
+    if spec.stride == 1 and inputs == outputs:
+        return Residual(sequential(ConvBn(inputs, outputs, 3, activation=act), ConvBn(outputs, outputs, 3)), None, act)
+    return sequential(
+        ConvBn(inputs, outputs, 3, activation=act, pool=spec.stride, copies=True),
+        ConvBn(outputs, outputs, 3, activation=act, copies=True),
+    )
 
 
 POOLED = BlockFamily("pooled", frozenset(), (1.0, 1.0, 1.0), _layers, _elementwise, _build)

@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from experiments.recipe_ablation import VARIANTS, main, parsed, table
+from experiments.recipe_ablation import OUTSET, VARIANTS, main, parsed, table
 from nas.tasks.recipes import recipe_named
+from nas.training.recipe import merged
 
 
 def test_every_variant_is_a_recipe() -> None:
-    recipes = [recipe_named("classification-search").changed(**settings) for settings in VARIANTS.values()]
+    recipes = [recipe_named("base").changed(**merged(OUTSET, settings)) for settings in VARIANTS.values()]
     assert len({recipe.model_dump_json() for recipe in recipes}) == len(VARIANTS)
     assert parsed("low: optimizer.lr=0.1 batch_size=64") == ("low", {"optimizer": {"lr": 0.1}, "batch_size": 64})
 

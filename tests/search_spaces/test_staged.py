@@ -3,7 +3,10 @@
 from itertools import product
 
 import numpy as np
+import torch
 
+from search_spaces import load_search_space
+from search_spaces.modules import folded
 from search_spaces.staged import SpaceTable, StagedSpace, StageTable, strides
 
 
@@ -35,3 +38,18 @@ def test_strides_follow_the_resolution() -> None:
         [2, 2, 2, 2, 2],
         [2, 2, 2, 2, 2],
     ]
+
+
+def test_pooled_blocks_begin_by_handing_on_what_they_see() -> None:
+    space = load_search_space("compact").restrict("resolution", (32,))
+    speed_run = space.anchors[0]
+    network = space.build(speed_run, (10,)).eval()
+    block = network.get_submodule("stages.2.0")  # of 64 and 256 channels, on a map of 16 x 16
+    seen = torch.rand(2, 64, 15, 16)
+    with torch.no_grad():
+        handed_on = block(seen)
+    assert handed_on.shape == (2, 256, 8, 8)
+    wanted = torch.nn.functional.max_pool2d(seen, 2, ceil_mode=True)
+    assert torch.allclose(handed_on[:, :64], wanted, rtol=1e-3)
+    with torch.no_grad():
+        assert torch.allclose(folded(block)(seen), handed_on, rtol=1e-3, atol=1e-5)
