@@ -209,4 +209,5 @@ def estimate(
         stages["random_baseline"] = short + final
         rest = budget_s - sum(stages.values())
         stages["baselines"] = max(0.0, rest) if not open_end else short + final
-    return {name: round(seconds, 1) for name, seconds in {**stages, "total": sum(stages.values())}.items()}
+    rounded = {name: round(seconds, 1) for name, seconds in stages.items()}
+    return {**rounded, "total": round(sum(rounded.values()), 1)}

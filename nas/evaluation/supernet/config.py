@@ -12,6 +12,7 @@ LOG_STEPS = 25
 """Steps between two entries of a training's curve."""
 RANDOM_PATHS = 2
 """Random paths per step where nothing else is said, besides those of the sandwich."""
+_SGD: Mapping[str, Any] = {"name": "sgd", "lr": 0.05, "lr_batch_size": None, "fused": False}
 _PLAIN: Mapping[str, Any] = {
     "accumulate_steps": 1,
     "ema_decay": None,
@@ -22,7 +23,12 @@ _PLAIN: Mapping[str, Any] = {
 
 
 def supernet_recipe(recipe: Recipe) -> Recipe:
-    """The recipe of a supernet, made of that for candidates: larger batches, less decay, a shorter warm-up."""
+    """The recipe of a supernet, made of that for candidates: larger batches, less decay, a shorter warm-up, and SGD.
+
+    Muon would turn a layer as far as all of its channels, of which most paths use a part.
+    """
+    if recipe.optimizer.name == "muon":
+        recipe = recipe.changed(optimizer=_SGD, least_steps=0, clip_norm=2.0)
     return recipe.changed(
         batch_size=64, optimizer={"weight_decay": 1e-4}, schedule={"warmup_fraction": 0.1}, ema_decay=None
     )

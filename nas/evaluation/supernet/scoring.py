@@ -81,7 +81,12 @@ class PathScorer:
         # one image to validate on: `score` validates
         few = replace(examples, train=split.some(adaptation.steps * batch // epochs, self.seed), val=split.some(1))
         recipe = task.recipe(
-            epochs=epochs, batch_size=batch, optimizer={"lr": adaptation.lr}, precision=self.precision, seed=self.seed
+            epochs=epochs,
+            batch_size=batch,
+            least_steps=0,
+            optimizer={"name": "sgd", "lr": adaptation.lr, "lr_batch_size": None},
+            precision=self.precision,
+            seed=self.seed,
         )
         device = resolve_device(self.device)
         result = train(network, task.objective(network, few, recipe, device=device), recipe, device=device)

@@ -87,6 +87,7 @@ from nas.tasks import TASKS
 from nas.tasks.examples import Examples
 from tests.nas.training.conftest import blobs, small_network
 from nas.data import Preprocess
+from nas.data.images import ImageTraits
 from nas.training.loop import train
 torch.rand(int(sys.argv[2]))  # the caller's random state must not matter
 network = small_network()
