@@ -12,6 +12,7 @@ from nas.controller.search import run_search
 from nas.executors.ray_cluster import connected, nodes_of
 from nas.limits import Limits
 from nas.measure.host import HostFingerprint, fingerprint
+from nas.tasks.classification.task import Classification
 from tests.nas.fake_device import fake_profile, save_fake_profile
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ def test_a_search_measures_on_the_device_of_the_cluster(
     cluster: "Cluster", colours: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(Classification, "floors", lambda task, data, seed: ())  # few epochs are worth less
     save_fake_profile(tmp_path / "cache", fake_profile("toy", networks=12))
     config = SearchConfig(
         target="toy", limits=Limits.of(latency_ms=200.0), budget_s=10.0, max_trials=1, space="mobile",

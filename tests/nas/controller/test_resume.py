@@ -20,6 +20,7 @@ def stamps(run_dir: Path, name: str) -> dict[str, int]:
     return {p.parent.name: p.stat().st_mtime_ns for p in run_dir.glob(f"finalists/*/{name}")}
 
 
+@pytest.mark.usefixtures("brief")
 def test_kill_interrupt_and_another_limit(tmp_path: Path, colours: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out, environment = tmp_path / "run", dict(os.environ)
     line = [
