@@ -229,9 +229,11 @@ def not_worth_it(finalists: Sequence[Finalist], floors: Sequence[Floor], data: T
     accuracy = best.deployed_accuracy
     floor = missed_floor(accuracy, floors, task.standard_error(accuracy, data.val))
     assert floor is not None
+    epochs = best.trained.epochs
+    training = f"after {epochs} epoch{'s' * (epochs > 1)}" if epochs else "after its short training"
     return NotWorthItError(
         f"the best network that keeps the limits reached {percent(accuracy)} {task.metric} on the validation split, "
-        f"after {best.trained.epochs} epochs: {floor.name} reaches {percent(floor.accuracy)} in "
+        f"{training}: {floor.name} reaches {percent(floor.accuracy)} in "
         f"{duration(floor.seconds)}",
         "give a longer --budget: networks are trained from scratch; or a looser limit",
     )
