@@ -233,8 +233,7 @@ def not_worth_it(finalists: Sequence[Finalist], floors: Sequence[Floor], data: T
     training = f"after {epochs} epoch{'s' * (epochs > 1)}" if epochs else "after its short training"
     return NotWorthItError(
         f"the best network that keeps the limits reached {percent(accuracy)} {task.metric} on the validation split, "
-        f"{training}: {floor.name} reaches {percent(floor.accuracy)} in "
-        f"{duration(floor.seconds)}",
+        f"{training}: {floor.name} reaches {percent(floor.accuracy)} in {duration(floor.seconds)}",
         "give a longer --budget: networks are trained from scratch; or a looser limit",
     )
 

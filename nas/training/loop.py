@@ -102,7 +102,8 @@ class Training:
             seed_step(recipe.seed)  # the learner may have a random part of its own
             self.learner = Learner(network, teacher, recipe.distillation)
         self.learner.to(world.device).to(memory_format=setup.memory_format)
-        set_norm_momentum(self.learner, recipe.norm_momentum)
+        if recipe.norm_momentum is not None:
+            set_norm_momentum(self.learner, recipe.norm_momentum)
         self.batches = _batches(objective.train_examples, setup.batch_size, recipe, world)
         whole, reference = setup.batch_size * recipe.accumulate_steps, recipe.optimizer.lr_batch_size
         self.peak_lr = recipe.optimizer.lr * (whole / reference if reference is not None else 1.0)

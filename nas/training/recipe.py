@@ -178,9 +178,9 @@ class Recipe(Section):
     """Parts of the training on smaller images, which cost less (Howard 2018), the first one first; behind the last one
     the images are as large as they are. None is smaller than 32 px, sides are rounded to multiples of 16. Of
     classification."""
-    norm_momentum: Annotated[float, Field(gt=0, le=1)] = 0.1
-    """Weight of a batch in the running statistics of batch norms. Short trainings forget early statistics sooner with a
-    higher one."""
+    norm_momentum: Annotated[float, Field(gt=0, le=1)] | None = None
+    """Weight of a batch in the running statistics of batch norms; None: as the network has it, which well-known networks
+    choose themselves. Short trainings forget early statistics sooner with a higher one."""
     label_smoothing: Fraction = 0.0
     """Label smoothing, for classification."""
     clip_norm: Positive | None = None

@@ -273,3 +273,16 @@ def test_several_processes_cannot_do_everything(images: Examples[ImageSplit], se
     objective = TASKS["classification"].objective(small_network(), images, recipe, device=ALONE.device)
     with pytest.raises(UserError, match="is for one process"):
         Training(small_network(), objective, recipe, world=World(0, 2, ALONE.device), setup=SETUP)
+
+
+def test_a_network_keeps_the_momentum_of_its_norms_unless_the_recipe_says_another(images: Examples[ImageSplit]) -> None:
+    def momenta(*overrides: str) -> set[float | None]:
+        network = small_network()
+        for module in network.modules():
+            if isinstance(module, torch.nn.BatchNorm2d):
+                module.momentum = 0.01
+        training_of("classification", network, images, load_recipe("base", overrides), SETUP)
+        return {m.momentum for m in network.modules() if isinstance(m, torch.nn.BatchNorm2d)}
+
+    assert momenta() == {0.01}
+    assert momenta("norm_momentum=0.6") == {0.6}
