@@ -275,7 +275,7 @@ def test_several_processes_cannot_do_everything(images: Examples[ImageSplit], se
         Training(small_network(), objective, recipe, world=World(0, 2, ALONE.device), setup=SETUP)
 
 
-def test_a_network_keeps_the_momentum_of_its_norms_unless_the_recipe_says_another(images: Examples[ImageSplit]) -> None:
+def test_a_network_keeps_the_momentum_of_its_norms_unless_told(images: Examples[ImageSplit]) -> None:
     def momenta(*overrides: str) -> set[float | None]:
         network = small_network()
         for module in network.modules():
