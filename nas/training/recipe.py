@@ -179,7 +179,7 @@ class Recipe(Section):
     the images are as large as they are. None is smaller than 32 px, sides are rounded to multiples of 16. Of
     classification."""
     norm_momentum: Annotated[float, Field(gt=0, le=1)] | None = None
-    """Weight of a batch in the running statistics of batch norms; None: as the network has it, which well-known networks
+    """Weight of a batch in the running statistics of batch norms; None: as the network has it, which well-known ones
     choose themselves. Short trainings forget early statistics sooner with a higher one."""
     label_smoothing: Fraction = 0.0
     """Label smoothing, for classification."""
