@@ -317,6 +317,9 @@ class TokenTask:
     def artifacts(self) -> SentenceArtifacts:
         return SentenceArtifacts()
 
+    def space_for(self, data: str) -> str:
+        return self.default_space
+
     def load(self, name_or_path: str, *, seed: int) -> SentenceData:
         if name_or_path != "drawn":
             raise UserError(f"there are no sentences {name_or_path!r}", "give --data drawn")

@@ -22,7 +22,7 @@ _TO_IMPORT = ("name", "--out", "--json", "--quiet")
     "--space",
     "spaces",
     multiple=True,
-    help="Only this space (repeatable), as in nas search.  [default: mixed, mobile, dense]",
+    help="Only this space (repeatable), as in nas search.  [default: mixed, mobile, dense, compact]",
 )
 @click.option("--device", "devices", type=Device(), multiple=True, help="cpu or cuda:N (repeatable).  [default: cpu]")
 @click.option("--threads", type=click.IntRange(min=1), multiple=True, help="Threads (repeatable).  [default: all]")

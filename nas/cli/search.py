@@ -73,7 +73,7 @@ def _limit_type(kind: type[Limit]) -> click.ParamType[float]:
     "--space",
     default="",
     help="What may be built: mobile, dense, compact or mixed; for detection detect; a JSON file with the table of a "
-    "space; or package.module:ATTRIBUTE, whose code runs.  [default: mixed or detect, by the task]",
+    "space; or package.module:ATTRIBUTE, whose code runs.  [default: compact for small images, mixed, or detect]",
 )
 @click.option(
     "--budget",

@@ -85,7 +85,7 @@ class ZooRound:
         from nas.training.precision import resolve_device
         from nas.training.setup import Setup, step_seconds
 
-        batch = self.recipe.fixed_batch_size
+        batch = self.recipe.batch_for(len(self.data.train))
         setup = Setup(precision=precision_of(self.recipe), channels_last=True, batch_size=batch)
         step = step_seconds(self._description(name).build(), self.input, setup, resolve_device("auto"))
         steps = -(-len(self.data.train) // batch) * self.recipe.epochs

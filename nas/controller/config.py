@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from nas.controller.usual_space import usual_space
 from nas.errors import UnknownNameError, UserError
 from nas.limits import AccuracyLimit, Limits
 from nas.tasks import task_named
@@ -33,8 +34,8 @@ class SearchConfig:
     data: str = ""
     """Empty: the task's default, where it has one."""
     space: str = ""
-    """Reference, see `search_spaces.reference`; where a file was given, the name that its table gets. Empty: the task's
-    default."""
+    """Reference, see `search_spaces.reference`; where a file was given, the name that its table gets. Empty: the usual
+    one for such data, see `nas.controller.usual_space`."""
     space_document: str | None = None
     """The table that was in the file. The run keeps it as `space.json`."""
     budget_s: float | None = None
@@ -81,10 +82,11 @@ class SearchConfig:
 
     def __post_init__(self) -> None:
         task = task_named(self.task)
-        space = resolve_space(self.space or task.default_space, self.out, document=self.space_document)
+        object.__setattr__(self, "data", self.data or self._default_data(task.default_data))
+        named = self.space or usual_space(self.task, self.data, self.target)
+        space = resolve_space(named, self.out, document=self.space_document)
         object.__setattr__(self, "space", space.name)
         object.__setattr__(self, "space_document", space.document)
-        object.__setattr__(self, "data", self.data or self._default_data(task.default_data))
         object.__setattr__(self, "limits", self.limits.changed(metric=task.metric))
         self._check_question()
         self._check_money()

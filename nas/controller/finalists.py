@@ -9,6 +9,7 @@ from nas.bundles.bundle import deliver_files
 from nas.controller.config import Objective
 from nas.controller.objective import finalist_pool, next_finalist
 from nas.controller.prediction.scoring import CandidateScorer
+from nas.controller.promise import most_promising
 from nas.controller.runs.records import (
     Before,
     Trained,
@@ -70,7 +71,8 @@ class FinalRound:
 
         As long as there is time, a candidate that would miss a limit is found before it is trained, see `is_promising`.
         """
-        pool = finalist_pool(self.objective, candidates, self._latency_ms)
+        promising = most_promising(candidates, self.space, self.data.output_size)
+        pool = finalist_pool(self.objective, promising, self._latency_ms)
         done: dict[str, bool] = {}
         while len(done) < self.size and (not done or in_time()):
             candidate = next_finalist(self.objective, pool, done, self._latency_ms)

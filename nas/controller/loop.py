@@ -13,6 +13,7 @@ from optuna.trial import Trial, TrialState
 from nas.controller.evaluators import Evaluator, all_are_trained
 from nas.controller.planning.budget import Budget
 from nas.controller.prediction.scoring import CandidateScorer
+from nas.controller.promise import most_promising
 from nas.controller.runs.run_folder import network_name
 from nas.controller.runs.short_weights import KEPT, ShortWeights
 from nas.controller.runs.storage import StudyStorage
@@ -30,7 +31,7 @@ from nas.controller.trials import (
     result_of_training,
     tell,
 )
-from nas.controller.values import Evaluated, Failed, best_first
+from nas.controller.values import Evaluated, Failed
 from nas.errors import UserError
 from nas.evaluation.estimators import ESTIMATORS
 from nas.evaluation.short_training import ShortTraining
@@ -218,7 +219,8 @@ class _Round:
             kept.keep(study, network_name(proposal.arch.key), result.weights)
         self._end(proposal, result_of_training(result, self.loop.data), began)
         if kept is not None:
-            best = best_first(self.loop.evaluated(self.study), lambda e: e.value)[:KEPT]
+            found = self.loop.evaluated(self.study)
+            best = most_promising(found, self.loop.space, self.loop.data.output_size)[:KEPT]
             kept.forget_others(study, [network_name(e.arch.key) for e in best])
 
     def _end(self, proposal: Proposal, result: TrialResult | Failure, began: float) -> None:

@@ -14,13 +14,13 @@ Latency = Callable[[Evaluated], float]
 """Predicted latency in ms."""
 
 
-def finalist_pool(objective: Objective, evaluated: Sequence[Evaluated], latency_ms: Latency) -> list[Evaluated]:
-    """Candidates that may become finalists: for accuracy all, the most accurate first; else the front of latency and
-    accuracy after the short trainings, fastest first."""
+def finalist_pool(objective: Objective, promising: Sequence[Evaluated], latency_ms: Latency) -> list[Evaluated]:
+    """Candidates that may become finalists: for accuracy all, in the order given, the most `promising` first; else the
+    front of latency and accuracy after the short trainings, fastest first."""
     if objective == "accuracy":
-        return sorted(evaluated, key=lambda e: (-e.value, e.trial))
+        return list(promising)
     front: list[Evaluated] = []
-    for candidate in sorted(evaluated, key=lambda e: (latency_ms(e), -e.value, e.trial)):
+    for candidate in sorted(promising, key=lambda e: (latency_ms(e), -e.value, e.trial)):
         if not front or candidate.value > front[-1].value:
             front.append(candidate)
     return front

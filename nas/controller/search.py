@@ -24,7 +24,7 @@ from nas.controller.loop import SearchLoop
 from nas.controller.objective import winners
 from nas.controller.planning.budget import BookedStage, Budget, Interrupts
 from nas.controller.planning.estimator_choice import planned_phase_s
-from nas.controller.planning.plan import ANYTIME_S, REPORT_S, STRETCH, FinalPlan, estimate, room_for_baseline
+from nas.controller.planning.plan import ANYTIME_S, IN_TIME, REPORT_S, STRETCH, FinalPlan, estimate, room_for_baseline
 from nas.controller.planning.plan_record import read_account, read_final_plan, write_final_plan
 from nas.controller.planning.training_times import doubt_throughput, plan_last_round
 from nas.controller.prediction.target_record import write_target
@@ -322,7 +322,7 @@ class Search:
     def _finals(self, final: FinalRound, candidates: Sequence[Evaluated], name: str, until_s: float) -> list[Finalist]:
         """As many finalists as the time and an interrupt allow."""
         found: list[Finalist] = []
-        training_s = (final.recipe.time_limit_s or 0.0) / STRETCH
+        training_s = IN_TIME * (final.recipe.time_limit_s or 0.0)
 
         def in_time() -> bool:
             return self.budget.elapsed_s + training_s <= until_s or not math.isfinite(self.budget.seconds)

@@ -23,7 +23,7 @@ from search_spaces import SEARCH_SPACES, Architecture, SearchSpace, resolve_spac
 from search_spaces.architecture import Option
 from search_spaces.signature import Size
 
-ALL_SPACES = ("mixed", "mobile", "dense")
+ALL_SPACES = ("mixed", "mobile", "dense", "compact")
 """The spaces of classification: a device is profiled with them where nothing else is asked for."""
 OUTPUT_SIZE: Size = (10,)
 """Size of the answers of networks that are built to be timed."""

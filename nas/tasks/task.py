@@ -139,6 +139,9 @@ class TrainingShape:
     """Training images (where there are so many) below which a short training says nothing."""
     final_epochs: tuple[int, int]
     """Fewest and most epochs of a finalist."""
+    enough_epochs: int = 40
+    """Epochs of a finalist beyond which a second one is worth more than twice the epochs, and the most where no clock
+    ends trainings."""
 
 
 class Task(Protocol[Data, Split]):
@@ -156,7 +159,9 @@ class Task(Protocol[Data, Split]):
         ...
 
     @property
-    def default_space(self) -> str: ...
+    def default_space(self) -> str:
+        """Reference of the space that fits all data of the task."""
+        ...
 
     @property
     def default_data(self) -> str | None:
@@ -191,6 +196,13 @@ class Task(Protocol[Data, Split]):
         ...
 
     # -- data ------------------------------------------------------------------------------------
+
+    def space_for(self, data: str) -> str:
+        """Reference of the space to search on the data of that name: `default_space`, or one that fits them better.
+
+        A quick look, without loading them; data that cannot be read are `load`'s to refuse.
+        """
+        ...
 
     def load(self, name_or_path: str, *, seed: int) -> Data:
         """The data in memory; raises `UserError` for what cannot be used. `seed`: of splits that are held out."""

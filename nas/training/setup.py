@@ -12,8 +12,9 @@ from itertools import product
 import torch
 from torch import nn
 
+from nas.training.optimizer import make_optimizer
 from nas.training.precision import Precision, autocast
-from nas.training.recipe import Recipe
+from nas.training.recipe import OptimizerSettings, Recipe
 from search_spaces import TensorSpec
 
 _MIN_GAIN = 1.1
@@ -100,6 +101,27 @@ def step_seconds(network: nn.Module, input: TensorSpec, setup: Setup, device: to
             with autocast(device, setup.precision):
                 output = copied(inputs)
             output.float().square().mean().backward()
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)
+            times.append(time.perf_counter() - start)
+    return min(times[1:])
+
+
+def update_seconds(network: nn.Module, settings: OptimizerSettings, device: torch.device, *, steps: int = 3) -> float:
+    """Seconds of the fastest of `steps` steps of the optimiser on random gradients, after one to warm up.
+
+    They are the same whatever the batch, so that an optimiser which computes much makes small batches expensive. The
+    network is not changed, and torch's global random state neither.
+    """
+    with torch.random.fork_rng():
+        copied = copy.deepcopy(network).to(device).train()
+        optimizer = make_optimizer(copied, settings, settings.lr)
+        for parameter in copied.parameters():
+            parameter.grad = torch.randn_like(parameter)
+        times = []
+        for _ in range(steps + 1):
+            start = time.perf_counter()
+            optimizer.step()
             if device.type == "cuda":
                 torch.cuda.synchronize(device)
             times.append(time.perf_counter() - start)

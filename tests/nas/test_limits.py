@@ -94,7 +94,7 @@ CANDIDATES = [candidate(i, a) for i, a in enumerate([0.5, 0.6, 0.7, 0.65, 0.8, 0
 
 
 def order_of(objective: Objective, kept: set[int]) -> list[int]:
-    pool = finalist_pool(objective, CANDIDATES, latency_ms)
+    pool = finalist_pool(objective, sorted(CANDIDATES, key=lambda e: -e.value), latency_ms)
     done: dict[str, bool] = {}
     order = []
     while (chosen := next_finalist(objective, pool, done, latency_ms)) is not None:

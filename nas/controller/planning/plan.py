@@ -1,8 +1,8 @@
 """Rules that turn a budget into recipes: all networks get the same, and a repetition decides the same."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,14 +30,22 @@ MOST_FINALISTS = 8
 """Largest number of finalists, trained where time is left after the longest trainings of those wanted: short trainings
 order the best candidates poorly. Beyond that the winner would rather be the luckiest on the validation split."""
 STRETCH = 1.5
-"""A finalist may take this much longer to train than the best candidates are expected to; then its learning rate has
-come down to zero and it ends, whatever the number of epochs. Otherwise one slow network would eat the budget."""
+"""A training may take this much longer than it is expected to; then its learning rate has come down to zero and it
+ends, whatever the number of epochs. Otherwise one slow network would eat the budget."""
+CLOCK_EPOCHS = 1.25
+"""Epochs of a finalist by those that are expected to fit: the clock is to end its training, so that no time is left
+over where networks train faster than expected."""
+IN_TIME = 0.9
+"""A further finalist is trained where at least this share of its time is left: the first ones may have taken a little
+more than theirs."""
 OPEN_END_S = 600.0
 """Seconds that trainings are planned for where trials alone end the search: then nothing may depend on the clock."""
 REPORT_S = 4.0
 """Receipts, tables and the page at the end."""
 ANYTIME_S = 15.0
 """Training of the finalist that answers an interrupt."""
+FEWEST_S = 5.0
+"""Seconds of a finalist's training whatever is left of the budget."""
 DEPLOY_S = 3.5
 """Exporting, quantising, checking and measuring one deployment of one small network."""
 
@@ -46,6 +54,11 @@ TRAIN_S_PER_MAC, TRAIN_S_PER_ACTIVATION, TRAIN_S_PER_DEPTHWISE_MAC = 3.2e-11, 2.
 on one thread of an AMD EPYC with AVX512-BF16, a non-negative fit to 24 networks of `mixed` at 32, 64 and 128 px with a
 mean error of 7 % (`experiments.training_cost`). How long that work takes on the device that trains is measured, see
 `nas.controller.planning.throughput`."""
+
+
+UPDATE_S_PER_PRODUCT = 4e-11
+"""Nominal seconds of an optimiser's step by the product in `nominal_update_s`: twelve operations each (three rounds of
+Newton-Schulz iteration) on one thread of the same processor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,26 +109,41 @@ def nominal_image_s(costs: Mapping[str, NDArray[np.float64]]) -> NDArray[np.floa
     return seconds
 
 
+def nominal_update_s(costs: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
+    """The work of one step of an optimiser that makes orthogonal steps, (n,) nominal seconds, from `SearchSpace.costs`.
+
+    A layer's matrix product takes its weights times its width, and the width goes with the root of the weights.
+    """
+    seconds: NDArray[np.float64] = UPDATE_S_PER_PRODUCT * costs["params"] * np.sqrt(costs["params"] / costs["layers"])
+    return seconds
+
+
 def affordable_image_s(available_s: float, train_images: int, deployments: int, shape: TrainingShape) -> float:
     """Seconds per image beyond which a finalist cannot be trained for the fewest epochs in `available_s`."""
-    share = max(available_s / FINALISTS, min(available_s, 2 * DEPLOY_S * deployments))
-    training = max(0.4 * share, share - DEPLOY_S * deployments)
-    return STRETCH * training / (shape.final_epochs[0] * train_images)
+    training_s = max(0.4 * available_s, available_s - DEPLOY_S * deployments)
+    return training_s / (shape.final_epochs[0] * train_images)
 
 
 def short_training(
-    recipe: Recipe, train_images: int, image_s: float, seconds: float, shape: TrainingShape
+    recipe: Recipe, train_images: int, image_s: Callable[[int], float], seconds: float, shape: TrainingShape
 ) -> ShortTraining:
     """The recipe for comparing candidates: as many epochs and images as fit into `seconds`.
 
-    `image_s` is the candidate's nominal training time per image, so that all candidates get the same time: what counts
-    in the end is the accuracy a network reaches within the budget, and a slow one reaches it later.
+    `image_s` is the candidate's nominal training time per image in batches of so many images, so that all candidates
+    get the same time: what counts in the end is the accuracy a network reaches within the budget, and a slow one
+    reaches it later. A recipe with `least_steps` makes batches smaller where images are few, and these take longer.
     """
-    passes = seconds / image_s
     lowest, highest = shape.short_epochs
-    epochs = int(min(highest, max(lowest, passes // train_images)))
-    images = min(train_images, max(shape.min_short_images, int(passes / epochs)))
-    return ShortTraining(recipe.changed(epochs=epochs), images if images < train_images else None)
+    batch = recipe.fixed_batch_size
+    while True:
+        passes = seconds / image_s(batch)
+        epochs = int(min(highest, max(lowest, passes // train_images)))
+        images = min(train_images, max(shape.min_short_images, int(passes / epochs)))
+        short = recipe.changed(epochs=epochs)
+        needed = short.batch_for(images)
+        if needed >= batch:
+            return ShortTraining(short, images if images < train_images else None)
+        batch = needed
 
 
 def final_time_s(planned_s: float, short_s: float, left_s: float, deployments: int) -> float:
@@ -125,7 +153,7 @@ def final_time_s(planned_s: float, short_s: float, left_s: float, deployments: i
     less than when it was chosen, so the time of the baselines goes first, as far as the budget's `left_s` reach.
     `short_s`: the longest of the leaders' short trainings.
     """
-    least_s = short_s / STRETCH + DEPLOY_S * deployments  # a training's limit is longer by STRETCH, see `final_plan`
+    least_s = short_s + DEPLOY_S * deployments
     return max(planned_s, min(least_s, left_s / STRETCH))
 
 
@@ -138,21 +166,25 @@ def final_plan(
     *,
     most: int = MOST_FINALISTS,
     shape: TrainingShape,
+    clocked: bool = True,
 ) -> FinalPlan:
     """Number of finalists, up to `wanted`, and of epochs that `available_s` allows.
 
-    Another finalist is only worth it where all get at least three times the fewest epochs; more than `wanted`, up to
-    `most`, where all get the most.
+    Another finalist is only worth it where all get enough epochs; more than `wanted`, up to `most`, where all get the
+    most. Where trainings are `clocked`, the clock ends them: that also where not even the fewest epochs fit.
     """
     lowest, highest = shape.final_epochs
     counts = range(1, max(wanted, most) + 1)
     shares = {count: available_s / count - DEPLOY_S * deployments for count in counts}
     affordable = {count: int(share / max(epoch_s, 1e-9)) for count, share in shares.items()}
-    least = {count: 3 * lowest if count <= wanted else highest for count in shares}
-    count = max((c for c, epochs in affordable.items() if epochs >= least[c]), default=1)
-    epochs = min(highest, max(lowest, affordable[count]))
-    # Where even the fewest epochs do not fit, the clock ends the training rather than the budget being ignored.
-    limit_s = max(ANYTIME_S / 3, min(STRETCH * epochs * epoch_s, STRETCH * shares[count]))
+    least = {count: min(shape.enough_epochs, highest) if count <= wanted else highest for count in shares}
+    possible = [c for c, share in shares.items() if share >= FEWEST_S and affordable[c] >= least[c]]
+    count = max(possible, default=1)
+    if not clocked:
+        epochs = min(highest, shape.enough_epochs, max(lowest, affordable[count]))
+        return FinalPlan(recipe.changed(epochs=epochs, time_limit_s=None), count)
+    epochs = min(highest, max(lowest, math.ceil(CLOCK_EPOCHS * affordable[count])))
+    limit_s = max(FEWEST_S, min(STRETCH * epochs * epoch_s, shares[count]))
     return FinalPlan(recipe.changed(epochs=epochs, time_limit_s=limit_s), count)
 
 
@@ -163,8 +195,7 @@ def open_end_plan(
     time left over for more finalists."""
     deadlines = schedule(0.0, OPEN_END_S, baselines=baselines)
     final_s = deadlines.search_until_s - deadlines.search_short_until_s
-    plan = final_plan(recipe, epoch_s, final_s, deployments, wanted, most=wanted, shape=shape)
-    return replace(plan, recipe=plan.recipe.changed(time_limit_s=None))
+    return final_plan(recipe, epoch_s, final_s, deployments, wanted, most=wanted, shape=shape, clocked=False)
 
 
 def room_for_baseline(

@@ -53,22 +53,32 @@ class Recipes:
     def short(self, arch: Architecture) -> ShortTraining:
         """The short training that a candidate gets."""
         images, shape = len(self.data.train), task_of(self.data).shape
-        return short_training(self.base, images, self.image_s(arch), self.short_s, shape)
+        return short_training(self.base, images, lambda batch: self.image_s(arch, batch), self.short_s, shape)
 
-    def image_s(self, arch: Architecture) -> float:
-        """Expected seconds to train on one image, at the throughput of the device that trains."""
-        return float(self._image_s(self.space.choices([arch]))[0])
+    def short_batch(self, arch: Architecture) -> int:
+        """Images in a batch of the candidate's short training."""
+        short = self.short(arch)
+        return short.recipe.batch_for(short.train_images or len(self.data.train))
+
+    def image_s(self, arch: Architecture, batch: int | None = None) -> float:
+        """Expected seconds to train on one image, at the throughput of the device that trains.
+
+        In batches of `batch` images; None: in those of a full training.
+        """
+        return float(self._image_s(self.space.choices([arch]), batch)[0])
 
     def measured_image_s(self, arch: Architecture) -> float:
         """Seconds to train on one image, from a few steps."""
         from nas.training.precision import resolve_device
-        from nas.training.setup import Setup, step_seconds
+        from nas.training.setup import Setup, step_seconds, update_seconds
 
         throughput = self.throughput
-        setup = Setup(precision=throughput.precision, channels_last=True, batch_size=self._batch)
+        setup = Setup(precision=throughput.precision, channels_last=True, batch_size=self._full_batch)
         described = NetworkDescription.of_architecture(self.space, arch, self.data.output_size)
-        seconds = step_seconds(described.build(), described.signature.input, setup, resolve_device(throughput.device))
-        return OVERHEAD * seconds / self._batch
+        network, device = described.build(), resolve_device(throughput.device)
+        seconds = step_seconds(network, described.signature.input, setup, device)
+        seconds += update_seconds(network, self.base.optimizer, device)
+        return OVERHEAD * seconds / self._full_batch
 
     def affordable(self, deployments: int) -> tuple[Callable[[Choices], NDArray[np.bool_]], str | None]:
         """Test for candidates whose full training fits the budget (some always do), and a remark on the others."""
@@ -86,13 +96,15 @@ class Recipes:
         )
         return lambda choices: self._image_s(choices) <= limit, remark if left_out > 0.01 else None
 
-    def _image_s(self, choices: Choices) -> NDArray[np.float64]:
+    def _image_s(self, choices: Choices, batch: int | None = None) -> NDArray[np.float64]:
         costs = self.space.costs(choices, self.data.output_size)
-        return self.throughput.image_s(costs, self._batch)
+        return self.throughput.image_s(costs, batch or self._full_batch)
 
     @property
-    def _batch(self) -> int:
-        return min(self.base.fixed_batch_size, len(self.data.train))
+    def _full_batch(self) -> int:
+        """Batch of the shortest full training, the smallest that a finalist may get."""
+        fewest = task_of(self.data).shape.final_epochs[0]
+        return self.base.changed(epochs=fewest).batch_for(len(self.data.train))
 
 
 def make_recipes(
@@ -101,6 +113,6 @@ def make_recipes(
     """Recipes of a search, from `throughput` where it was recorded before, else from this host's."""
     base = task_of(data).recipe(seed=config.seed)
     fresh_s = FRESH_S if math.isfinite(config.seconds) else math.inf
-    throughput = throughput or host_throughput(space, data.output_size, base.fixed_batch_size, fresh_s=fresh_s)
+    throughput = throughput or host_throughput(space, data.output_size, base, fresh_s=fresh_s)
     base = base.changed(precision=throughput.precision)
     return Recipes(config=config, space=space, data=data, base=base, throughput=throughput)

@@ -1,7 +1,8 @@
 """Speed of the device that trains: measured on a few networks and kept, so that repeated searches decide the same.
 
-A training step is described by two figures: what it costs whatever the network (launching it, above all on a GPU) and
-what the network's own work costs. Small networks on a GPU are bound by the first, large ones by the second.
+A training step is described by three figures: what it costs whatever the network (launching it, above all on a GPU),
+what the network's own work costs for each image, and what the optimiser's step costs whatever the batch. Small networks
+on a GPU are bound by the first, large ones by the second, and small batches by the third.
 
 Where the clock ends a search nothing repeats exactly, and a shared host has slow and quick hours: there it is measured
 again after an hour. A throughput that was measured while the device was busy would make every later search too careful.
@@ -17,22 +18,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nas.controller.planning.plan import nominal_image_s
+from nas.controller.planning.plan import nominal_image_s, nominal_update_s
 from nas.deployment import CPU
 from nas.files.writing import write_json
 from nas.measure.host import fingerprint, usable_threads
 from nas.measure.reference import cache_folder
 from nas.training.precision import Precision
+from nas.training.recipe import Recipe
 from search_spaces import Architecture, SearchSpace
 from search_spaces.signature import Size, TensorSpec
-
-if TYPE_CHECKING:
-    pass
 
 QUANTILES = (0.1, 0.2, 0.3, 0.4, 0.9)
 """Networks to time, by their nominal training time within the space: the cheaper ones, which short budgets train, and
@@ -42,6 +41,8 @@ ENOUGH_S = 4.0
 NOTICEABLE = 0.1
 """Fraction of the fastest timed step: an overhead below that is taken for noise, and the whole step for the network's
 work."""
+CPU_BATCH = 32
+"""Images of a timed step on a CPU, where an image costs the same in larger batches and a large one takes seconds."""
 FRESH_S = 3600.0
 """Age up to which a recorded throughput is believed where the clock ends the search."""
 FEWEST = 3
@@ -52,7 +53,7 @@ FEWEST = 3
 class TrainingThroughput:
     """The precision that a device trains in, and how long its training steps take.
 
-    Both times are measured, and rounded to half octaves: what a search plans with must not follow noise, and the rules
+    The times are measured, and rounded to half octaves: what a search plans with must not follow noise, and the rules
     for short trainings need no more.
     """
 
@@ -63,11 +64,13 @@ class TrainingThroughput:
     """Seconds for one nominal second of a network's work (`nas.controller.planning.plan.nominal_image_s`)."""
     step_s: float = 0.0
     """Seconds of each step whatever the network."""
+    update_s: float = 0.0
+    """Seconds for one nominal second of an optimiser's step (`nas.controller.planning.plan.nominal_update_s`)."""
     measured_at: float = field(default=0.0, compare=False)
     """Seconds since 1970; 0: not known."""
 
     def __post_init__(self) -> None:
-        known = all(math.isfinite(s) and s >= 0 for s in (self.work_s, self.step_s))
+        known = all(math.isfinite(s) and s >= 0 for s in (self.work_s, self.step_s, self.update_s))
         if not (known and self.work_s + self.step_s > 0 and self.precision in ("fp32", "bf16")):
             raise ValueError(
                 f"{self.work_s} s of work and {self.step_s} s a step in {self.precision!r} are no throughput"
@@ -75,7 +78,8 @@ class TrainingThroughput:
 
     def image_s(self, costs: Mapping[str, NDArray[np.float64]], batch: int) -> NDArray[np.float64]:
         """Seconds of a training step per image, (n,), from `SearchSpace.costs` of n networks, in batches of `batch`."""
-        seconds: NDArray[np.float64] = self.work_s * nominal_image_s(costs) + self.step_s / batch
+        whatever_the_batch = self.step_s + self.update_s * nominal_update_s(costs)
+        seconds: NDArray[np.float64] = self.work_s * nominal_image_s(costs) + whatever_the_batch / batch
         return seconds
 
     def to_json(self) -> dict[str, Any]:
@@ -84,7 +88,7 @@ class TrainingThroughput:
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> "TrainingThroughput":
         """Inverse of `to_json`. Raises ValueError, KeyError or TypeError for what is none."""
-        times = {name: float(document[name]) for name in ("work_s", "step_s", "measured_at")}
+        times = {name: float(document[name]) for name in ("work_s", "step_s", "update_s", "measured_at")}
         return cls(device=str(document["device"]), precision=document["precision"], **times)
 
 
@@ -101,32 +105,37 @@ def training_device() -> str:
 
 
 def host_throughput(
-    space: SearchSpace, size: Size, batch: int, folder: Path | None = None, *, fresh_s: float = math.inf
+    space: SearchSpace, size: Size, recipe: Recipe, folder: Path | None = None, *, fresh_s: float = math.inf
 ) -> TrainingThroughput:
-    """The throughput on networks of `space` in batches of `batch` images; `folder` is the user's cache.
+    """The throughput on networks of `space` with the batches and the optimiser of `recipe`; `folder` is the user's
+    cache.
 
     Measured where no search on this host left it there in the last `fresh_s` seconds. A file that cannot be read is
     written anew.
     """
     device = training_device()
-    path, key = _place(folder, space, batch, device)
+    path, key = _place(folder, space, recipe, device)
     known = _known(path, key)
     if known is None or time.time() - known.measured_at > fresh_s:
-        known = _measured(space, size, batch, device)
+        known = _measured(space, size, recipe, device)
         path.parent.mkdir(parents=True, exist_ok=True)
         write_json(path, {"key": key, **known.to_json()})
     return known
 
 
 def forget_wrong_throughput(
-    space: SearchSpace, batch: int, throughput: TrainingThroughput, ratios: Sequence[float], folder: Path | None = None
+    space: SearchSpace,
+    recipe: Recipe,
+    throughput: TrainingThroughput,
+    ratios: Sequence[float],
+    folder: Path | None = None,
 ) -> float | None:
     """Forget the recorded throughput where trainings took more than one step of its scale longer or shorter than it
     says.
 
     Args:
         space: the searched one.
-        batch: images in a batch, as in `host_throughput`.
+        recipe: as in `host_throughput`.
         throughput: what the trainings were planned with; another one in the cache is newer, and stays.
         ratios: of each finished training its seconds by those expected at that throughput.
         folder: the user's cache.
@@ -138,7 +147,7 @@ def forget_wrong_throughput(
     ratio = median(ratios)
     if abs(_steps(ratio)) <= 1:
         return None
-    path, key = _place(folder, space, batch, throughput.device)
+    path, key = _place(folder, space, recipe, throughput.device)
     if _known(path, key) != throughput:
         return None
     path.unlink(missing_ok=True)
@@ -169,29 +178,34 @@ def rounded(seconds: float) -> float:
     return float(2.0 ** (_steps(seconds) / 2)) if seconds > 0 else 0.0
 
 
-def _measured(space: SearchSpace, size: Size, batch: int, device: str) -> TrainingThroughput:
+def _measured(space: SearchSpace, size: Size, recipe: Recipe, device: str) -> TrainingThroughput:
     from nas.training.precision import resolve_device
-    from nas.training.setup import Setup, fastest, step_seconds
+    from nas.training.setup import Setup, fastest, step_seconds, update_seconds
 
-    anchor = _anchor(space)
+    anchor, where = _anchor(space), resolve_device(device)
+    batch = recipe.fixed_batch_size if device != CPU else min(recipe.fixed_batch_size, CPU_BATCH)
 
-    def nominal_s(arch: Architecture) -> float:
-        return batch * float(nominal_image_s(space.costs(space.choices([arch]), size))[0])
+    def costs(arch: Architecture) -> dict[str, NDArray[np.float64]]:
+        return space.costs(space.choices([arch]), size)
 
     def step_s(arch: Architecture, setup: Setup) -> float:
-        return step_seconds(space.build(arch, size), _input(space, arch), setup, resolve_device(device))
+        return step_seconds(space.build(arch, size), _input(space, arch), setup, where)
 
     precisions: tuple[Precision, ...] = ("fp32", "bf16")
     setups = [Setup(precision=precision, channels_last=True, batch_size=batch) for precision in precisions]
     times = {setup: step_s(anchor, setup) for setup in setups}
     best = fastest(times)
-    seconds, nominal, start = [times[best]], [nominal_s(anchor)], time.monotonic()
+    seconds, timed, start = [times[best]], [anchor], time.monotonic()
     for arch in _typical(space, size):
         if time.monotonic() - start < ENOUGH_S:
             seconds.append(step_s(arch, best))
-            nominal.append(nominal_s(arch))
-    overhead, work = fitted_steps(seconds, nominal)
-    return TrainingThroughput(device, best.precision, rounded(work), rounded(overhead), time.time())
+            timed.append(arch)
+    updates = [update_seconds(space.build(arch, size), recipe.optimizer, where) for arch in timed]
+    overhead, work = fitted_steps(seconds, [batch * float(nominal_image_s(costs(arch))[0]) for arch in timed])
+    launch, update = fitted_steps(updates, [float(nominal_update_s(costs(arch))[0]) for arch in timed])
+    return TrainingThroughput(
+        device, best.precision, rounded(work), rounded(overhead + launch), rounded(update), time.time()
+    )
 
 
 def _typical(space: SearchSpace, size: Size) -> list[Architecture]:
@@ -216,11 +230,11 @@ def _input(space: SearchSpace, arch: Architecture) -> TensorSpec:
     return space.signature(arch, space.usual_size).input
 
 
-def _place(folder: Path | None, space: SearchSpace, batch: int, device: str) -> tuple[Path, str]:
-    """The file of one host, device, space and batch, and what it is of, in words. A file each: two searches that begin
-    at once do not take each other's figures away."""
-    shape = "x".join(map(str, _input(space, _anchor(space)).batched(batch)))
-    key = f"{_host(device)}; {space.name} on {shape}"
+def _place(folder: Path | None, space: SearchSpace, recipe: Recipe, device: str) -> tuple[Path, str]:
+    """The file of one host, device, space, batch and optimiser, and what it is of, in words. A file each: two searches
+    that begin at once do not take each other's figures away."""
+    shape = "x".join(map(str, _input(space, _anchor(space)).batched(recipe.fixed_batch_size)))
+    key = f"{_host(device)}; {space.name} on {shape} with {recipe.optimizer.name}"
     name = hashlib.sha256(key.encode()).hexdigest()[:16]
     return (folder or cache_folder()) / "training-throughput" / f"{name}.json", key
 

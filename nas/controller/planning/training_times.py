@@ -18,8 +18,9 @@ from nas.controller.planning.plan import (
 )
 from nas.controller.planning.recipes import OVERHEAD, Recipes
 from nas.controller.planning.throughput import forget_wrong_throughput
+from nas.controller.promise import most_promising
 from nas.controller.runs.records import Trained
-from nas.controller.values import Evaluated, best_first
+from nas.controller.values import Evaluated
 from nas.tasks import task_of
 from search_spaces import Architecture
 
@@ -38,7 +39,7 @@ def plan_last_round(
         trained: whether candidates were compared by short trainings.
     """
     config, images, shape = recipes.config, len(recipes.data.train), task_of(recipes.data).shape
-    leaders = best_first(evaluated, lambda e: e.value)[:FINALISTS]
+    leaders = most_promising(evaluated, recipes.space, recipes.data.output_size)[:FINALISTS]
     wanted = wanted_finalists(config.objective, config.winners, trained=trained)
     if not math.isfinite(budget.seconds):
         epoch_s = float(np.mean([recipes.image_s(e.arch) for e in leaders])) * images
@@ -71,11 +72,14 @@ def doubt_throughput(
     Returns a remark where the throughput was forgotten.
     """
     alone = recipes.config.ray is None and recipes.config.workers in (None, 1)
-    took = [(e.arch, e.seconds_per_image) for e in evaluated if alone and e.seconds_per_image is not None]
+    took = [
+        (e.arch, e.seconds_per_image, recipes.short_batch(e.arch)) for e in evaluated if alone and e.seconds_per_image
+    ]
     images = epochs * len(recipes.data.train)
-    took += [(arch, outcome.seconds / images) for arch, outcome in full if outcome.epochs == epochs]
-    ratios = [seconds / (OVERHEAD * recipes.image_s(arch)) for arch, seconds in took]
-    ratio = forget_wrong_throughput(recipes.space, recipes.base.fixed_batch_size, recipes.throughput, ratios, folder)
+    batch = recipes.base.changed(epochs=epochs).batch_for(len(recipes.data.train))
+    took += [(arch, outcome.seconds / images, batch) for arch, outcome in full if outcome.epochs == epochs]
+    ratios = [seconds / (OVERHEAD * recipes.image_s(arch, batch)) for arch, seconds, batch in took]
+    ratio = forget_wrong_throughput(recipes.space, recipes.base, recipes.throughput, ratios, folder)
     if ratio is None:
         return None
     return (

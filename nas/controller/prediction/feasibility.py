@@ -100,6 +100,8 @@ def require_feasible(
     if scorer.worst_ratio(best)[0] <= 1.0:
         return
     alone = {name: _lowest(scorer, names, row, sampled, rng) for row, name in enumerate(names)}
+    if any(ratio is not None and ratio <= 1.0 for ratio in alone.values()):
+        return  # this descent found what the first one did not
     binding = {name: limits[name].at_ratio(ratio) for name, ratio in alone.items() if ratio is not None}
     if binding:
         among = " with the other limits kept" if len(names) > 1 else ""

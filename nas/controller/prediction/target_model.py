@@ -22,6 +22,7 @@ from nas.measure.statistics import spread_pct
 from nas.progress import Progress, SilentProgress
 from nas.runtimes import deployments_here, load_runtime
 from nas.runtimes.devices import require_device
+from nas.targets.completing import completed, missing_kinds
 from nas.targets.latency import Correction, LatencyModel
 from nas.targets.preparing import (
     deploy_untrained,
@@ -116,9 +117,21 @@ def prepare_target(config: SearchConfig, budget: Budget, progress: Progress, dev
     if site and target.differences:
         progress.note(f"the profile differs from {site.name} ({'; '.join(target.differences)}): measuring probes")
         notes.append(f"the profile served as prior for {PROBES} networks measured on {site.name}")
-        spaces = spaces_like(config.search_space)
-        model = recalibrated(profile, deployments, config.seed, site, spaces=spaces)
+        spaces = [s for s in spaces_like(config.search_space) if not missing_kinds(profile, s)]
+        unknown = config.search_space.name not in {s.name for s in spaces}
+        model = recalibrated(
+            profile, deployments, config.seed, site, QUICK_NETWORKS if unknown else PROBES,
+            [config.search_space] if unknown else spaces,
+        )  # fmt: skip
         return TargetModel(config.target, site, model, tuple(notes))
+    missing = missing_kinds(profile, config.search_space) if site and target.profile is not None else frozenset()
+    if site and missing:
+        progress.note(f"profile {profile.name!r} never measured blocks of kind {', '.join(sorted(missing))}")
+        profile = completed(
+            profile, deployments, config.search_space, site,
+            path=quick_profile(config.target), progress=progress, seed=config.seed + 1,
+        )  # fmt: skip
+        notes.append(f"blocks of kind {', '.join(sorted(missing))} were measured on {site.name} for a search")
     corrections: dict[Deployment, Correction] = {}
     if site and target.profile is not None:
         corrections = speed_corrections(profile, deployments, site)

@@ -31,7 +31,10 @@ if TYPE_CHECKING:
     from nas.training.recipe import Recipe
 
 
-SHAPE = TrainingShape(short_epochs=(2, 4), min_short_images=512, final_epochs=(5, 40))
+SHAPE = TrainingShape(short_epochs=(2, 4), min_short_images=512, final_epochs=(5, 400))
+
+SMALL_SIDE, SMALL_SPACE = 64, "compact"
+"""Images up to so many pixels high or wide, and the space whose networks learn them fastest (docs/training.md)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,12 @@ class Classification:
     @property
     def artifacts(self) -> ClassificationArtifacts:
         return ClassificationArtifacts()
+
+    def space_for(self, data: str) -> str:
+        from nas.tasks.classification.data.peek import image_side
+
+        side = image_side(data)
+        return self.default_space if side is None or side > SMALL_SIDE else SMALL_SPACE
 
     def load(self, name_or_path: str, *, seed: int) -> ImageData:
         from nas.tasks.classification.data.registry import load_dataset

@@ -58,6 +58,9 @@ class Detection:
     def artifacts(self) -> DetectionArtifacts:
         return DetectionArtifacts()
 
+    def space_for(self, data: str) -> str:
+        return self.default_space
+
     def load(self, name_or_path: str, *, seed: int) -> DetectionData:
         from nas.tasks.detection.data import load_detection
 

@@ -43,7 +43,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> FakeSearch:
 def test_defaults(fake: FakeSearch) -> None:
     assert run(["search", "--latency-ms", "10"]) == 0
     assert fake.config == SearchConfig(
-        target="local", limits=Limits.of(latency_ms=10.0), data="digits", space="mixed", budget_s=None, max_drop=0.01,
+        target="local", limits=Limits.of(latency_ms=10.0), data="digits", space="compact", budget_s=None, max_drop=0.01,
         top=None, threads=None, seed=0, out=None, runtimes=None, precisions=None, baselines=False,
         command="nas search --latency-ms 10",
     )  # fmt: skip

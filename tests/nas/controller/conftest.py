@@ -11,6 +11,7 @@ from nas.controller.planning import throughput
 from nas.deployment import CPU
 from nas.targets.profile import ENOUGH_NETWORKS
 from nas.tasks import TASKS
+from nas.training.recipe import Recipe
 from search_spaces import SearchSpace, load_search_space
 from tests.nas.fake_device import fake_profile, save_fake_profile
 from tests.nas.small_runs import write_data
@@ -34,13 +35,13 @@ def users_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     save_fake_profile(folder, usual("detector", spaces=("mixed", "detect")))
     for task, name, pixels in (("classification", "mixed", 32), ("detection", "detect", 128)):
         space = load_search_space(name).restrict("resolution", [pixels])
-        tell_throughput(folder / "nas", space, TASKS[task].recipe().fixed_batch_size)
+        tell_throughput(folder / "nas", space, TASKS[task].recipe())
     return folder
 
 
-def tell_throughput(folder: Path, space: SearchSpace, batch: int) -> None:
+def tell_throughput(folder: Path, space: SearchSpace, recipe: Recipe) -> None:
     """Let `nas.controller.throughput.host_throughput` find a usual one in a user's cache."""
-    path, key = throughput._place(folder, space, batch, CPU)
+    path, key = throughput._place(folder, space, recipe, CPU)
     path.parent.mkdir(parents=True, exist_ok=True)
     told = throughput.TrainingThroughput(CPU, "fp32", work_s=2.0, measured_at=time.time())
     path.write_text(json.dumps({"key": key, **told.to_json()}))

@@ -15,16 +15,18 @@ from optuna.trial import TrialState
 from nas.controller.loop import SearchLoop
 from nas.controller.planning.budget import Budget
 from nas.controller.prediction.scoring import CandidateScorer
+from nas.controller.promise import most_promising
 from nas.controller.runs.run_folder import network_name
 from nas.controller.runs.short_weights import KEPT, ShortWeights
 from nas.controller.runs.storage import open_storage
+from nas.controller.values import Evaluated
 from nas.data import ImageData
 from nas.errors import UserError
 from nas.evaluation.short_training import ShortTraining
 from nas.executors import Evaluation, Failure, Finished, Journal, Outcome
 from nas.limits import Limits
 from nas.progress import SilentProgress
-from nas.samplers import RandomFeasibleSampler
+from nas.samplers import RandomFeasibleSampler, architecture_of
 from nas.targets.latency import LatencyModel
 from nas.tasks import TASKS
 from search_spaces import Choices, StagedSpace, load_search_space
@@ -214,7 +216,12 @@ def test_an_exhausted_space_ends_the_arm_and_trains_nothing_twice(
 
 def test_the_weights_of_the_best_are_kept(run: Runner, tmp_path: Path) -> None:
     study, _ = run(tmp_path, lambda task: replace(capacity_of(task), weights=b"w"), trials=KEPT + 4)
-    done = sorted(study.get_trials(states=(TrialState.COMPLETE,)), key=lambda t: (-t.values[0], t.number))
+    done = [architecture_of(t, run.space) for t in study.get_trials(states=(TrialState.COMPLETE,))]
     assert len(done) == KEPT + 4
+    evaluated = [
+        Evaluated(arch, t.number, t.values[0], 1.0)
+        for arch, t in zip(done, study.get_trials(states=(TrialState.COMPLETE,)), strict=True) if arch
+    ]  # fmt: skip
     kept = {path.stem for path in (tmp_path / "weights" / "search").iterdir()}
-    assert kept == {network_name(t.user_attrs["key"]) for t in done[:KEPT]}
+    best = most_promising(evaluated, run.space, run.data.output_size)[:KEPT]
+    assert kept == {network_name(e.arch.key) for e in best}

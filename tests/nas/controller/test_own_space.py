@@ -10,6 +10,7 @@ import pytest
 from nas.bundles.verify import verify_bundle
 from nas.cli.main import run
 from nas.networks.description import NETWORK, read_description
+from nas.tasks import TASKS
 from search_spaces import load_search_space, resolve_space, space_of
 from search_spaces.documents import document_of
 from tests.nas.controller.conftest import tell_throughput
@@ -51,7 +52,7 @@ def test_a_table_in_a_file_goes_with_the_run(
 ) -> None:
     out, small = tmp_path / "run", load_search_space("mobile")
     path = written(small, tmp_path, resolutions=[32], anchors=[])
-    tell_throughput(cache / "nas", resolve_space(str(path)), 32)
+    tell_throughput(cache / "nas", resolve_space(str(path)), TASKS["classification"].recipe())
     small_ones = ("--max-params", "400000", "--sampler", "random")
     assert searched(str(path), out, colours, *small_ones) == 0
     name = json.loads((out / "config.json").read_text())["space"]

@@ -15,6 +15,7 @@ from nas.controller.config import SearchConfig
 from nas.controller.ladder import ladder, rungs_ms
 from nas.controller.planning.budget import Budget
 from nas.controller.planning.plan import (
+    DEPLOY_S,
     MOST_FINALISTS,
     affordable_image_s,
     final_plan,
@@ -252,17 +253,17 @@ def test_a_finalist_is_trained_as_long_as_it_was_briefly_as_far_as_the_budget_re
 
 def test_recipes_follow_the_time() -> None:
     recipe = RECIPE
-    rich, poor = (short_training(recipe, 10_000, 1e-3, seconds, SHAPE) for seconds in (160.0, 5.0))
+    rich, poor = (short_training(recipe, 10_000, lambda batch: 1e-3, seconds, SHAPE) for seconds in (160.0, 5.0))
     assert (rich.recipe.epochs, rich.train_images) == (4, None)
     assert (poor.recipe.epochs, poor.train_images) == (2, 2500)
-    slow = short_training(recipe, 10_000, 2e-3, 5.0, SHAPE)
+    slow = short_training(recipe, 10_000, lambda batch: 2e-3, 5.0, SHAPE)
     assert slow.train_images == 1250, "a network that trains half as fast sees half as much in the same time"
     long, short = (final_plan(recipe, 10.0, seconds, 5, shape=SHAPE) for seconds in (1000.0, 100.0))
     assert (long.size, short.size) == (2, 1)
     assert long.recipe.epochs > short.recipe.epochs >= 5
     spent = final_plan(recipe, 10.0, -3.0, 5, shape=SHAPE)
     assert spent.recipe.time_limit_s == 5.0, "nothing left: the clock ends the training"
-    assert final_plan(recipe, 10.0, 1000.0, 5, wanted=3, shape=SHAPE).size == 3
+    assert final_plan(recipe, 10.0, 1300.0, 5, wanted=3, shape=SHAPE).size == 3
     assert affordable_image_s(200.0, 1000, 5, SHAPE) > affordable_image_s(100.0, 1000, 5, SHAPE) > 0
 
 
@@ -285,8 +286,33 @@ def test_more_finalists_than_wanted_cost_no_epoch(
 
 
 def test_time_left_over_trains_more_finalists() -> None:
-    assert final_plan(RECIPE, 5.0, 1140.0, 5, shape=SHAPE).size == 5
-    assert final_plan(RECIPE, 5.0, 500.0, 5, shape=SHAPE).size == 2
+    shape = replace(SHAPE, final_epochs=(5, 40))
+    assert final_plan(RECIPE, 5.0, 1140.0, 5, shape=shape).size == 5
+    assert final_plan(RECIPE, 5.0, 500.0, 5, shape=shape).size == 2
+
+
+@given(epoch_s=st.floats(1e-2, 10.0), available_s=st.floats(60.0, 1e5), wanted=st.integers(1, 3))
+def test_the_time_for_finalists_is_all_used_and_not_more(epoch_s: float, available_s: float, wanted: int) -> None:
+    plan = final_plan(RECIPE, epoch_s, available_s, 5, wanted, shape=SHAPE)
+    limit_s = plan.recipe.time_limit_s
+    assert limit_s is not None
+    assert plan.size * (limit_s + 5 * DEPLOY_S) <= available_s + 1e-6
+    if plan.recipe.epochs < SHAPE.final_epochs[1]:
+        assert plan.size * (limit_s + 5 * DEPLOY_S) == pytest.approx(available_s), "the clock ends the trainings"
+
+
+def test_batches_become_smaller_where_steps_are_few_and_fewer_images_fit() -> None:
+    recipe = RECIPE.changed(batch_size=64, least_steps=100)
+    asked: list[int] = []
+
+    def image_s(batch: int) -> float:
+        asked.append(batch)
+        return 1e-3 * (1 + 16 / batch)
+
+    short = short_training(recipe, 10_000, image_s, 4.0, SHAPE)
+    images = short.train_images or 10_000
+    assert asked[-1] == short.recipe.batch_for(images) < 64
+    assert images * short.recipe.epochs * image_s(asked[-1]) <= 4.0
 
 
 def test_nominal_training_time_grows_with_the_network(space: StagedSpace) -> None:

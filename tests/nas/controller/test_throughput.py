@@ -11,7 +11,7 @@ import pytest
 from nas.controller.config import SearchConfig
 from nas.controller.new_limits import take_over
 from nas.controller.planning.budget import Budget
-from nas.controller.planning.plan import nominal_image_s
+from nas.controller.planning.plan import nominal_image_s, nominal_update_s
 from nas.controller.planning.plan_record import search_plan
 from nas.controller.planning.recipes import OVERHEAD, Recipes
 from nas.controller.planning.throughput import (
@@ -34,6 +34,7 @@ from tests.nas.executors.tasks import tiny_data
 
 SPACE = load_search_space("mobile").restrict("resolution", [32])
 DEVICE = training_device()
+RECIPE = TASKS["classification"].recipe().changed(batch_size=4)
 SLOW = TrainingThroughput(DEVICE, "fp32", 4.0)
 
 
@@ -44,22 +45,24 @@ def cached(folder: Path) -> Path:
 
 
 def test_a_throughput_is_measured_once_and_then_read(tmp_path: Path) -> None:
-    first = host_throughput(SPACE, (10,), 4, tmp_path)
+    first = host_throughput(SPACE, (10,), RECIPE, tmp_path)
     assert first.precision in ("fp32", "bf16")
-    assert (first.work_s, first.step_s) == (rounded(first.work_s), rounded(first.step_s))
+    assert first.update_s > 0, "Muon computes much"
+    for seconds in (first.work_s, first.step_s, first.update_s):
+        assert seconds == rounded(seconds)
     assert first.device == DEVICE
     file = cached(tmp_path)
     document = json.loads(file.read_text())
     other = TrainingThroughput(DEVICE, "bf16" if first.precision == "fp32" else "fp32", 8.0, 0.25)
     file.write_text(json.dumps({**document, **other.to_json(), "measured_at": document["measured_at"]}))
-    assert host_throughput(SPACE, (10,), 4, tmp_path) == other, "what is known is not measured again"
-    assert host_throughput(SPACE, (10,), 4, tmp_path, fresh_s=3600.0) == other, "it is fresh"
+    assert host_throughput(SPACE, (10,), RECIPE, tmp_path) == other, "what is known is not measured again"
+    assert host_throughput(SPACE, (10,), RECIPE, tmp_path, fresh_s=3600.0) == other, "it is fresh"
     file.write_text(json.dumps({**document, **other.to_json()}))
-    assert host_throughput(SPACE, (10,), 4, tmp_path) == other, "any age will do"
-    assert host_throughput(SPACE, (10,), 4, tmp_path, fresh_s=3600.0) != other, "nobody knows how old it was"
+    assert host_throughput(SPACE, (10,), RECIPE, tmp_path) == other, "any age will do"
+    assert host_throughput(SPACE, (10,), RECIPE, tmp_path, fresh_s=3600.0) != other, "nobody knows how old it was"
     for damage in ({"precision": "fp8"}, {"work_s": -1.0}, {"work_s": 0.0, "step_s": 0.0}, {"key": "another host"}):
         file.write_text(json.dumps({**document, **damage}))
-        again = host_throughput(SPACE, (10,), 4, tmp_path)
+        again = host_throughput(SPACE, (10,), RECIPE, tmp_path)
         assert again.precision in ("fp32", "bf16")
         assert again.work_s + again.step_s > 0
 
@@ -68,7 +71,7 @@ def test_a_throughput_is_measured_once_and_then_read(tmp_path: Path) -> None:
 def test_a_damaged_file_is_written_anew(known: tuple[str, str], tmp_path: Path, content: str) -> None:
     file = cache_with(SLOW, known, tmp_path)
     file.write_text(content)
-    assert host_throughput(SPACE, (10,), 4, tmp_path) != SLOW
+    assert host_throughput(SPACE, (10,), RECIPE, tmp_path) != SLOW
     assert json.loads(file.read_text())["key"] == known[1]
 
 
@@ -76,7 +79,7 @@ def test_a_damaged_file_is_written_anew(known: tuple[str, str], tmp_path: Path, 
 def known(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     """Name of the file in which a throughput in batches of 4 is kept, and its key."""
     folder = tmp_path_factory.mktemp("cache")
-    host_throughput(SPACE, (10,), 4, folder)
+    host_throughput(SPACE, (10,), RECIPE, folder)
     return cached(folder).name, json.loads(cached(folder).read_text())["key"]
 
 
@@ -93,14 +96,16 @@ def test_a_throughput_that_trainings_contradict_is_forgotten(known: tuple[str, s
     path = cache_with(SLOW, known, tmp_path)
     before = path.read_text()
     for ratios in ([0.2, 0.2], [0.7, 0.2, 1.3], [1.4, 1.4, 9.0], []):
-        assert forget_wrong_throughput(SPACE, 4, SLOW, ratios, tmp_path) is None, "too few, or within a step"
-    assert forget_wrong_throughput(SPACE, 64, SLOW, [0.2] * 3, tmp_path) is None, "nothing is known of such batches"
+        assert forget_wrong_throughput(SPACE, RECIPE, SLOW, ratios, tmp_path) is None, "too few, or within a step"
+    assert forget_wrong_throughput(SPACE, RECIPE.changed(batch_size=64), SLOW, [0.2] * 3, tmp_path) is None, (
+        "nothing is known of such batches"
+    )
     newer = replace(SLOW, precision="bf16")
-    assert forget_wrong_throughput(SPACE, 4, newer, [0.2] * 3, tmp_path) is None, "the cache's is newer"
+    assert forget_wrong_throughput(SPACE, RECIPE, newer, [0.2] * 3, tmp_path) is None, "the cache's is newer"
     assert path.read_text() == before
     for ratio in (0.25, 2.0):
         path.write_text(before)
-        assert forget_wrong_throughput(SPACE, 4, SLOW, [ratio, 1.0, ratio], tmp_path) == ratio
+        assert forget_wrong_throughput(SPACE, RECIPE, SLOW, [ratio, 1.0, ratio], tmp_path) == ratio
         assert not path.exists()
 
 
@@ -174,6 +179,9 @@ def test_an_image_costs_its_work_and_its_share_of_the_step() -> None:
     np.testing.assert_allclose(TrainingThroughput("cpu", "fp32", 0.5).image_s(costs, 64), 0.5 * nominal)
     small = TrainingThroughput("cuda:0", "bf16", 1e-5, 0.016).image_s(costs, 64)
     np.testing.assert_allclose(small, 0.016 / 64 + 1e-5 * nominal)
+    turned = TrainingThroughput("cpu", "bf16", 0.5, update_s=2.0)
+    per_step = (turned.image_s(costs, 16) - turned.image_s(costs, 64)) * 16 * 64 / (64 - 16)
+    np.testing.assert_allclose(per_step, 2.0 * nominal_update_s(costs))
 
 
 @pytest.mark.parametrize("seconds", [1.1, 0.9, 2.2, 3.7, 0.26, 1e9, 1e-9])

@@ -191,7 +191,7 @@ def test_folders_are_data(tmp_path: Path) -> None:
 
 def test_a_search_follows_its_task() -> None:
     plain = SearchConfig(limits=Limits.of(latency_ms=10))
-    assert (plain.task, plain.space, plain.data) == ("classification", "mixed", "digits")
+    assert (plain.task, plain.space, plain.data) == ("classification", "compact", "digits")
     boxes = SearchConfig(task="detection", data="here", limits=Limits.of(latency_ms=25, min_accuracy=0.5))
     assert boxes.space == "detect"
     assert boxes.run_dir.name == "detection-local-25ms-50pct"

@@ -30,6 +30,8 @@ class DatasetSource:
     load: Callable[[Path, int], RawImages]
     """`(root, max_resolution)`: reads the files in the folder `root`, or downloads them there."""
     description: str
+    side: int
+    """Shorter side of the images as published, in pixels."""
 
 
 def _tv(name: str, dataset: str, resolution: int, **splits: Mapping[str, object]) -> Callable[[Path, int], RawImages]:
@@ -39,24 +41,29 @@ def _tv(name: str, dataset: str, resolution: int, **splits: Mapping[str, object]
 _TRAIN, _VAL, _TEST = {"split": "train"}, {"split": "val"}, {"split": "test"}
 
 DATASETS: Mapping[str, DatasetSource] = {
-    "digits": DatasetSource(load_digits, "1,797 handwritten digits, 32 px, bundled with scikit-learn"),
-    "cifar10": DatasetSource(load_cifar10, "60,000 photos, 10 classes, 32 px"),
-    "cifar100": DatasetSource(load_cifar100, "60,000 photos, 100 classes, 32 px"),
+    "digits": DatasetSource(load_digits, "1,797 handwritten digits, 32 px, bundled with scikit-learn", 8),
+    "cifar10": DatasetSource(load_cifar10, "60,000 photos, 10 classes, 32 px", 32),
+    "cifar100": DatasetSource(load_cifar100, "60,000 photos, 100 classes, 32 px", 32),
     "fashionmnist": DatasetSource(
         _tv("fashionmnist", "FashionMNIST", MIN_RESOLUTION, train={"train": True}, test={"train": False}),
         "70,000 grey images of clothes, 10 classes, 32 px",
+        28,
     ),
     "flowers102": DatasetSource(
-        _tv("flowers102", "Flowers102", 224, train=_TRAIN, val=_VAL, test=_TEST), "8,189 flowers, 102 classes"
+        _tv("flowers102", "Flowers102", 224, train=_TRAIN, val=_VAL, test=_TEST), "8,189 flowers, 102 classes", 500
     ),
-    "food101": DatasetSource(_tv("food101", "Food101", 128, train=_TRAIN, test=_TEST), "101,000 dishes, 101 classes"),
+    "food101": DatasetSource(
+        _tv("food101", "Food101", 128, train=_TRAIN, test=_TEST), "101,000 dishes, 101 classes", 512
+    ),
     "oxfordiiitpet": DatasetSource(
         _tv("oxfordiiitpet", "OxfordIIITPet", 224, train={"split": "trainval"}, test=_TEST),
         "7,349 cats and dogs, 37 breeds",
+        300,
     ),
     "imagenette": DatasetSource(
         _tv("imagenette", "Imagenette", 160, train=_TRAIN | {"size": "160px"}, test=_VAL | {"size": "160px"}),
         "13,394 photos, 10 easy ImageNet classes, 160 px",
+        160,
     ),
 }
 

@@ -1,0 +1,48 @@
+"""Candidates in the order of what a full training will make of them."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import kendalltau
+
+from nas.controller.promise import most_promising, promise
+from nas.controller.values import Evaluated
+from search_spaces import load_search_space
+
+RECORDED = Path(__file__).parents[3] / "experiments" / "data" / "mixed_cifar10.json"
+SPACE = load_search_space("mixed")
+
+
+def evaluated(values: list[float], estimator: str = "short") -> list[Evaluated]:
+    rows = SPACE.sample(len(values), np.random.default_rng(0))
+    return [
+        Evaluated(SPACE.architecture(r), i, v, 1.0, estimator=estimator)
+        for i, (r, v) in enumerate(zip(rows, values, strict=True))
+    ]
+
+
+@pytest.mark.parametrize("epochs", [1, 2, 3, 4, 5, 6])
+def test_the_size_adds_to_what_short_trainings_say(epochs: int) -> None:
+    """Of the networks that docs/accuracy.md tells of, as far as their trainings are short."""
+    networks = json.loads(RECORDED.read_text())["networks"]
+    final = [n["test_accuracy"] for n in networks]
+    values, macs = [n["curve"][epochs - 1] for n in networks], [n["macs"] for n in networks]
+    assert kendalltau(promise(values, macs), final)[0] > kendalltau(values, final)[0]
+
+
+def test_between_equal_values_the_larger_network_comes_first() -> None:
+    same = evaluated([0.5] * 8)
+    macs = SPACE.costs(SPACE.choices([e.arch for e in same]), (10,))["macs"]
+    order = most_promising(same, SPACE, (10,))
+    assert [e.trial for e in order] == np.argsort(-macs).tolist()
+
+
+def test_what_differs_much_is_not_overruled_by_size() -> None:
+    values = [0.3] * 7 + [0.9]
+    assert most_promising(evaluated(values), SPACE, (10,))[0].trial == 7
+    assert most_promising(evaluated(values, "zero-cost"), SPACE, (10,))[0].trial == 7
+    assert [e.trial for e in most_promising(evaluated([0.2, 0.4, 0.3], "zero-cost"), SPACE, (10,))] == [1, 2, 0]
+    assert most_promising([], SPACE, (10,)) == []
+    assert promise([0.5], [1e6]).tolist() == [0.0]
