@@ -25,6 +25,9 @@ from search_spaces import Architecture, Choices, SearchSpace
 
 OVERHEAD = 1.25
 """A training's time by that of its steps: a quarter for validation and augmentation."""
+LONGEST_SHORT = 2.0
+"""Time limit of a short training by the time that is planned for it: a host that is much slower than it was when its
+throughput was measured must not spend the budget on one candidate."""
 CHEAPEST_SHARE = 0.05
 """Share of the space that is never left out for its training cost."""
 
@@ -53,7 +56,9 @@ class Recipes:
     def short(self, arch: Architecture) -> ShortTraining:
         """The short training that a candidate gets."""
         images, shape = len(self.data.train), task_of(self.data).shape
-        return short_training(self.base, images, lambda batch: self.image_s(arch, batch), self.short_s, shape)
+        ends = math.isfinite(self.config.seconds)
+        base = self.base.changed(time_limit_s=LONGEST_SHORT * self.short_s) if ends else self.base
+        return short_training(base, images, lambda batch: self.image_s(arch, batch), self.short_s, shape)
 
     def short_batch(self, arch: Architecture) -> int:
         """Images in a batch of the candidate's short training."""

@@ -41,6 +41,8 @@ ENOUGH_S = 4.0
 NOTICEABLE = 0.1
 """Fraction of the fastest timed step: an overhead below that is taken for noise, and the whole step for the network's
 work."""
+STEPS = 2
+"""Timed steps of each network, after one to warm up."""
 CPU_BATCH = 32
 """Images of a timed step on a CPU, where an image costs the same in larger batches and a large one takes seconds."""
 FRESH_S = 3600.0
@@ -189,7 +191,7 @@ def _measured(space: SearchSpace, size: Size, recipe: Recipe, device: str) -> Tr
         return space.costs(space.choices([arch]), size)
 
     def step_s(arch: Architecture, setup: Setup) -> float:
-        return step_seconds(space.build(arch, size), _input(space, arch), setup, where)
+        return step_seconds(space.build(arch, size), _input(space, arch), setup, where, steps=STEPS)
 
     precisions: tuple[Precision, ...] = ("fp32", "bf16")
     setups = [Setup(precision=precision, channels_last=True, batch_size=batch) for precision in precisions]
@@ -200,7 +202,7 @@ def _measured(space: SearchSpace, size: Size, recipe: Recipe, device: str) -> Tr
         if time.monotonic() - start < ENOUGH_S:
             seconds.append(step_s(arch, best))
             timed.append(arch)
-    updates = [update_seconds(space.build(arch, size), recipe.optimizer, where) for arch in timed]
+    updates = [update_seconds(space.build(arch, size), recipe.optimizer, where, steps=STEPS) for arch in timed]
     overhead, work = fitted_steps(seconds, [batch * float(nominal_image_s(costs(arch))[0]) for arch in timed])
     launch, update = fitted_steps(updates, [float(nominal_update_s(costs(arch))[0]) for arch in timed])
     return TrainingThroughput(

@@ -196,3 +196,18 @@ def test_bf16_has_to_be_worth_its_rounding() -> None:
     plain, mixed = (Setup(precision=p, channels_last=True, batch_size=8) for p in ("fp32", "bf16"))
     assert fastest({plain: 1.0, mixed: 0.95}) == plain
     assert fastest({plain: 1.0, mixed: 0.5}) == mixed
+
+
+def test_one_candidate_cannot_spend_the_budget_on_a_slow_day() -> None:
+    base, arch = TASKS["classification"].recipe(precision="fp32"), SPACE.anchors[0]
+    for config in (
+        SearchConfig(limits=Limits.of(latency_ms=5.0), budget_s=100.0),
+        SearchConfig(limits=Limits.of(latency_ms=5.0), max_trials=5),
+    ):
+        recipes = Recipes(config=config, space=SPACE, data=tiny_data(), base=base, throughput=SLOW)
+        limit_s = recipes.short(arch).recipe.time_limit_s
+        if config.budget_s is None:
+            assert limit_s is None, "nothing may depend on the clock"
+        else:
+            assert limit_s is not None
+            assert recipes.short_s < limit_s < 100.0
