@@ -31,11 +31,11 @@ from tests.nas.tasks.coco import write_coco
 def test_detector_from_a_coco_folder_to_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    shorten(monkeypatch, TrainingShape(short_epochs=(2, 2), min_short_images=48, final_epochs=(12, 12)))
+    shorten(monkeypatch, TrainingShape(short_epochs=(2, 2), min_short_images=48, final_epochs=(10, 10)))
     data = write_coco(tmp_path / "shapes", {"train": 48, "val": 16, "test": 16})
     out = tmp_path / "run"
     line = f"search --task detection --data {data} --target detector --latency-ms 300 --max-trials 2 --no-baselines "
-    line += f"--out {out} --json --resolution 128 --max-params 900000"
+    line += f"--out {out} --json --resolution 128 --max-params 700000"
     assert run(line.split()) == 0
     document = json.loads(capsys.readouterr().out)
     assert (document["task"], document["metric"], document["space"]) == ("detection", "mAP@50", "detect")

@@ -1,6 +1,7 @@
 """A search on a real cluster of two machines (as Ray sees it), one of which is the target."""
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ import pytest
 from nas.controller.config import SearchConfig
 from nas.controller.search import run_search
 from nas.executors.ray_cluster import connected, nodes_of
+from nas.executors.ray_devices import RayDevice
 from nas.limits import Limits
 from nas.measure.host import HostFingerprint, fingerprint
 from nas.tasks.classification.task import Classification
@@ -37,13 +39,16 @@ def cluster() -> "Iterator[Cluster]":
 @pytest.mark.ray
 @pytest.mark.xdist_group("ray")
 def test_a_search_measures_on_the_device_of_the_cluster(
-    cluster: "Cluster", colours: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: "Cluster", users_cache: Path, colours: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    cache = tmp_path / "cache"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    shutil.copytree(users_cache / "nas" / "training-throughput", cache / "nas" / "training-throughput")
     monkeypatch.setattr(Classification, "floors", lambda task, data, seed: ())  # few epochs are worth less
-    save_fake_profile(tmp_path / "cache", fake_profile("toy", networks=12))
+    monkeypatch.setitem(RayDevice.measure.__kwdefaults__, "repeat_s", 0.0)  # any latency will do, as in `impatient`
+    save_fake_profile(cache, fake_profile("toy", networks=12))
     config = SearchConfig(
-        target="toy", limits=Limits.of(latency_ms=200.0), budget_s=10.0, max_trials=1, space="mobile",
+        target="toy", limits=Limits.of(latency_ms=200.0, max_params=3e5), budget_s=10.0, max_trials=1, space="mixed",
         data=str(colours), precisions=("fp32",), runtimes=("onnxruntime",),
         baselines=False, ray=cluster.address, out=tmp_path / "run",
     )  # fmt: skip

@@ -36,10 +36,10 @@ def test_search_from_data_to_files(
 ) -> None:
     few = {name: Classification().baselines[name] for name in ("resnet10_w50", "mobilenet_v3_small")}
     monkeypatch.setattr(Classification, "baselines", few)  # nine trainings show no more than two
-    shorten(monkeypatch, TrainingShape(short_epochs=(1, 2), min_short_images=512, final_epochs=(8, 8)))
+    shorten(monkeypatch, TrainingShape(short_epochs=(1, 2), min_short_images=512, final_epochs=(6, 6)))
     out = tmp_path / "run"
     line = ["search", "--target", "fake", "--latency-ms", "200", "--max-trials", "2", "--out", str(out), "--json"]
-    line += ["--data", str(colours), "--max-params", "400000", "--baselines"]
+    line += ["--data", str(colours), "--space", "mixed", "--max-params", "300000", "--baselines"]
     assert run(line) == 0
     document = json.loads(capfd.readouterr().out)
     check_document(document, out)
@@ -49,7 +49,7 @@ def test_search_from_data_to_files(
     (random,) = [b for b in document["baselines"] if b["kind"] == "random"]
     assert random["accuracy"]["deployed"] is not None
     assert {b["name"] for b in document["baselines"] if b["kind"] != "random"} == set(few)
-    assert document["best"][0]["epochs"] == 8
+    assert document["best"][0]["epochs"] == 6
     assert document["best"][0]["accuracy"]["test"] > 0.5, "colours are easy"
 
     assert run(line) == 0
@@ -75,7 +75,7 @@ def test_the_same_seed_proposes_the_same_candidates_in_fresh_processes(
         "--seed",
         "3",
     ]
-    line += ["--data", str(colours), "--estimator", "short"]
+    line += ["--data", str(colours), "--estimator", "short", "--max-params", "400000"]
     proposed = []
     for out in (tmp_path / "first", tmp_path / "second"):
         command = [sys.executable, "-m", "tests.nas.brief", *line, "--out", str(out)]
@@ -123,11 +123,12 @@ def check_document(document: dict[str, Any], out: Path) -> None:
 def test_another_device_is_predicted_not_measured(cache: Path, colours: Path, tmp_path: Path) -> None:
     config = SearchConfig(
         target="elsewhere",
-        limits=Limits.of(latency_ms=0.5),
+        limits=Limits.of(latency_ms=0.5, max_params=3e5),
         max_trials=2,
         out=tmp_path / "run",
         baselines=False,
         data=str(colours),
+        precisions=("fp32",),
     )
     document = run_search(config).document
     best = document["best"][0]
@@ -145,8 +146,8 @@ def test_a_profile_of_larger_calls_is_searched_exported_and_verified(
     """Everything that is measured and delivered has eight images in a call; any machine runs an image in a second."""
     out = tmp_path / "run"
     config = SearchConfig(
-        target="eights", limits=Limits.of(throughput=1.0, max_memory_mb=1e6, max_params=4e5), max_trials=3,
-        estimator="zero-cost", out=out, baselines=False, data=str(colours),
+        target="eights", limits=Limits.of(throughput=1.0, max_memory_mb=1e6, max_params=3e5), max_trials=1,
+        estimator="zero-cost", out=out, baselines=False, data=str(colours), precisions=("fp32",),
     )  # fmt: skip
     document = run_search(config).document
     best = document["best"][0]
@@ -166,8 +167,8 @@ def test_a_profile_of_larger_calls_is_searched_exported_and_verified(
 @pytest.mark.usefixtures("brief")
 def test_a_search_by_zero_cost_scores_calls_no_score_an_accuracy(cache: Path, colours: Path, tmp_path: Path) -> None:
     config = SearchConfig(
-        target="elsewhere", limits=Limits.of(latency_ms=0.5), max_trials=3,
-        estimator="zero-cost", out=tmp_path / "run", baselines=False, data=str(colours),
+        target="elsewhere", limits=Limits.of(latency_ms=0.5, max_params=3e5), max_trials=3,
+        estimator="zero-cost", out=tmp_path / "run", baselines=False, data=str(colours), precisions=("fp32",),
     )  # fmt: skip
     document = run_search(config).document
     assert document["estimator"]["name"] == document["estimator"]["asked"] == "zero-cost"

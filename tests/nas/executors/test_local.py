@@ -57,13 +57,13 @@ def test_one_worker_serves_all_and_sees_the_data(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_every_bad_end_is_a_failure_with_its_reason(tmp_path: Path) -> None:
     with LocalExecutor(
-        tiny_data(), tmp_path, timeout_s=8.0, memory_bytes=2**30, evaluate=evaluations.badly_if_odd
+        tiny_data(), tmp_path, timeout_s=4.0, memory_bytes=2**30, evaluate=evaluations.badly_if_odd
     ) as executor:
         found = run(executor, [task(i) for i in range(15)])
     expected = {
         1: "killed by SIGSEGV while training",
         3: "crashed while training",
-        5: "no answer within 8 s while training",
+        5: "no answer within 4 s while training",
         7: "took more than 1024 MiB of memory while training",
         9: "crashed while training: KeyError: 'a mistake in the code'",
         11: "killed by SIGKILL while training (out of memory?)",
