@@ -32,6 +32,7 @@ from nas.training.recipe_files import load_recipe, shared_recipes
 from search_spaces import Architecture, Decision, OutputSpec, SearchSpace, Signature, TensorSpec
 from search_spaces.blocks import BlockColumns, BlockFamily, BlockSpec, Conv, Elementwise
 from search_spaces.signature import Size
+from tests.nas.brief import hurry
 from tests.nas.tasks.contract import check_task
 from tests.search_spaces.contract import check_space
 
@@ -435,6 +436,7 @@ def test_from_a_new_device_to_a_benchmark(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    hurry(monkeypatch)
     space, task, out = f"{ME}:SPACE", f"{ME}:TASK", tmp_path / "run"
     runtimes = ["--runtime", "onnxruntime", "--precision", "fp32", "--threads", "1"]
 

@@ -23,7 +23,7 @@ def users_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     `elsewhere` on another.
 
     As on a user's machine a search measures how fast this host trains only where none of that space did before: for
-    `mixed` at 32 px and `detect` at 128 px it is told.
+    `mixed` and `compact` at 32 px and `detect` at 128 px it is told.
     """
     folder = tmp_path_factory.mktemp("cache")
     # With fewer networks each search would fit models of other devices first. Threads of a runtime spin while they wait
@@ -33,7 +33,8 @@ def users_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     save_fake_profile(folder, usual("elsewhere", host=False))
     save_fake_profile(folder, usual("eights", batch=8))
     save_fake_profile(folder, usual("detector", spaces=("mixed", "detect")))
-    for task, name, pixels in (("classification", "mixed", 32), ("detection", "detect", 128)):
+    told = (("classification", "mixed", 32), ("classification", "compact", 32), ("detection", "detect", 128))
+    for task, name, pixels in told:
         space = load_search_space(name).restrict("resolution", [pixels])
         tell_throughput(folder / "nas", space, TASKS[task].recipe())
     return folder

@@ -22,6 +22,7 @@ OWN = "tests.search_spaces.own_space"
 
 def searched(space: str, out: Path, data: Path, *more: str) -> int:
     line = ["search", "--target", "fake", "--latency-ms", "200", "--max-trials", "2", "--no-baselines", "--seed", "1"]
+    line += ["--precision", "fp32"]
     return run([*line, "--space", space, "--data", str(data), "--out", str(out), "--estimator", "short", *more])
 
 
@@ -53,7 +54,7 @@ def test_a_table_in_a_file_goes_with_the_run(
     out, small = tmp_path / "run", load_search_space("mobile")
     path = written(small, tmp_path, resolutions=[32], anchors=[])
     tell_throughput(cache / "nas", resolve_space(str(path)), TASKS["classification"].recipe())
-    small_ones = ("--max-params", "400000", "--sampler", "random")
+    small_ones = ("--max-params", "300000", "--sampler", "random")
     assert searched(str(path), out, colours, *small_ones) == 0
     name = json.loads((out / "config.json").read_text())["space"]
     assert name.startswith("lean@")
