@@ -147,6 +147,11 @@ def _limit_type(kind: type[Limit]) -> click.ParamType[float]:
     type=click.IntRange(min=1),
     help="Short trainings at once.  [default: 1; with --ray one per GPU, or per machine]",
 )
+@click.option(
+    "--teacher",
+    help="A trained network that candidates and finalists also learn from: RUN#1, a network's files, a bundle, or "
+    "torchvision:NAME:FILE.safetensors.",
+)
 @click.option("--ray", help="Train on a Ray cluster: `auto` for the one this machine belongs to, or HOST:PORT.")
 @click.option("--asha", is_flag=True, help="Stop short trainings early whose curves are hopeless (needs --ray).")
 @click.option("--storage", help="Database server for many machines (postgresql://..., mysql://...).  [default: SQLite]")

@@ -75,6 +75,9 @@ class SearchConfig:
     """Short trainings at once; None: one (with more, the same seed may propose others), or as Ray's cluster allows."""
     ray: str | None = None
     """Address of a Ray cluster for the short trainings, or `auto`; None: this machine alone."""
+    teacher: str | None = None
+    """Network that candidates and finalists also learn from, see `nas.networks.teachers`; None: from the labels
+    alone."""
     asha: bool = False
     """Stop short trainings early whose curves are hopeless (Ray Tune)."""
     command: str = ""
@@ -90,6 +93,11 @@ class SearchConfig:
         object.__setattr__(self, "limits", self.limits.changed(metric=task.metric))
         self._check_question()
         self._check_money()
+        if self.teacher is not None and self.ray is not None:
+            raise UserError(
+                f"the teacher {self.teacher!r} lies on this machine, and --ray trains on others",
+                "leave out --teacher or --ray",
+            )
         if self.budget_s is not None and not (math.isfinite(self.budget_s) and self.budget_s > 0):
             raise UserError(f"a budget of {self.budget_s} s makes no sense", "give a duration like 90s, 30m or 4h")
         if not 0 <= self.max_drop <= 1:

@@ -30,10 +30,12 @@ def trained(
 ) -> tuple["nn.Module", TrainResult]:
     """Build and train one network; returns it with its result (the task's metric on the validation split).
 
-    `callback` is told of every epoch and may end the training after it.
+    `callback` is told of every epoch and may end the training after it. Raises `UserError` where the recipe's teacher
+    cannot be loaded.
     """
     import torch
 
+    from nas.networks.teachers import load_teacher
     from nas.training.loop import train
     from nas.training.precision import resolve_device
 
@@ -42,5 +44,7 @@ def trained(
     with torch.random.fork_rng():
         torch.manual_seed(recipe.seed)
         network = description.build()
-    objective = task_of(data).objective(network, examples, recipe, device=resolve_device("auto"))
-    return network, train(network, objective, recipe, callback=callback)
+    device, named = resolve_device("auto"), recipe.distillation.teacher
+    teacher = None if named is None else load_teacher(named, data, description.signature.input, device)
+    objective = task_of(data).objective(network, examples, recipe, device=device, teacher=teacher)
+    return network, train(network, objective, recipe, callback=callback, teacher=teacher)

@@ -145,7 +145,8 @@ def _trained(
 ) -> dict[str, Any]:
     from nas.finetune.finished import finish
     from nas.finetune.quantisation import train_quantized
-    from nas.finetune.sources import load_teacher, parameters, starting_network
+    from nas.finetune.sources import parameters, starting_network
+    from nas.networks.teachers import load_teacher
     from nas.tasks.examples import examples_of
     from nas.training.folder import kept_setup, train_in
     from nas.training.loop import Training
@@ -217,7 +218,7 @@ def _known(folder: Path, identity: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _identity(candidate: "Candidate", job: Job) -> dict[str, Any]:
-    from nas.finetune.sources import teacher_of
+    from nas.networks.teachers import teacher_of
 
     identity: dict[str, Any] = {
         "network": candidate.description.to_json(),

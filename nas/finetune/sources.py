@@ -1,25 +1,20 @@
-"""Networks to train and their teachers, found by the names that people give them."""
+"""Networks to train, found by the names that people give them."""
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 
 from nas.errors import UserError
 from nas.networks.description import NetworkDescription
-from nas.networks.find import FoundNetwork, find_network, find_networks
+from nas.networks.find import FoundNetwork, find_networks
 from nas.networks.run_networks import read_run_json
 from nas.networks.weights import load_weights
-from nas.tasks import TaskData, task_named, task_of_baseline
-from search_spaces import TensorSpec
+from nas.tasks import TaskData, task_named
 from search_spaces.signature import Size
-
-if TYPE_CHECKING:
-    from nas.training.distill import Teacher
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,53 +96,6 @@ def starting_network(candidate: Candidate, size: Size, seed: int, *, scratch: bo
     classes = (candidate.description.signature.output.size[0], size[0])
     whole = load_weights(network, candidate.weights, sha256=candidate.sha256, classes=classes)
     return network, "trained" if whole else "trained without head"
-
-
-def teacher_of(text: str) -> FoundNetwork:
-    """The network that `load_teacher` loads, with weights.
-
-    Raises:
-        UserError: there is none of that name.
-    """
-    if not text:
-        raise UserError("the recipe needs a teacher", "name one: --set distillation.teacher=RUN#1")
-    found = find_network(text, accept=("network", "torchvision"))
-    if found.weights is None:
-        raise UserError(f"the teacher {text!r} names no weights", "write torchvision:NAME:FILE.safetensors")
-    if found.torchvision is not None:
-        task_of_baseline(found.torchvision)  # refuses unknown names
-    return found
-
-
-def load_teacher(text: str, data: TaskData, input: TensorSpec, device: torch.device) -> "Teacher":
-    """The teacher that `text` names, see `nas.networks.find`; of torchvision's networks `torchvision:NAME:FILE`.
-
-    Args:
-        input: of the network to be taught, and of a torchvision network. Other teachers see their batches as they were
-            trained with where the task can make such (`Task.teacher_view`), normalised as the `preprocess.json` near
-            their weights says, without one as the student does.
-
-    Raises:
-        UserError: there is none of that name, its file is damaged, or it knows other classes.
-    """
-    from nas.training.distill import Teacher
-
-    found = teacher_of(text)
-    description = found.description or NetworkDescription.of_baseline(str(found.torchvision), data.output_size, input)
-    own, hint = description.signature, "give a teacher that was trained on these data"
-    if description.task != data.task:
-        raise UserError(f"the teacher {text!r} is for {description.task}, the data are for {data.task}", hint)
-    if own.output.size != data.output_size:
-        known, asked = (" x ".join(map(str, size)) for size in (own.output.size, data.output_size))
-        raise UserError(f"the teacher {text!r} knows {known} classes, the data have {asked}", hint)
-    if found.labels() not in (None, tuple(data.classes)):
-        raise UserError(f"the teacher {text!r} knows other classes than {data.name!r} has, or in another order", hint)
-    candidate = Candidate(rank=1, description=description, weights=found.weights, sha256=found.sha256)
-    network, _ = starting_network(candidate, data.output_size, 0, scratch=False)
-    network.eval().requires_grad_(False).to(device)
-    task = task_named(data.task)
-    view = task.teacher_view(input, own.input, data.preprocess, found.preprocess(description.task))
-    return Teacher(network, text, view)
 
 
 def _candidate(found: FoundNetwork) -> Candidate:

@@ -28,7 +28,7 @@ from nas.runtimes.devices import execution_providers
 from nas.runtimes.nodes import NodeTime
 from nas.targets.block_times import slot_times_ms
 from nas.targets.latency import held_out_error
-from nas.targets.preparing import CALIBRATION_INPUTS, OUTPUT_SIZE, networks_to_measure, usual_spaces
+from nas.targets.preparing import CALIBRATION_INPUTS, OUTPUT_SIZE, networks_to_measure
 from nas.targets.profile import FAILED, DeploymentTable, DeviceProfile, NetworkTiming
 from predictors.block_transfer import MIN_WITH_PRIOR
 from search_spaces import Architecture, architecture_of_json, resolve_space, space_of
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from torch import nn
 
 RUNTIME = "onnxruntime"
+KIT_SPACES = ("mixed", "mobile", "dense")
+"""Spaces of a kit's networks where none is asked for: those of small images are left out, since a kit travels."""
 SCHEMA = 1
 
 
@@ -104,7 +106,7 @@ def export_random_networks(
     del threads, budget_s
     if set(runtimes) - {RUNTIME}:
         raise UserError(f"a kit is measured with {RUNTIME} alone", "leave out --runtime")
-    chosen_spaces = [resolve_space(reference) for reference in spaces] or usual_spaces()
+    chosen_spaces = [resolve_space(reference) for reference in spaces or KIT_SPACES]
     archs = networks_to_measure(chosen_spaces, networks, 0, allowed)
     chosen = precisions or [d.precision for d in deployments_here(1, [RUNTIME])]
     export_kit(path, archs, chosen, batch=batch, progress=progress)

@@ -202,18 +202,20 @@ def slots_of(archs: Sequence[Architecture], size: Size) -> BlockSlots:
     return concatenate_slots(parts)
 
 
-def held_out_error(profile: DeviceProfile, deployment: Deployment, every: int = 5) -> HeldOutError | None:
-    """Fit on all but every `every`-th network of the profile and evaluate on those; None with too few of either.
+def held_out_error(profile: DeviceProfile, deployment: Deployment, every: int = 4) -> HeldOutError | None:
+    """Fit on all but one in `every` networks of the profile and evaluate on those; None with too few of either.
 
-    A profile's spaces take turns: were `every` a multiple of their number, one of them alone would be held out.
+    A profile's spaces take turns, and so do the places in each group of `every` networks that are held out: else all
+    of them could be of one space.
     Held-out networks with blocks that none of the others has are left out: nothing is said of such.
     """
     table = profile.table(deployment)
     latency = usual_latency_ms(profile, table) if table else np.array([])
     measured = np.flatnonzero(np.isfinite(latency))
-    train = measured[measured % every != every - 1]
+    held = (measured + measured // every) % every == every - 1
+    train = measured[~held]
     kinds = slots_of([profile.networks[i] for i in train], profile.output_size).occurring
-    test = [i for i in measured[measured % every == every - 1] if _has_no_other(profile, i, kinds)]
+    test = [i for i in measured[held] if _has_no_other(profile, i, kinds)]
     if len(train) < MIN_NETWORKS or len(test) < 3:
         return None
     from scipy.stats import kendalltau

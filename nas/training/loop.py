@@ -38,6 +38,7 @@ def train(
     *,
     callback: EpochCallback | None = None,
     device: torch.device | str = "auto",
+    teacher: Teacher | None = None,
 ) -> TrainResult:
     """Train `network` in place and validate it after each epoch; nothing is written.
 
@@ -55,9 +56,10 @@ def train(
         recipe: says everything else.
         callback: gets each finished epoch, and may end the training.
         device: that trains; `auto` is the GPU where there is one.
+        teacher: of the recipe's distillation, on that device.
     """
     origin = next(network.parameters()).device
-    training = Training(network, objective, recipe, world=World(0, 1, resolve_device(str(device))))
+    training = Training(network, objective, recipe, world=World(0, 1, resolve_device(str(device))), teacher=teacher)
     try:
         result = training.run(callback)
         if training.network is not network:

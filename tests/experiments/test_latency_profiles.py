@@ -37,7 +37,7 @@ def test_report(tmp_path: Path) -> None:
     text = page.read_text()
     assert text.endswith(".svg)\n\n## How fast it predicts\n\nvery\n")
     assert text.count("| all | 52 |") == 2, "both deployments"
-    assert "| mobile | 17 |" in text
+    assert "| mobile | 13 |" in text
     plot = (tmp_path / "latency-onnxruntime-fp32-2.svg").read_text()
     assert plot.count('r="3"') == 52
     assert "measured ms" in plot

@@ -17,7 +17,7 @@ SEARCH_SHARE = 0.40
 well-known networks the rest."""
 ALONE_SHARE = 0.97
 """The same of a search without baselines: what is left over is for trainings that take longer than expected."""
-SHORT_SHARE = 0.4
+SHORT_SHARE = 0.25
 """Share of the search's time for short trainings; the rest trains and deploys the finalists."""
 
 SHORT_TRAININGS = 12
@@ -45,7 +45,7 @@ REPORT_S = 4.0
 ANYTIME_S = 15.0
 """Training of the finalist that answers an interrupt."""
 FEWEST_S = 5.0
-"""Seconds of a finalist's training whatever is left of the budget."""
+"""Seconds that the clock leaves any training, whatever is left of the budget."""
 DEPLOY_S = 3.5
 """Exporting, quantising, checking and measuring one deployment of one small network."""
 

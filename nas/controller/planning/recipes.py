@@ -10,13 +10,20 @@ from numpy.typing import NDArray
 
 from nas.controller.config import SearchConfig
 from nas.controller.planning.plan import (
+    FEWEST_S,
     SHORT_TRAININGS,
     affordable_image_s,
     planned_s,
     schedule,
     short_training,
 )
-from nas.controller.planning.throughput import FRESH_S, TrainingThroughput, host_throughput
+from nas.controller.planning.throughput import (
+    FRESH_S,
+    TrainingThroughput,
+    host_throughput,
+    largest_input,
+    with_teacher,
+)
 from nas.evaluation.short_training import ShortTraining
 from nas.networks.description import NetworkDescription
 from nas.tasks import TaskData, task_of
@@ -57,7 +64,7 @@ class Recipes:
         """The short training that a candidate gets."""
         images, shape = len(self.data.train), task_of(self.data).shape
         ends = math.isfinite(self.config.seconds)
-        base = self.base.changed(time_limit_s=LONGEST_SHORT * self.short_s) if ends else self.base
+        base = self.base.changed(time_limit_s=max(FEWEST_S, LONGEST_SHORT * self.short_s)) if ends else self.base
         return short_training(base, images, lambda batch: self.image_s(arch, batch), self.short_s, shape)
 
     def short_batch(self, arch: Architecture) -> int:
@@ -83,7 +90,7 @@ class Recipes:
         network, device = described.build(), resolve_device(throughput.device)
         seconds = step_seconds(network, described.signature.input, setup, device)
         seconds += update_seconds(network, self.base.optimizer, device)
-        return OVERHEAD * seconds / self._full_batch
+        return OVERHEAD * (seconds / self._full_batch + throughput.teacher_s)
 
     def affordable(self, deployments: int) -> tuple[Callable[[Choices], NDArray[np.bool_]], str | None]:
         """Test for candidates whose full training fits the budget (some always do), and a remark on the others."""
@@ -119,5 +126,9 @@ def make_recipes(
     base = task_of(data).recipe(seed=config.seed)
     fresh_s = FRESH_S if math.isfinite(config.seconds) else math.inf
     throughput = throughput or host_throughput(space, data.output_size, base, fresh_s=fresh_s)
+    if config.teacher is not None:
+        base = base.changed(distillation={"teacher": config.teacher})
+        if not throughput.teacher_s:
+            throughput = with_teacher(throughput, config.teacher, data, largest_input(space))
     base = base.changed(precision=throughput.precision)
     return Recipes(config=config, space=space, data=data, base=base, throughput=throughput)

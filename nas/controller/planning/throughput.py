@@ -15,7 +15,7 @@ import json
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -28,6 +28,7 @@ from nas.deployment import CPU
 from nas.files.writing import write_json
 from nas.measure.host import fingerprint, usable_threads
 from nas.measure.reference import cache_folder
+from nas.tasks import TaskData
 from nas.training.precision import Precision
 from nas.training.recipe import Recipe
 from search_spaces import Architecture, SearchSpace
@@ -68,11 +69,13 @@ class TrainingThroughput:
     """Seconds of each step whatever the network."""
     update_s: float = 0.0
     """Seconds for one nominal second of an optimiser's step (`nas.controller.planning.plan.nominal_update_s`)."""
+    teacher_s: float = 0.0
+    """Seconds in which a teacher answers for an image; 0: there is none."""
     measured_at: float = field(default=0.0, compare=False)
     """Seconds since 1970; 0: not known."""
 
     def __post_init__(self) -> None:
-        known = all(math.isfinite(s) and s >= 0 for s in (self.work_s, self.step_s, self.update_s))
+        known = all(math.isfinite(s) and s >= 0 for s in (self.work_s, self.step_s, self.update_s, self.teacher_s))
         if not (known and self.work_s + self.step_s > 0 and self.precision in ("fp32", "bf16")):
             raise ValueError(
                 f"{self.work_s} s of work and {self.step_s} s a step in {self.precision!r} are no throughput"
@@ -81,8 +84,8 @@ class TrainingThroughput:
     def image_s(self, costs: Mapping[str, NDArray[np.float64]], batch: int) -> NDArray[np.float64]:
         """Seconds of a training step per image, (n,), from `SearchSpace.costs` of n networks, in batches of `batch`."""
         whatever_the_batch = self.step_s + self.update_s * nominal_update_s(costs)
-        seconds: NDArray[np.float64] = self.work_s * nominal_image_s(costs) + whatever_the_batch / batch
-        return seconds
+        own_s: NDArray[np.float64] = self.work_s * nominal_image_s(costs) + whatever_the_batch / batch
+        return own_s + self.teacher_s
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -90,7 +93,7 @@ class TrainingThroughput:
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> "TrainingThroughput":
         """Inverse of `to_json`. Raises ValueError, KeyError or TypeError for what is none."""
-        times = {name: float(document[name]) for name in ("work_s", "step_s", "update_s", "measured_at")}
+        times = {name: float(document[name]) for name in ("work_s", "step_s", "update_s", "teacher_s", "measured_at")}
         return cls(device=str(document["device"]), precision=document["precision"], **times)
 
 
@@ -125,6 +128,30 @@ def host_throughput(
     return known
 
 
+def with_teacher(throughput: TrainingThroughput, name: str, data: TaskData, input: TensorSpec) -> TrainingThroughput:
+    """The throughput of trainings with the teacher of that name, whose answers for inputs like `input` are timed.
+
+    Raises:
+        UserError: it cannot be loaded, or cannot teach on these data.
+    """
+    import torch
+
+    from nas.networks.teachers import load_teacher
+    from nas.training.precision import autocast, resolve_device
+
+    device = resolve_device(throughput.device)
+    teacher, inputs = load_teacher(name, data, input, device), input.draw_torch(CPU_BATCH).to(device)
+    times = []
+    for _ in range(STEPS + 1):
+        start = time.perf_counter()
+        with autocast(device, throughput.precision):
+            teacher(inputs, features=False)
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        times.append(time.perf_counter() - start)
+    return replace(throughput, teacher_s=rounded(min(times[1:]) / CPU_BATCH))
+
+
 def forget_wrong_throughput(
     space: SearchSpace,
     recipe: Recipe,
@@ -150,7 +177,7 @@ def forget_wrong_throughput(
     if abs(_steps(ratio)) <= 1:
         return None
     path, key = _place(folder, space, recipe, throughput.device)
-    if _known(path, key) != throughput:
+    if _known(path, key) != replace(throughput, teacher_s=0.0):
         return None
     path.unlink(missing_ok=True)
     return ratio
@@ -206,7 +233,7 @@ def _measured(space: SearchSpace, size: Size, recipe: Recipe, device: str) -> Tr
     overhead, work = fitted_steps(seconds, [batch * float(nominal_image_s(costs(arch))[0]) for arch in timed])
     launch, update = fitted_steps(updates, [float(nominal_update_s(costs(arch))[0]) for arch in timed])
     return TrainingThroughput(
-        device, best.precision, rounded(work), rounded(overhead + launch), rounded(update), time.time()
+        device, best.precision, rounded(work), rounded(overhead + launch), rounded(update), measured_at=time.time()
     )
 
 
@@ -226,6 +253,11 @@ def _anchor(space: SearchSpace) -> Architecture:
     known = [design[0] for design in space.designs]
     known = known or [space.architecture(space.sample(1, np.random.default_rng(0))[0])]
     return max(known, key=lambda arch: math.prod(_input(space, arch).shape))
+
+
+def largest_input(space: SearchSpace) -> TensorSpec:
+    """Input of a well-known design of the space with the largest one."""
+    return _input(space, _anchor(space))
 
 
 def _input(space: SearchSpace, arch: Architecture) -> TensorSpec:

@@ -30,7 +30,11 @@ def supernet_recipe(recipe: Recipe) -> Recipe:
     if recipe.optimizer.name == "muon":
         recipe = recipe.changed(optimizer=_SGD, least_steps=0, clip_norm=2.0)
     return recipe.changed(
-        batch_size=64, optimizer={"weight_decay": 1e-4}, schedule={"warmup_fraction": 0.1}, ema_decay=None
+        batch_size=64,
+        optimizer={"weight_decay": 1e-4},
+        schedule={"warmup_fraction": 0.1},
+        ema_decay=None,
+        distillation={"teacher": None},
     )
 
 

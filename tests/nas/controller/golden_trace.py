@@ -54,8 +54,8 @@ from tests.nas.tasks.coco import write_coco
 WORK_S = {"digits-mixed": 0.5, "coco-detect": 2.0}
 """So slow that short recipes differ between networks (fewer images or epochs for larger ones), and so fast that there
 are several finalists."""
-STEPS, VALIDATED = 2, 8
-"""Of each training that is really done: steps of its one epoch, and validation images."""
+STEPS, BATCH, VALIDATED = 2, 32, 8
+"""Of each training that is really done: steps of its one epoch, images of a step at most, and validation images."""
 TOLERANCES = {"train_loss": 0.03, "proxies": 0.02}
 """Relative ones, by field; of all other numbers that are no integers `TOLERANCE`."""
 TOLERANCE = 1e-4
@@ -79,7 +79,8 @@ class Recorder:
         def recorded(description: Any, data: Any, short: ShortTraining, callback: Any = None) -> Any:
             key = key_of(description)
             done = kind == "final" or is_real(key)
-            few = ShortTraining(short.recipe.changed(epochs=1), STEPS * short.recipe.fixed_batch_size)
+            batch = min(BATCH, short.recipe.fixed_batch_size)
+            few = ShortTraining(short.recipe.changed(epochs=1, batch_size=batch, least_steps=0), STEPS * batch)
             if done:
                 network, result = really(description, few_validated(data), few, callback)
             else:

@@ -10,6 +10,7 @@ import pytest
 
 from nas.controller.config import SearchConfig
 from nas.controller.new_limits import take_over
+from nas.controller.planning import throughput as throughput_module
 from nas.controller.planning.budget import Budget
 from nas.controller.planning.plan import nominal_image_s, nominal_update_s
 from nas.controller.planning.plan_record import search_plan
@@ -36,6 +37,13 @@ SPACE = load_search_space("mobile").restrict("resolution", [32])
 DEVICE = training_device()
 RECIPE = TASKS["classification"].recipe().changed(batch_size=4)
 SLOW = TrainingThroughput(DEVICE, "fp32", 4.0)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few networks are timed, in few steps: what they take is not asserted."""
+    monkeypatch.setattr(throughput_module, "QUANTILES", (0.1,))
+    monkeypatch.setattr(throughput_module, "STEPS", 1)
 
 
 def cached(folder: Path) -> Path:

@@ -20,9 +20,9 @@ from nas.files.folders import locked
 from nas.files.tensors import load_tensors
 from nas.finetune import quantisation as qat
 from nas.finetune.run import finetune
-from nas.finetune.sources import load_teacher
 from nas.measure import protocol
 from nas.networks.description import NetworkDescription, load_network, save_network
+from nas.networks.teachers import load_teacher
 from nas.tasks.classification.data.registry import load_dataset
 from search_spaces.modules import set_norm_statistics
 from tests.nas.killing import start, stop_when

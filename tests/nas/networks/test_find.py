@@ -10,8 +10,9 @@ import pytest
 from nas.bench.models import read_model
 from nas.bundles.source import resolve
 from nas.errors import UserError
-from nas.finetune.sources import chosen_networks, teacher_of
+from nas.finetune.sources import chosen_networks
 from nas.networks.find import FoundNetwork, find_network, find_networks
+from nas.networks.teachers import teacher_of
 from search_spaces import load_search_space
 from tests.nas.small_runs import small_description, write_data, write_run
 from tests.nas.tiny import write_tiny_network
