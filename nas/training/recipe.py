@@ -18,8 +18,9 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Settings = Mapping[str, Any]
 """Some settings of a recipe by name; those of a section as a mapping of their own."""
-SMALLEST_BATCH = 16
-"""Of those that a training with few steps is given: below it batch norm is too noisy."""
+SMALLEST_BATCH = 32
+"""Of those that a training with few steps is given: below it orthogonal steps, which cost the same whatever the batch,
+take more time than the images."""
 Crop = Literal["none", "shift", "light", "mosaic"]
 AverageRise = Literal["power", "ratio"]
 
@@ -167,7 +168,7 @@ class Recipe(Section):
     batch_size: Annotated[int, Field(ge=2)] | Literal["auto"] = 32
     """Images per step, over all processes together; `auto`: by measuring speed and memory."""
     least_steps: Count = 0
-    """A batch size that is a number is halved, but not below 16, until the whole training has so many steps: few images
+    """A batch size that is a number is halved, but not below 32, until the whole training has so many steps: few images
     or epochs would otherwise be few steps."""
     accumulate_steps: Annotated[int, Field(ge=1)] = 1
     """Batches whose gradients are added up for one step of the optimiser."""

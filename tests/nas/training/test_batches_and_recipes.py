@@ -110,7 +110,7 @@ def test_erasing_takes_a_box_from_its_share_of_images() -> None:
 
 def test_few_images_get_smaller_batches() -> None:
     recipe = Recipe(epochs=4, batch_size=64, least_steps=400)
-    assert [recipe.batch_for(images) for images in (27_000, 6_400, 6_399, 2_000, 100, 10)] == [64, 64, 32, 16, 16, 10]
+    assert [recipe.batch_for(images) for images in (27_000, 6_400, 6_399, 2_000, 100, 10)] == [64, 64, 32, 32, 32, 10]
     assert recipe.changed(least_steps=0).batch_for(100) == 64
     assert recipe.changed(batch_size=8).batch_for(100) == 8
 
