@@ -1,7 +1,7 @@
 """Networks of a space whose blocks a device's profile lacks, measured where the device is at hand."""
 
+import time
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +12,8 @@ from nas.measure.site import Site
 from nas.progress import Progress
 from nas.targets.latency import kinds_of
 from nas.targets.preparing import networks_to_measure, preparer
-from nas.targets.profile import FAILED, DeploymentTable, DeviceProfile
-from nas.targets.profiling import BATCH_OF_NETWORKS, measure_networks, timing_of
+from nas.targets.profile import DeploymentTable, DeviceProfile
+from nas.targets.profiling import BATCH_OF_NETWORKS, extended, measure_networks
 from nas.targets.registry import material_differences
 from search_spaces import Architecture, SearchSpace
 
@@ -61,18 +61,12 @@ def completed(
     found = profile
     with progress.stage("measuring networks", len(archs)) as bar, preparer() as workers:
         for start in range(0, len(archs), BATCH_OF_NETWORKS):
-            batch = archs[start : start + BATCH_OF_NETWORKS]
+            began, batch = time.monotonic(), archs[start : start + BATCH_OF_NETWORKS]
             rows = measure_networks(
                 batch, deployments, sessions=1, seconds_per_model=SECONDS, node_seconds=SECONDS, seed=start,
                 workers=workers, measure=site.measure,
             )  # fmt: skip
-            columns = {d: [row[i] for row in rows] for i, d in enumerate(deployments)}
-            tables = []
-            for table in found.tables:
-                column = columns.get(table.deployment)
-                timings = [FAILED] * len(batch) if column is None else list(map(timing_of, batch, column))
-                tables.append(table.extended(timings, 0.0))
-            found = replace(found, networks=(*found.networks, *batch), tables=tuple(tables))
+            found = extended(found, batch, rows, time.monotonic() - began)
             bar.advance(len(batch))
     for deployment in deployments:
         if _measured(found, deployment, archs) < NETWORKS // 2:

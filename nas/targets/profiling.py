@@ -127,7 +127,7 @@ def make_profile(
             )
             longest = max(longest, time.monotonic() - began)
             failures |= {m.request.deployment: m.failed for row in results for m in row if m.failed is not None}
-            profile = _extended(profile, batch, results, time.monotonic() - began)
+            profile = extended(profile, batch, results, time.monotonic() - began)
             profile.save(path)
             done += len(batch)
             left_s = budget_s - (time.monotonic() - start)
@@ -202,14 +202,18 @@ def require_writable(path: Path) -> None:
         raise UserError(f"cannot write the profile {path}: it is a folder", "give a file as --out")
 
 
-def _extended(
+def extended(
     profile: DeviceProfile, archs: Sequence[Architecture], results: Sequence[Sequence[Measurement]], seconds: float
 ) -> DeviceProfile:
+    """The profile with the next networks and their measurements, those of one network a row.
+
+    In a deployment that they were not measured in they count as failed. `seconds`: how long all that took.
+    """
     tables = []
     for table in profile.tables:
         # Results come in the order of the deployments asked for; find each by value, as tables may be reordered.
-        column = [next(m for m in row if m.request.deployment == table.deployment) for row in results]
-        timings = [timing_of(arch, m) for arch, m in zip(archs, column, strict=True)]
+        column = [next((m for m in row if m.request.deployment == table.deployment), None) for row in results]
+        timings = [FAILED if m is None else timing_of(arch, m) for arch, m in zip(archs, column, strict=True)]
         tables.append(table.extended(timings, seconds / len(profile.tables)))
     return replace(
         profile,

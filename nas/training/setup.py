@@ -5,7 +5,7 @@ The one step timer and the one rule for bf16: searches, supernets and `nas finet
 
 import copy
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import product
 
@@ -95,16 +95,13 @@ def step_seconds(network: nn.Module, input: TensorSpec, setup: Setup, device: to
     with torch.random.fork_rng():  # dropout must not use up the caller's random numbers
         copied = copy.deepcopy(network).to(device).to(memory_format=setup.memory_format).train()
         inputs = laid_out(input.draw_torch(setup.batch_size).to(device), setup)
-        times = []
-        for _ in range(steps + 1):
-            start = time.perf_counter()
+
+        def step() -> None:
             with autocast(device, setup.precision):
                 output = copied(inputs)
             output.float().square().mean().backward()
-            if device.type == "cuda":
-                torch.cuda.synchronize(device)
-            times.append(time.perf_counter() - start)
-    return min(times[1:])
+
+        return fastest_call(step, device, steps)
 
 
 def update_seconds(network: nn.Module, settings: OptimizerSettings, device: torch.device, *, steps: int = 3) -> float:
@@ -118,13 +115,18 @@ def update_seconds(network: nn.Module, settings: OptimizerSettings, device: torc
         optimizer = make_optimizer(copied, settings, settings.lr)
         for parameter in copied.parameters():
             parameter.grad = torch.randn_like(parameter)
-        times = []
-        for _ in range(steps + 1):
-            start = time.perf_counter()
-            optimizer.step()
-            if device.type == "cuda":
-                torch.cuda.synchronize(device)
-            times.append(time.perf_counter() - start)
+        return fastest_call(optimizer.step, device, steps)
+
+
+def fastest_call(call: Callable[[], object], device: torch.device, calls: int) -> float:
+    """Seconds of the fastest of `calls` calls, each with what it left to do on `device`, after one to warm up."""
+    times = []
+    for _ in range(calls + 1):
+        start = time.perf_counter()
+        call()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        times.append(time.perf_counter() - start)
     return min(times[1:])
 
 

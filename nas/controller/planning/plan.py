@@ -57,8 +57,8 @@ mean error of 7 % (`experiments.training_cost`). How long that work takes on the
 
 
 UPDATE_S_PER_PRODUCT = 4e-11
-"""Nominal seconds of an optimiser's step by the product in `nominal_update_s`: twelve operations each (three rounds of
-Newton-Schulz iteration) on one thread of the same processor."""
+"""Scale of `nominal_update_s`: twelve operations (three rounds of Newton-Schulz iteration) at 300 GFLOP/s. No
+measurement is behind it, and it decides nothing: what a device takes by it is measured."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,22 +134,18 @@ def with_teacher(throughput: TrainingThroughput, name: str, data: TaskData, inpu
     Raises:
         UserError: it cannot be loaded, or cannot teach on these data.
     """
-    import torch
-
     from nas.networks.teachers import load_teacher
     from nas.training.precision import autocast, resolve_device
+    from nas.training.setup import fastest_call
 
     device = resolve_device(throughput.device)
     teacher, inputs = load_teacher(name, data, input, device), input.draw_torch(CPU_BATCH).to(device)
-    times = []
-    for _ in range(STEPS + 1):
-        start = time.perf_counter()
+
+    def answer() -> None:
         with autocast(device, throughput.precision):
             teacher(inputs, features=False)
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        times.append(time.perf_counter() - start)
-    return replace(throughput, teacher_s=rounded(min(times[1:]) / CPU_BATCH))
+
+    return replace(throughput, teacher_s=rounded(fastest_call(answer, device, STEPS) / CPU_BATCH))
 
 
 def forget_wrong_throughput(

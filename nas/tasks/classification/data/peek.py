@@ -3,8 +3,10 @@
 import os
 import tarfile
 import zipfile
+import zlib
 from collections.abc import Iterator
 from io import BytesIO
+from lzma import LZMAError
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +15,11 @@ from PIL import Image
 from nas.data.decode import IMAGE_SUFFIXES
 from nas.data.tree import ARCHIVE_SUFFIXES
 from nas.tasks.classification.data.registry import DATASETS
+
+_UNREADABLE = (
+    *(OSError, ValueError, KeyError, StopIteration, EOFError, Image.DecompressionBombError),
+    *(tarfile.TarError, zipfile.BadZipFile, zlib.error, LZMAError),
+)
 
 
 def image_side(name_or_path: str) -> int | None:
@@ -30,7 +37,7 @@ def image_side(name_or_path: str) -> int | None:
             return _side_in_npz(path)
         if path.name.lower().endswith(ARCHIVE_SUFFIXES):
             return _side_of(BytesIO(next(_members(path))))
-    except (OSError, ValueError, KeyError, StopIteration, EOFError, tarfile.TarError, zipfile.BadZipFile):
+    except _UNREADABLE:
         return None
     return None
 
