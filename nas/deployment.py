@@ -1,9 +1,12 @@
 """Settings of running a network on a device: the part of a target that the search chooses together with the network."""
 
+import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+
+from nas.calls import CONTINUOUS_MS, calls_text
 
 CPU = "cpu"
 _CUDA = re.compile(r"cuda:(0|[1-9][0-9]*)")
@@ -22,8 +25,12 @@ class Deployment:
     batch: int = 1
     device: str = CPU
     """`cpu`, or a CUDA device by its index: `cuda:0`."""
+    interval_ms: float = CONTINUOUS_MS
+    """Time from the start of one call to that of the next, see `nas.calls`; 0: the next call follows at once."""
 
     def __post_init__(self) -> None:
+        if not (math.isfinite(self.interval_ms) and self.interval_ms >= 0):
+            raise ValueError(f"an interval is finite and not below 0 ms, got {self.interval_ms}")
         if self.threads < 1 or self.batch < 1:
             raise ValueError(f"threads and batch must be at least 1, got {self.threads} and {self.batch}")
         if not is_device(self.device):
@@ -34,6 +41,20 @@ class Deployment:
         """Runtime and precision, for tables: `openvino-int8`; with the device where it is not the CPU:
         `torch-fp16@cuda:0`."""
         return _name(self.runtime, self.precision, self.device)
+
+    @property
+    def calls(self) -> str:
+        """The pattern of its calls for people: `continuous`, `20/s`, `idle`."""
+        return calls_text(self.interval_ms)
+
+    def called(self, interval_ms: float) -> "Deployment":
+        """The same deployment, called every `interval_ms`."""
+        return replace(self, interval_ms=interval_ms)
+
+    @property
+    def continuous(self) -> "Deployment":
+        """The same deployment, called without a pause."""
+        return self.called(CONTINUOUS_MS)
 
     @property
     def placement(self) -> "Placement":

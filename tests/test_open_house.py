@@ -391,6 +391,9 @@ class TokenTask:
     def agreement(self, got: NDArray[np.float32], expected: NDArray[np.float32], signature: Signature) -> float:
         return float((got.argmax(1) == expected.argmax(1)).mean())
 
+    def mirrored(self, network: nn.Module, data: SentenceData) -> nn.Module | None:
+        return None
+
     def floors(self, data: SentenceData, seed: int) -> tuple[Floor, ...]:
         return (Floor(name="guessing", accuracy=0.5, test=0.5, margin=0.0, seconds=0.0),)
 

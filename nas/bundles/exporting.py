@@ -3,12 +3,14 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nas.bundles.bundle import Claims, DataSource, complete_bundle, deliver_files
 from nas.bundles.receipt import read_receipt
 from nas.bundles.source import Source, resolve
+from nas.calls import CONTINUOUS, interval_ms_of
 from nas.deploy.deploy import FP32, Deployed, TriedDeployment, UpperBound, choose, deploy, deployed_accuracy
 from nas.deployment import CPU, Deployment
 from nas.errors import NotDeliverableError, UserError
@@ -16,6 +18,7 @@ from nas.files.folders import check_writable
 from nas.files.writing import write_json
 from nas.limits import Limits, Observation
 from nas.measure.host import threads_here
+from nas.measure.protocol import measure
 from nas.networks.description import NetworkDescription
 from nas.networks.find import EXPORTS, PAIR_SUFFIX, RECEIPT
 from nas.progress import Progress, SilentProgress
@@ -58,6 +61,8 @@ class ExportRequest:
     seed: int | None = None
     """Seed of splits that are held out; usually 0."""
     latency_ms: float | None = None
+    calls: str | None = None
+    """Pattern of calls that latency is measured in, see `nas.calls`; usually without a pause."""
     out: Path | None = None
     """None: `RUN/exports/K` of `RUN#K` and of a winner's folder, else `NAME.bundle` beside the network's file."""
     command: str = ""
@@ -133,7 +138,9 @@ def export_bundle(request: ExportRequest, progress: Progress | None = None) -> E
     network = source.load(description)
     target = load_target(request.target or (source.run.target if source.run else LOCAL), request.threads)
     threads = request.threads or (source.run.threads if source.run else None)
-    asked = choose_deployments(request, target, threads, images_per_call(request, source, target))
+    interval_ms = interval_ms_of(request.calls or (source.run.calls if source.run else CONTINUOUS))
+    offered = choose_deployments(request, target, threads, images_per_call(request, source, target))
+    asked = [deployment.called(interval_ms) for deployment in offered]
     limits = source.run.limits if source.run else Limits()
     if request.latency_ms is not None:
         limits = limits.changed(latency_ms=request.latency_ms)
@@ -155,6 +162,7 @@ def export_bundle(request: ExportRequest, progress: Progress | None = None) -> E
             network, description, data, with_reference(asked), folder=staging / "work",
             max_drop=max_drop, rejection=conditions.rejection, upper_bound=conditions.upper_bound,
             in_training=source.in_training.file if source.in_training is not None else None,
+            measurer=partial(measure, least_calls=limits.least_calls) if limits.least_calls else None,
         )  # fmt: skip
         deployed, chosen = _choose(deployed, conditions, max_drop)
         test = deployed_accuracy(chosen, data, "test", description) if len(data.test) else None
@@ -274,7 +282,8 @@ def with_reference(asked: Sequence[Deployment]) -> list[Deployment]:
     """`asked`, and an fp32 deployment to compare accuracies with where there is none among them."""
     if any(d.precision == FP32 for d in asked):
         return list(asked)
-    return [Deployment("onnxruntime", FP32, asked[0].threads, asked[0].batch), *asked]
+    reference = Deployment("onnxruntime", FP32, asked[0].threads, asked[0].batch, interval_ms=asked[0].interval_ms)
+    return [reference, *asked]
 
 
 def predicted_bound(target: Target, asked: Sequence[Deployment], description: NetworkDescription) -> UpperBound:

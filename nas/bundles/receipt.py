@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from nas import __version__
+from nas.calls import CONTINUOUS, interval_ms_of
 from nas.deployment import CPU, Deployment
 from nas.errors import UserError
 from nas.files.writing import sha256_of
@@ -100,6 +101,7 @@ def _parse(document: dict[str, Any]) -> Receipt:
         deployment=Deployment(
             **{name: document[name] for name in ("runtime", "precision", "threads", "batch")},
             device=document.get("runs_on", CPU),
+            interval_ms=interval_ms_of(document.get("calls", CONTINUOUS)),
         ),
         model=document["model"],
         signature=Signature.from_json(document["signature"]),

@@ -26,12 +26,15 @@ def _onnxruntime(deployment: Deployment, file: str) -> tuple[str, str]:
 
 
 def _openvino(deployment: Deployment, file: str) -> tuple[str, str]:
-    # A processor without bf16 takes that hint and computes in fp32.
-    hint = "f32" if deployment.precision == "fp32" else "bf16"
-    options = f'"INFERENCE_NUM_THREADS": {deployment.threads}, "INFERENCE_PRECISION_HINT": "{hint}"'
+    hint = '"f32"' if deployment.precision == "fp32" else '"bf16"'
+    if deployment.precision == "int8":  # as `nas.runtimes.ov` measures it
+        hint = '"bf16" if "BF16" in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES") else "f32"'
     return "import openvino", (
-        f'config = {{"PERFORMANCE_HINT": "LATENCY", {options}}}\n'
-        f'output = openvino.Core().compile_model(here / "{file}", "CPU", config)([{_call(deployment)}])[0][0]'
+        f"core = openvino.Core()\n"
+        f"floats = {hint}\n"
+        f'config = {{"PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": {deployment.threads}}}\n'
+        f'config |= {{"INFERENCE_PRECISION_HINT": floats, "ENABLE_CPU_PINNING": False}}\n'
+        f'output = core.compile_model(here / "{file}", "CPU", config)([{_call(deployment)}])[0][0]'
     )
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nas.calls import CONTINUOUS
 from nas.data import Preprocess
 from nas.deploy.quantised import FOLDER as QUANTISED
 from nas.deploy.quantised import QuantisedInTraining, read_quantised
@@ -29,6 +30,8 @@ class RunSettings:
     seed: int
     target: str
     threads: int | None
+    calls: str
+    """Pattern of calls it was searched for, see `nas.calls`."""
     batch: int
     """Images in a call, as its target's profile was measured."""
     max_drop: float
@@ -116,6 +119,7 @@ def _settings(folder: Path) -> RunSettings | None:
         seed=config["seed"],
         target=config["target"],
         threads=config.get("threads"),
+        calls=config.get("calls", CONTINUOUS),
         batch=_batch(folder),
         max_drop=config["max_drop"],
         limits=Limits.of(**config["limits"]),

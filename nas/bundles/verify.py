@@ -239,7 +239,7 @@ def _limits(bundle: _Bundle) -> Outcome:
     if differences:
         return "not repeated", f"this is another device: {'; '.join(differences)}"
     limits = limits_of(receipt.limits)
-    (measured,) = measure([MeasureRequest(bundle.model, receipt.deployment)])
+    (measured,) = measure([MeasureRequest(bundle.model, receipt.deployment)], least_calls=limits.least_calls)
     if measured.failed is not None:
         return "failed", f"it could not be measured: {measured.failed}"
     accuracy = bundle.accuracy if AccuracyLimit.name in limits else None

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from nas.cli.shell import Shell, refuse_others
-from nas.cli.types import Device, LatencyMs, PercentagePoints
+from nas.cli.types import Calls, Device, LatencyMs, PercentagePoints
 
 _WITH_VERIFY = ("model", "--data", "--json", "--quiet")
 
@@ -32,6 +32,9 @@ _WITH_VERIFY = ("model", "--data", "--json", "--quiet")
     help="Accuracy that a faster precision may cost, in percentage points.  [default: the run's, or 1.0]",
 )
 @click.option("--latency-ms", type=LatencyMs(), help="Limit: milliseconds for one call.  [default: the run's]")
+@click.option(
+    "--calls", type=Calls(), help="How it will be called: continuous, 20/s, idle.  [default: as the run, or continuous]"
+)
 @click.option("--target", help="The device; `nas targets` lists them.  [default: the run's, or local]")
 @click.option("--device", type=Device(), help="Of the target: cpu or cuda:N.  [default: cpu]")
 @click.option("--threads", type=click.IntRange(min=1), help="Threads of the deployed network.  [default: all]")

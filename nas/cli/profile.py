@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from nas.cli.shell import Shell, refuse_others
-from nas.cli.types import Device, Seconds, only
+from nas.cli.types import Calls, Device, Seconds, only
 
 _TO_EXPORT = ("name", "--networks", "--space", "--batch", "--runtime", "--precision", "--resolution", "--quiet")
 _TO_IMPORT = ("name", "--out", "--json", "--quiet")
@@ -43,6 +43,12 @@ _TO_IMPORT = ("name", "--out", "--json", "--quiet")
     callback=only("resolution"),
     help="Only this resolution.",
 )
+@click.option(
+    "--calls",
+    type=Calls(),
+    multiple=True,
+    help="Also time calls in this pattern (repeatable): a rate such as 20/s, or idle.",
+)
 @click.option("--out", type=click.Path(path_type=Path), help="The profile's file.  [default: the user's profiles]")
 @click.option("--export-kit", type=click.Path(path_type=Path), help="Do not measure: write a kit for another device.")
 @click.option("--import-kit", type=click.Path(path_type=Path), help="Make the profile from what a kit measured.")
@@ -59,6 +65,7 @@ def profile(
     import_kit: Path | None,
     as_json: bool,
     quiet: bool,
+    calls: tuple[str, ...],
     **options: Any,
 ) -> None:
     """Measure random networks on this machine and keep their latencies as the profile NAME.
@@ -76,6 +83,7 @@ def profile(
     Example:
       nas profile local --budget 15m
       nas profile local --space detect
+      nas profile local --calls 20/s --calls idle
       nas profile local --device cpu --device cuda:0
       nas profile my-server --runtime onnxruntime --precision int8 --out my-server.json
       nas profile edge-box --export-kit kit.zip
@@ -89,6 +97,7 @@ def profile(
         refuse_others(context, "--import-kit", _TO_IMPORT, "everything is measured already")
     from nas.progress import progress_for
     from nas.report.document import to_json
+    from nas.targets.calling import with_patterns
     from nas.targets.profile import saved_profile, set_aside
     from nas.targets.profiling import profile_summary, profile_this_host, require_writable
 
@@ -112,6 +121,7 @@ def profile(
         made.save(path)
     else:
         made = profile_this_host(name, out, progress=progress, **options)
+        made = with_patterns(made, calls, out or saved_profile(name), progress)
     if as_json:
         click.echo(to_json(profile_summary(made)))
     else:

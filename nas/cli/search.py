@@ -7,8 +7,9 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from nas.calls import CONTINUOUS
 from nas.cli.shell import Shell
-from nas.cli.types import Device, LatencyMs, PercentagePoints, Positive, Seconds, TaskReference, only
+from nas.cli.types import Calls, Device, LatencyMs, PercentagePoints, Positive, Seconds, TaskReference, only
 from nas.limits import KINDS, NAMES, PERCENTILES, LatencyLimit, Limit, Limits
 
 
@@ -56,6 +57,14 @@ def _limit_type(kind: type[Limit]) -> click.ParamType[float]:
 )
 @click.option("--target", default="local", show_default=True, help="The device; `nas targets` lists them.")
 @limit_options
+@click.option(
+    "--calls",
+    type=Calls(),
+    default=CONTINUOUS,
+    show_default=True,
+    help="How the network will be called, which its latency is measured for: continuous (the next call at once), a "
+    "rate such as 20/s (a camera), or idle (a call now and then).",
+)
 @click.option(
     "--objective",
     type=click.Choice(["accuracy", "latency", "throughput", "pareto"]),
@@ -175,6 +184,7 @@ def search(context: click.Context, /, *, as_json: bool, quiet: bool, run: Path |
       nas search --target local --latency-ms 10 --data digits --budget 3m
       nas search --target xeon-spr --latency-ms 4 --data ./photos --budget 30m --json > result.json
       nas search --task detection --data ./coco --latency-ms 25 --budget 2h
+      nas search --latency-ms 4 --calls 20/s --data ./frames --budget 30m
       nas search --latency-ms 5 --percentile 99 --max-size-mb 2 --data ./photos
       nas search --objective latency --min-accuracy 92 --data ./photos --max-cost 0.50 --price-per-hour 1.20
       nas search --objective pareto --data ./photos --top 5 --budget 1h

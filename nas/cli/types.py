@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from nas.calls import EXAMPLES, calls_text, interval_ms_of
 from nas.cli.durations import parse_duration
 
 Option = int | float | str
@@ -26,6 +27,20 @@ class LatencyMs(click.ParamType[float]):
             problem = "is not a number" if latency_ms is None or math.isnan(latency_ms) else "is not a possible latency"
             raise UserError(f"the latency limit {value!r} {problem}", "give milliseconds above 0: --latency-ms 10")
         return latency_ms
+
+
+class Calls(click.ParamType[str]):
+    """A pattern of calls: `continuous`, a rate like `20/s`, or `idle`; always written the same way."""
+
+    name = "pattern"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        try:
+            return calls_text(interval_ms_of(str(value)))
+        except ValueError as error:
+            from nas.errors import UserError
+
+            raise UserError(f"--calls {str(value)!r} {error}", f"give {EXAMPLES}") from error
 
 
 class Device(click.ParamType[str]):

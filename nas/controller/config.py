@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from nas.calls import CONTINUOUS, EXAMPLES, calls_text, interval_ms_of
 from nas.controller.usual_space import usual_space
 from nas.errors import UnknownNameError, UserError
 from nas.limits import AccuracyLimit, Limits
@@ -28,6 +29,8 @@ class SearchConfig:
     task: str = "classification"
     """See `nas.tasks.task_named`."""
     target: str = "local"
+    calls: str = CONTINUOUS
+    """Pattern in which the deployed network is called, see `nas.calls`: latencies are those of such calls."""
     limits: Limits = field(default_factory=Limits)
     """Accuracies among them get the task's metric as their name."""
     objective: Objective = "accuracy"
@@ -91,6 +94,10 @@ class SearchConfig:
         object.__setattr__(self, "space", space.name)
         object.__setattr__(self, "space_document", space.document)
         object.__setattr__(self, "limits", self.limits.changed(metric=task.metric))
+        try:
+            object.__setattr__(self, "calls", calls_text(interval_ms_of(self.calls)))
+        except ValueError as error:
+            raise UserError(f"--calls {self.calls!r} {error}", f"give {EXAMPLES}") from error
         self._check_question()
         self._check_money()
         if self.teacher is not None and self.ray is not None:
@@ -143,6 +150,11 @@ class SearchConfig:
         return resolve_space(self.space, document=self.space_document)
 
     @property
+    def interval_ms(self) -> float:
+        """Milliseconds from call to call; 0 without a pause."""
+        return interval_ms_of(self.calls)
+
+    @property
     def seconds(self) -> float:
         """The budget as wall-clock time: the tightest of what was given; inf where trials alone end the search."""
         times = [self.budget_s] if self.budget_s is not None else []
@@ -158,7 +170,9 @@ class SearchConfig:
     @property
     def run_dir(self) -> Path:
         task, goal = task_named(self.task), () if self.objective == "accuracy" else (self.objective,)
-        return self.out or Path("runs") / "-".join((task.name, self.target, *goal, self.limits.label)).strip("-")
+        pattern = (self.calls.replace("/", "-per-"),) if self.interval_ms else ()
+        parts = (task.name, self.target, *goal, self.limits.label, *pattern)
+        return self.out or Path("runs") / "-".join(parts).strip("-")
 
     def identity(self) -> dict[str, Any]:
         """The settings that must be equal for a run folder to be continued; budget and wording of the command may
@@ -171,4 +185,6 @@ class SearchConfig:
             del document[free]
         if self.devices is None:
             del document["devices"]
+        if not self.interval_ms:  # as it always was
+            del document["calls"]
         return document

@@ -118,7 +118,7 @@ class Search:
         self.target, self.scorer = self.inputs.target, prepared.scorer
         self.examples, self.choice = prepared.examples, prepared.choice
         site = self.target.site
-        self.site = undisturbed(site, engine.quiet, self._repeat_s) if site else None
+        self.site = undisturbed(site, engine.quiet, self._repeat_s, self.config.limits.least_calls) if site else None
         self.weights = ShortWeights(folder.short_weights)
         self.notes = list(prepared.notes)
         self.failed: list[Failed] = []

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from numpy.typing import NDArray
 
+from nas.calls import CAMERA_MS, CONTINUOUS_MS
 from nas.deploy.float_parts import FLOAT_PARTS, float_part
 from nas.deploy.onnx import Parity, check_parity, export_onnx
 from nas.deployment import Deployment, common_batch
@@ -28,6 +29,8 @@ UNTRAINED_IMAGES = 8
 """Calibration images where only the speed is wanted, which does not depend on the ranges."""
 PARITY_IMAGES = 64
 FP32, INT8 = "fp32", "int8"
+MIRRORED_FILE = "model.mirrored.onnx"
+"""The network that is asked about an image and its mirror image, before it is prepared for a deployment."""
 IN_TRAINING_FILE = "model.in-training-int8.onnx"
 """The file of a network that was quantised in training, among those of its deployments."""
 
@@ -43,12 +46,16 @@ class TriedDeployment:
     """Fraction of the validation split, in the runtime itself."""
     measurement: Measurement | None
     """None where the target is not this host, or nothing could be loaded."""
+    beside: Measurement | None = None
+    """The chosen file in the pattern `other_calls_ms`; None for the others, and where nothing is measured."""
     size_bytes: int | None = None
     """Bytes of all files its runtime loads."""
     in_float: str = ""
     """The part (of `nas.deploy.float_parts.FLOAT_PARTS`) that int8 leaves in floating point; empty: none."""
     in_training: bool = False
     """Int8 whose ranges, and weights, were learnt in training (`nas.finetune.quantisation`), not calibrated later."""
+    mirrored: bool = False
+    """The network is asked about the input and its mirror image, see `nas.tasks.task.Task.mirrored`."""
     accepted: bool = False
     chosen: bool = False
     reason: str = ""
@@ -57,12 +64,23 @@ class TriedDeployment:
     @property
     def name(self) -> str:
         """Name for people: `onnxruntime-int8`, `onnxruntime-int8 (last layer in float)`."""
-        way = f"{self.in_float} in float" if self.in_float else "quantised in training" if self.in_training else ""
+        ways = [
+            f"{self.in_float} in float" if self.in_float else "",
+            "quantised in training" if self.in_training else "",
+            "mirrored views" if self.mirrored else "",
+        ]
+        way = ", ".join(filter(None, ways))
         return f"{self.deployment.name} ({way})" if way else self.deployment.name
 
     @property
     def p50_ms(self) -> float:
         return self.measurement.p50_ms if self.measurement is not None else math.nan
+
+    @property
+    def p50_by_calls_ms(self) -> dict[str, float | None]:
+        """Median latency by pattern of calls, that which was asked for first; None where a pattern was not kept."""
+        known = [m for m in (self.measurement, self.beside) if m is not None]
+        return {m.request.deployment.calls: m.p50_ms if m.failed is None else None for m in known}
 
     def to_json(self) -> dict[str, Any]:
         measured = self.measurement if self.measurement and self.measurement.failed is None else None
@@ -137,7 +155,8 @@ def deploy(
     accuracies (they would say nothing). `measurer` measures elsewhere than here. `in_training` is the same network as
     an ONNX file that was quantised in training: it is tried too wherever int8 is. `slack`: see `choose`.
 
-    Where int8 loses more than `max_drop` it is tried again with the last layers in floating point.
+    Where int8 loses more than `max_drop` it is tried again with the last layers in floating point. Where `slack` asks
+    for accuracy, the best deployment is tried again with mirrored views: they cost speed alone.
     """
     signature = description.signature
     folder.mkdir(parents=True, exist_ok=True)
@@ -164,10 +183,18 @@ def deploy(
         tried += [_with_accuracy(t, data, description) for t in aware]
     if upper_bound is None:
         tried = _with_measurements(tried, sessions, measurer or measure)
-    found = choose(
-        tried, max_drop, rejection, upper_bound,
+    chosen = partial(
+        choose, max_drop=max_drop, rejection=rejection, upper_bound=upper_bound,
         parity=parity, check_accuracy=trained, metric=task_of(data).metric, slack=slack,
     )  # fmt: skip
+    found = chosen(tried)
+    best = next((t for t in found if t.chosen), None)
+    if trained and slack is not None and upper_bound is None and best is not None:
+        further = _with_mirrored_views(best, network, data, description, folder, calibration)
+        if further is not None:
+            found = chosen([*tried, *_with_measurements([further], sessions, measurer or measure)])
+    if trained and upper_bound is None:
+        found = [_with_other_calls(t, measurer or measure) if t.chosen else t for t in found]
     return Deployed(description=description, onnx=onnx, parity=parity, tried=tuple(found))
 
 
@@ -186,6 +213,30 @@ def with_float_parts(
         while found[-1].accuracy is not None and found[-1].accuracy < floor and (part := next(parts, "")):
             found.append(attempt(t.deployment, part))
     return found
+
+
+def _with_mirrored_views(
+    t: TriedDeployment,
+    network: "nn.Module",
+    data: TaskData,
+    description: NetworkDescription,
+    folder: Path,
+    calibration: NDArray[Any],
+) -> TriedDeployment | None:
+    """`t` of the network that is asked about an input and its mirror image; None where there is no such network.
+
+    Nor is there one for PyTorch, which runs the network and not a file made from it, nor of int8 that was trained.
+    """
+    mirrored = task_of(data).mirrored(network, data)
+    if mirrored is None or t.in_training or t.deployment.runtime == "torch":
+        return None
+    input = description.signature.input
+    onnx = export_onnx(mirrored, input, folder / MIRRORED_FILE, t.deployment.batch)
+    agreement = partial(task_of(data).agreement, signature=description.signature)
+    inputs = data.inputs(data.for_input("val", input).some(PARITY_IMAGES))
+    defect = check_parity(mirrored, onnx, inputs, agreement).defect
+    made = replace(_prepare(onnx, t.deployment, folder, calibration, t.in_float), mirrored=True)
+    return replace(made, path=None, reason=defect) if defect else _with_accuracy(made, data, description)
 
 
 def _prepare(
@@ -277,6 +328,19 @@ def _with_measurements(tried: Sequence[TriedDeployment], sessions: int, measurer
     ]
 
 
+def other_calls_ms(interval_ms: float) -> float:
+    """The pattern that is shown beside the one that was asked for: without a pause, or as a camera calls."""
+    return CAMERA_MS if interval_ms == CONTINUOUS_MS else CONTINUOUS_MS
+
+
+def _with_other_calls(t: TriedDeployment, measurer: Measurer) -> TriedDeployment:
+    if t.path is None:
+        return t
+    other = t.deployment.called(other_calls_ms(t.deployment.interval_ms))
+    (measured,) = measurer([MeasureRequest(t.path, other)], sessions=1)
+    return replace(t, beside=measured)
+
+
 def choose(
     tried: Sequence[TriedDeployment],
     max_drop: float,
@@ -326,9 +390,12 @@ def _accuracy(t: TriedDeployment) -> float:
 
 
 def _floor(tried: Sequence[TriedDeployment], max_drop: float) -> float:
-    """The least accuracy that may be delivered; a drop of just `max_drop` may, whatever rounding says."""
-    exact = [t.accuracy for t in tried if t.deployment.precision == FP32 and t.accuracy is not None]
-    accuracies = exact or [t.accuracy for t in tried if t.accuracy is not None]
+    """The least accuracy that may be delivered; a drop of just `max_drop` may, whatever rounding says.
+
+    Mirrored views do not count: a network alone must not be rejected because two views of an image are better.
+    """
+    plain = [(t.deployment.precision, t.accuracy) for t in tried if t.accuracy is not None and not t.mirrored]
+    accuracies = [a for precision, a in plain if precision == FP32] or [a for _, a in plain]
     return max(accuracies, default=0.0) - max_drop - 1e-9
 
 

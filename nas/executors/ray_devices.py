@@ -91,11 +91,12 @@ class RayDevice:
         sessions: int = 3,
         seconds_per_model: float = 0.3,
         node_seconds: float = 0.0,
+        least_calls: int = 0,
         repeat_s: float = math.inf,
     ) -> list[Measurement]:
         """`nas.measure.protocol.measure` on the device: the files of `requests` lie here, the clock ticks there."""
         shipped = [_ship(request) for request in requests]
-        measured = self.run(measure_shipped, shipped, sessions, seconds_per_model, node_seconds, repeat_s)
+        measured = self.run(measure_shipped, shipped, sessions, seconds_per_model, node_seconds, least_calls, repeat_s)
         return [replace(m, request=request) for m, request in zip(measured, requests, strict=True)]
 
 
@@ -112,7 +113,12 @@ def _introduce() -> tuple[HostFingerprint, str | None]:
 
 
 def measure_shipped(
-    networks: Sequence[Shipped], sessions: int, seconds_per_model: float, node_seconds: float, repeat_s: float
+    networks: Sequence[Shipped],
+    sessions: int,
+    seconds_per_model: float,
+    node_seconds: float,
+    least_calls: int,
+    repeat_s: float,
 ) -> list[Measurement]:
     """Unpack networks and measure them on this machine; it is named by its host and its id in the cluster."""
     import ray
@@ -132,6 +138,7 @@ def measure_shipped(
             sessions=sessions,
             seconds_per_model=seconds_per_model,
             node_seconds=node_seconds,
+            least_calls=least_calls,
             repeat_s=repeat_s,
         )
     node = ray.get_runtime_context().get_node_id()

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from nas.limits.accuracy import AccuracyLimit
-from nas.limits.latency import PERCENTILES, LatencyLimit
+from nas.limits.latency import LEAST_CALLS, PERCENTILES, LatencyLimit
 from nas.limits.limit import MB, Forecast, Limit, Needs, Observation, Violation, session_latencies_ms, wrong
 from nas.limits.memory import MemoryLimit
 from nas.limits.params import ParamsLimit
@@ -160,6 +160,11 @@ class Limits:
     def observe(self, known: Observation, measurement: Measurement | None) -> Observation:
         """`known` with the facts that a measurement adds, at the percentile that is limited."""
         return known.measured(measurement, self.percentile)
+
+    @property
+    def least_calls(self) -> int:
+        """Calls that a session needs at least before it tells of the limited percentile; 0: any number."""
+        return LEAST_CALLS[self.percentile]
 
     def worst_ms(self, measurement: Measurement) -> float:
         """The slowest session, at the percentile that has to keep a latency."""

@@ -31,6 +31,8 @@ class Job:
     """Device and threads of all its models."""
     reference: Path | None
     seconds_per_model: float
+    least_calls: int = 0
+    """Calls of each network to time at least, whatever time they take."""
     node_seconds: float = 0.0
     """Time for each network's operators one by one, after the timing of the whole; 0: not at all."""
     seed: int = 0
@@ -57,6 +59,7 @@ class Job:
             placement=Placement(**document["placement"]),
             reference=None if document["reference"] is None else Path(document["reference"]),
             seconds_per_model=document["seconds_per_model"],
+            least_calls=document["least_calls"],
             node_seconds=document["node_seconds"],
             seed=document["seed"],
             heartbeat=None if document["heartbeat"] is None else Path(document["heartbeat"]),

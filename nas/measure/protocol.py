@@ -37,6 +37,7 @@ def measure(
     sessions: int = 3,
     seconds_per_model: float = 0.3,
     node_seconds: float = 0.0,
+    least_calls: int = 0,
     repeat_s: float = math.inf,
     timeout_s: float = 60.0,
     memory_limit_bytes: int | None = None,
@@ -52,6 +53,7 @@ def measure(
         requests: files as `Runtime.prepare` returned them.
         sessions: fresh sessions (>= 1); the spread between them is the noise floor.
         seconds_per_model: timing per network and session, besides loading and warming up.
+        least_calls: calls of each network and session to time at least: few calls tell nothing of the slow ones.
         node_seconds: time per network and session for its operators one by one (`SessionTiming.nodes`); 0: not at all.
         repeat_s: time for measuring disturbed sessions again; when it is up they stay as they are, and their verdict.
         timeout_s: longest time for one step of one network (loading it with warming up, or one window of calls).
@@ -66,6 +68,7 @@ def measure(
         requests,
         seconds_per_model,
         node_seconds,
+        least_calls,
         repeat_s,
         Limits(timeout_s, limit),
         _Account(len(requests) * sessions, progress),
@@ -98,6 +101,7 @@ class _Batch:
         requests: Sequence[MeasureRequest],
         seconds_per_model: float,
         node_seconds: float,
+        least_calls: int,
         repeat_s: float,
         limits: Limits,
         account: _Account,
@@ -105,6 +109,7 @@ class _Batch:
         self._requests = requests
         self._seconds_per_model = seconds_per_model
         self._node_seconds = node_seconds
+        self._least_calls = least_calls
         self._repeat_s = repeat_s
         self._limits = limits
         self._account = account
@@ -171,6 +176,7 @@ class _Batch:
             placement=placement,
             reference=self._reference,
             seconds_per_model=self._seconds_per_model,
+            least_calls=self._least_calls,
             node_seconds=self._node_seconds,
             seed=seed,
         )

@@ -25,6 +25,7 @@ class Measure(Protocol):
         sessions: int = 3,
         seconds_per_model: float = 0.3,
         node_seconds: float = 0.0,
+        least_calls: int = 0,
         repeat_s: float = math.inf,
     ) -> list[Measurement]: ...
 
@@ -60,16 +61,19 @@ def this_host() -> Site:
 
 
 def undisturbed(
-    site: Site, quiet: Callable[[], AbstractContextManager[None]], repeat_s: Callable[[], float] = lambda: math.inf
+    site: Site,
+    quiet: Callable[[], AbstractContextManager[None]],
+    repeat_s: Callable[[], float] = lambda: math.inf,
+    least_calls: int = 0,
 ) -> Site:
     """The site, measuring only while `quiet` keeps this host free of work, if it is this host.
 
-    `repeat_s`: time that is left now for measuring disturbed sessions again.
+    `repeat_s`: time that is left now for measuring disturbed sessions again. `least_calls`: of a network's session.
     """
 
     def measure_quietly(requests: Sequence[MeasureRequest], **options: Any) -> list[Measurement]:
         with quiet() if site.here else nullcontext():
-            return site.measure(requests, **{"repeat_s": repeat_s(), **options})
+            return site.measure(requests, **{"repeat_s": repeat_s(), "least_calls": least_calls, **options})
 
     return replace(site, measure=measure_quietly)
 

@@ -10,6 +10,9 @@ MIN_CPU_SHARE = 0.95
 MAX_WAITING_SHARE = 0.08
 """A quiet machine whose every core computes shows 2-4 % (the kernel's own work has no other core to run on); another
 process that computes on one of two cores shows 25 % and more."""
+MAX_WAITING_WITH_PAUSES = 0.5
+"""The same over the time in which there was work: threads that wake up wait a moment for their
+cores each time, up to 38 % on a quiet machine. What disturbs less shows in the reference network."""
 MAX_STEAL_SHARE = 0.05
 """The kernel counts steal time in ticks of 10 ms: in the usual 0.3 s a single tick is 3 %."""
 MAX_SWITCHES_PER_S = 250.0
@@ -103,4 +106,18 @@ def host_disturbance(activity: Activity, threads: int) -> str | None:
     switches = activity.involuntary_switches / activity.wall_s
     if switches > MAX_SWITCHES_PER_S * threads:
         return f"threads were interrupted {switches:.0f} times per second"
+    return None
+
+
+def disturbance_with_pauses(activity: Activity, threads: int) -> str | None:
+    """`disturbance` for a process that sleeps between its calls, and so computes a small part of the time."""
+    if activity.wall_s <= 0:
+        return None
+    if activity.waiting_s is not None and activity.cpu_s > 0:
+        waiting = activity.waiting_s / (activity.waiting_s + activity.cpu_s)
+        if waiting > MAX_WAITING_WITH_PAUSES:
+            return f"threads waited for a core {waiting:.0%} of the time they had work"
+    steal = activity.steal_s / (activity.wall_s * threads)
+    if steal > MAX_STEAL_SHARE:
+        return f"the hypervisor took {steal:.0%} of the time"
     return None

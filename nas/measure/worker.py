@@ -8,6 +8,7 @@ worker.
 """
 
 import json
+import math
 import os
 import sys
 import time
@@ -17,6 +18,7 @@ from typing import TextIO
 
 import numpy as np
 
+from nas.calls import calls_text
 from nas.errors import UserError
 from nas.measure.devices import DeviceProbe, Watch, probe_of
 from nas.measure.heartbeat import Heartbeat
@@ -30,6 +32,11 @@ from nas.runtimes.streams import StreamSession, load_streams
 GROUP = 10
 """Networks loaded at once: enough to interleave, few enough that one crash costs little."""
 ROUNDS = 6
+SPACED_CALLS_PER_S, FEWEST_SPACED_CALLS = 60, 8
+"""Calls with pauses between them for each second that a network would be timed without, and the fewest of them: a pause
+takes much longer than a call."""
+SPACED_WINDOW = 60
+"""Most calls with pauses in a window: one of them has to end before the supervisor takes the worker for hung."""
 MIN_WARM_UP_CALLS = 3
 STABLE = 0.03
 """Warm-up ends when the median of a window differs by less from the window before."""
@@ -47,6 +54,10 @@ class _Loaded:
     session: Session
     inputs: Inputs
     watch: Watch
+    interval_s: float = 0.0
+    """From the start of one call to that of the next; 0: at once."""
+    spaced_calls: int = 0
+    """Calls to time where there is an interval."""
     load_ms: float = 0.0
     memory_bytes: int = 0
     times_s: list[float] = field(default_factory=list)
@@ -61,6 +72,11 @@ class _Loaded:
     def round(self) -> int:
         """The network's calls in one `call`."""
         return self.session.calls if isinstance(self.session, StreamSession) else 1
+
+    @property
+    def windows(self) -> int:
+        """Windows in which it is timed."""
+        return max(2, math.ceil(self.spaced_calls / SPACED_WINDOW)) if self.interval_s else ROUNDS
 
 
 def main() -> None:
@@ -94,16 +110,38 @@ def warm_up(call: Callable[[], float], seconds: float) -> None:
         before = now
 
 
-def time_window(loaded: _Loaded, seconds: float, probe: DeviceProbe) -> None:
-    """Time calls for `seconds`, at least one. A first call, to fetch the network back into the caches, is not timed."""
+def spaced_calls(job: Job) -> int:
+    """Calls to time of each network that is called with pauses."""
+    return max(FEWEST_SPACED_CALLS, job.least_calls, round(SPACED_CALLS_PER_S * job.seconds_per_model))
+
+
+def time_window(loaded: _Loaded, seconds: float, least_calls: int, probe: DeviceProbe) -> None:
+    """Time calls for `seconds`, at least one and `least_calls`. A first call, to fetch the network back into the
+    caches, is not timed."""
     probe.synchronise()
     loaded.call()
     loaded.watch.begin()
     deadline = time.perf_counter() + seconds
+    calls = 0
     while True:
         loaded.times_s.append(loaded.call() / loaded.round)
-        if time.perf_counter() >= deadline:
+        calls += 1
+        if calls >= least_calls and time.perf_counter() >= deadline:
             break
+    loaded.watch.end()
+
+
+def time_spaced(loaded: _Loaded, calls: int, probe: DeviceProbe) -> None:
+    """Time `calls` that start one interval after the other; the process sleeps in between, as one does that waits for
+    the next frame. A first call is not timed. A call that takes longer than the interval delays the next."""
+    probe.synchronise()
+    loaded.call()
+    due = time.perf_counter()
+    loaded.watch.begin()
+    for _ in range(calls):
+        due = max(due + loaded.interval_s, time.perf_counter())
+        time.sleep(max(0.0, due - time.perf_counter()))
+        loaded.times_s.append(loaded.call() / loaded.round)
     loaded.watch.end()
 
 
@@ -125,14 +163,32 @@ def _time_group(
     heartbeat.note(-1, "running")
     beside = _Loaded(-1, reference, _drawn(reference, job.seed), probe.watch())
     warm_up(beside.call, job.seconds_per_model / 2)
-    for _ in range(ROUNDS):
+    for number in range(max(loaded.windows for loaded in (beside, *group))):
         for loaded in (beside, *group):
+            if number >= loaded.windows:
+                continue
             heartbeat.note(loaded.index, "running")
-            time_window(loaded, job.seconds_per_model / ROUNDS, probe)
+            if loaded.interval_s:
+                time_spaced(loaded, math.ceil(loaded.spaced_calls / loaded.windows), probe)
+            else:
+                least = math.ceil(job.least_calls / ROUNDS) if loaded is not beside else 1
+                time_window(loaded, job.seconds_per_model / ROUNDS, least, probe)
     reference_p50_s = percentiles(beside.times_s)[0]
     for loaded in group:
+        p50_s = percentiles(loaded.times_s)[0]
+        if loaded.interval_s and p50_s > loaded.interval_s:
+            pattern = calls_text(1e3 * loaded.interval_s)
+            _write(
+                results,
+                {
+                    "index": loaded.index,
+                    "failed": f"a call takes {1e3 * p50_s:.3g} ms, so it cannot be called {pattern}, every "
+                    f"{1e3 * loaded.interval_s:g} ms",
+                },
+            )
+            continue
         timing = _summary(loaded, reference_p50_s)
-        if job.node_seconds > 0:
+        if job.node_seconds > 0 and not loaded.interval_s:
             heartbeat.note(loaded.index, "running")
             model = next(m for m in models if m.index == loaded.index)
             times = probe.operator_times(model.path, model.deployment, loaded.inputs, job.node_seconds)
@@ -151,7 +207,10 @@ def _load(job: Job, model: JobModel, probe: DeviceProbe, heartbeat: Heartbeat) -
     output = session.run(inputs)
     if not np.isfinite(output).all():
         raise UnusableOutputError("its output is not finite")
-    loaded = _Loaded(model.index, session, inputs, probe.watch(), load_ms)
+    interval_s = model.deployment.interval_ms / 1e3
+    loaded = _Loaded(
+        model.index, session, inputs, probe.watch(pauses=interval_s > 0), interval_s, spaced_calls(job), load_ms
+    )
     warm_up(loaded.call, job.seconds_per_model)
     loaded.memory_bytes = max(0, probe.peak_memory() - before)
     return loaded

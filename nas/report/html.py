@@ -13,6 +13,7 @@ from nas.report.document import (
     Document,
     agreement_text,
     answer,
+    calls_text,
     estimate_text,
     estimator_text,
     final_accuracy,
@@ -98,7 +99,9 @@ def _headline(document: Document) -> str:
         best = document["best"][0]
         measured = best["measured_latency_ms"]
         spread = (
-            f"p90 {milliseconds(measured['p90'])}, p99 {milliseconds(measured['p99'])}" if measured else "predicted"
+            f"p90 {milliseconds(measured['p90'])}, p99 {milliseconds(measured['p99'])}; {calls_text(best)}".strip("; ")
+            if measured
+            else "predicted"
         )
         speed = throughput(document, best)
         figures = (

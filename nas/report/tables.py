@@ -12,8 +12,10 @@ from nas.report.document import (
     Document,
     agreement_text,
     answer,
+    calls_text,
     estimate_text,
     estimator_text,
+    in_parentheses,
     limits_speed,
     metric,
     p50_ms,
@@ -98,6 +100,7 @@ def print_receipt(folder: str, receipt: Mapping[str, Any], console: Console | No
     latency, accuracy, parity = receipt["latency_ms"], receipt["accuracy"], receipt["parity"]
     if latency is not None:
         speed = "p50 / p90 / p99 " + " / ".join(milliseconds(latency[p]) for p in ("p50", "p90", "p99")) + " ms"
+        speed += in_parentheses(calls_text(receipt))
         speed += "" if latency["verdict"] == "quiet" else f" ({latency['verdict']} machine)"
     else:
         speed = f"predicted to take up to {milliseconds(receipt['predicted_ms'])} ms (not measured here)"

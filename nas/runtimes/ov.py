@@ -81,7 +81,7 @@ class OpenVino:
         if device != CPU:
             return "it runs on the CPU alone"
         if precision == "bf16" and not _has_bf16():
-            # The CPU plugin takes the hint and quietly computes in fp32.
+            # The CPU plugin takes the hint and quietly computes in fp32, or rounds as bf16 would at the price of fp32.
             return "its processor has no bf16 arithmetic"
         return None
 

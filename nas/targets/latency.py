@@ -14,6 +14,8 @@ from predictors.block_features import block_columns
 from predictors.block_latency import MIN_NETWORKS, BlockLatencyPredictor
 from predictors.block_table import NetworkBlocks, SpaceBlocks
 from predictors.block_transfer import MIN_WITH_PRIOR, TransferredLatencyPredictor
+from predictors.call_pattern import MIN_NETWORKS as MIN_SPACED
+from predictors.call_pattern import CallPatternModel
 from predictors.drift import drift_exponent
 from search_spaces import Architecture, Choices, SearchSpace, space_of
 from search_spaces.signature import Size
@@ -53,10 +55,11 @@ class LatencyModel:
         corrections: Mapping[Deployment, Correction] | None = None,
         prior: Sequence[DeviceProfile] = (),
     ) -> None:
-        """Fit on `profile`; `deployments` limits which of its tables are used.
+        """Fit on `profile`; `deployments` limits which of its tables are used, and says how they are called.
 
-        Profiles of other devices in `prior` help where fewer than `ENOUGH_NETWORKS` networks were measured; those that
-        lack a kind of block which the profile's networks have are left out.
+        `corrections` are of deployments that are called without a pause; in other patterns they are as right. Profiles
+        of other devices in `prior` help where fewer than `ENOUGH_NETWORKS` networks were measured; those that lack a
+        kind of block which the profile's networks have are left out.
 
         Raises `UserError` where the profile has too few measurements of a deployment.
         """
@@ -65,10 +68,12 @@ class LatencyModel:
             tuple(deployments) if deployments is not None else tuple(t.deployment for t in profile.tables)
         )
         self.corrections = dict(corrections or {})
+        self._prior = tuple(prior)
         self._spaces: dict[tuple[str, Size], _KnownSpace] = {}
         self._predictors: dict[Deployment, BlockLatencyPredictor | TransferredLatencyPredictor] = {}
+        self._patterns = {d: pattern_model(profile, d) for d in self.deployments if d.interval_ms}
         prior = [p for p in prior if kinds_of(profile) <= kinds_of(p)]
-        for deployment in self.deployments:
+        for deployment in dict.fromkeys(d.continuous for d in self.deployments):
             table = profile.table(deployment)
             latency = table.steady_latency_ms() if table else np.array([])
             measured = np.flatnonzero(np.isfinite(latency))
@@ -80,6 +85,16 @@ class LatencyModel:
                 )
             predictor = TransferredLatencyPredictor(sources) if sources else BlockLatencyPredictor()
             self._predictors[deployment] = predictor.fit(*training_data(profile, deployment, measured))
+
+    @property
+    def interval_ms(self) -> float:
+        """Time from call to call, the same in all its deployments; 0 without a pause."""
+        return max((d.interval_ms for d in self.deployments), default=0.0)
+
+    def called(self, profile: DeviceProfile, interval_ms: float) -> "LatencyModel":
+        """The same model of calls every `interval_ms`; `profile` is its own, with timings of such calls."""
+        deployments = [d.called(interval_ms) for d in self.deployments]
+        return LatencyModel(profile, deployments, self.corrections, self._prior)
 
     def predict(self, space: SearchSpace, choices: Choices, size: Size) -> dict[Deployment, Prediction]:
         """For each deployment, mean and standard deviation in ms of the n candidates in `choices` (n, decisions).
@@ -94,12 +109,17 @@ class LatencyModel:
             known = self._known(space, size)
             networks, block_ms = known.space.networks(choices), known.block_ms
         found = {}
-        for deployment, predictor in self._predictors.items():
-            correction = self.corrections.get(deployment, Correction())
-            prediction = predictor.predict(networks, block_ms.get(deployment))
+        costs = space.costs(choices, size) if self._patterns else {}
+        for deployment in self.deployments:
+            continuous = deployment.continuous
+            correction = self.corrections.get(continuous, Correction())
+            prediction = self._predictors[continuous].predict(networks, block_ms.get(continuous))
             mean = prediction.mean * correction.factor
             std = np.hypot(prediction.std * correction.factor, mean * correction.relative_std)
             found[deployment] = Prediction(mean=mean, std=std)
+            if deployment in self._patterns:
+                pattern = self._patterns[deployment]
+                found[deployment] = pattern.predict(found[deployment], costs["params"], costs["layers"])
         return found
 
     def _known(self, space: SearchSpace, size: Size) -> "_KnownSpace":
@@ -131,6 +151,26 @@ class LatencyModel:
         best = means.argmin(axis=0)
         columns = np.arange(means.shape[1])
         return best, Prediction(mean=means[best, columns], std=stds[best, columns])
+
+
+def pattern_model(profile: DeviceProfile, deployment: Deployment) -> CallPatternModel:
+    """The extra time of calls with pauses, from the networks that the profile has in both patterns.
+
+    Raises `UserError` where they are too few.
+    """
+    table, base = profile.table(deployment), profile.table(deployment.continuous)
+    spaced = table.column("latency_ms") if table else np.full(len(profile.networks), np.nan)
+    continuous = base.column("latency_ms") if base else np.full(len(profile.networks), np.nan)
+    both = np.flatnonzero(np.isfinite(spaced) & np.isfinite(continuous)).tolist()
+    if len(both) < MIN_SPACED:
+        raise UserError(
+            f"profile {profile.name!r} has {len(both)} networks for {deployment.name} at {deployment.calls}, too few",
+            f"`nas profile {profile.name} --calls {deployment.calls}` on that device measures them",
+        )
+    costs = [_costs(profile, i) for i in both]
+    return CallPatternModel().fit(
+        continuous[both], [c["params"] for c in costs], [c["layers"] for c in costs], spaced[both]
+    )
 
 
 def kinds_of(profile: DeviceProfile) -> frozenset[str]:
@@ -247,6 +287,11 @@ def _has_no_other(profile: DeviceProfile, index: int, kinds: frozenset[str]) -> 
 
 
 def _macs(profile: DeviceProfile, index: int) -> float:
+    return _costs(profile, index)["macs"]
+
+
+def _costs(profile: DeviceProfile, index: int) -> dict[str, float]:
     arch = profile.networks[index]
     space = space_of(arch)
-    return float(space.costs(space.choices([arch]), profile.output_size)["macs"][0])
+    costs = space.costs(space.choices([arch]), profile.output_size)
+    return {name: float(values[0]) for name, values in costs.items()}

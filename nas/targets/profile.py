@@ -130,6 +130,8 @@ class DeviceProfile:
     """Networks whose measurement stayed disturbed; they count, but say so."""
     energy_not_measured: str | None = None
     """Reason why there is no energy in it, None where there is."""
+    spaced: tuple[DeploymentTable, ...] = ()
+    """Deployments of `tables` called in other patterns than without a pause; most have timings of a few networks."""
 
     @property
     def threads(self) -> int:
@@ -153,7 +155,7 @@ class DeviceProfile:
         return float(np.nanmedian(spreads)) if np.isfinite(spreads).any() else math.nan
 
     def table(self, deployment: Deployment) -> DeploymentTable | None:
-        return next((t for t in self.tables if t.deployment == deployment), None)
+        return next((t for t in (*self.tables, *self.spaced) if t.deployment == deployment), None)
 
     def save(self, path: Path) -> None:
         """Write the profile with a checksum over its contents."""
@@ -168,17 +170,10 @@ class DeviceProfile:
             "sessions": self.sessions,
             "disturbed": self.disturbed,
             "energy_not_measured": self.energy_not_measured,
-            "tables": [
-                {
-                    "deployment": asdict(t.deployment),
-                    **{name: [_number(v) for v in t.column(name)] for name in _NUMBERS},
-                    "block_ms": [[_number(v) for v in timing.block_ms] for timing in t.timings],
-                    "held_out": None if t.held_out is None else asdict(t.held_out),
-                    "seconds": round(t.seconds, 1),
-                }
-                for t in self.tables
-            ],
+            "tables": [_table_to_json(t) for t in self.tables],
         }
+        if self.spaced:
+            body["spaced"] = [_table_to_json(t) for t in self.spaced]
         path.parent.mkdir(parents=True, exist_ok=True)
         write_json(path, {**body, "sha256": _digest(body)})
 
@@ -213,6 +208,7 @@ class DeviceProfile:
             disturbed=document["disturbed"],
             energy_not_measured=document["energy_not_measured"],
             tables=tuple(_table(t) for t in document["tables"]),
+            spaced=tuple(_table(t) for t in document.get("spaced", ())),
         )
 
     def with_held_out(self, deployment: Deployment, error: HeldOutError | None) -> "DeviceProfile":
@@ -223,8 +219,12 @@ class DeviceProfile:
     def without_spaces(self, spaces: Container[str]) -> "DeviceProfile":
         """This profile without the networks of some spaces."""
         kept = [i for i, arch in enumerate(self.networks) if arch.space not in spaces]
-        tables = (replace(t, timings=tuple(t.timings[i] for i in kept), held_out=None) for t in self.tables)
-        return replace(self, networks=tuple(self.networks[i] for i in kept), tables=tuple(tables))
+
+        def without(tables: Sequence[DeploymentTable]) -> tuple[DeploymentTable, ...]:
+            return tuple(replace(t, timings=tuple(t.timings[i] for i in kept), held_out=None) for t in tables)
+
+        networks = tuple(self.networks[i] for i in kept)
+        return replace(self, networks=networks, tables=without(self.tables), spaced=without(self.spaced))
 
 
 def profiles_folder() -> Path:
@@ -244,11 +244,26 @@ def quick_profile(name: str) -> Path:
     return profiles_folder() / "quick" / f"{name}.json"
 
 
+def calls_profile(name: str) -> Path:
+    """Path of the profile that a search completed by calls with pauses."""
+    return profiles_folder() / "calls" / f"{name}.json"
+
+
 def set_aside(path: Path) -> Path:
     """Keep a profile that is about to be replaced, as `NAME.json.old` beside it; returns where that is."""
     old = path.with_name(path.name + ".old")
     write_whole(old, path.read_bytes())
     return old
+
+
+def _table_to_json(t: DeploymentTable) -> dict[str, Any]:
+    return {
+        "deployment": asdict(t.deployment),
+        **{name: [_number(v) for v in t.column(name)] for name in _NUMBERS},
+        "block_ms": [[_number(v) for v in timing.block_ms] for timing in t.timings],
+        "held_out": None if t.held_out is None else asdict(t.held_out),
+        "seconds": round(t.seconds, 1),
+    }
 
 
 def _table(document: dict[str, Any]) -> DeploymentTable:

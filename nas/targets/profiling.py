@@ -209,16 +209,18 @@ def extended(
 
     In a deployment that they were not measured in they count as failed. `seconds`: how long all that took.
     """
-    tables = []
-    for table in profile.tables:
+
+    def longer(table: DeploymentTable) -> DeploymentTable:
         # Results come in the order of the deployments asked for; find each by value, as tables may be reordered.
         column = [next((m for m in row if m.request.deployment == table.deployment), None) for row in results]
         timings = [FAILED if m is None else timing_of(arch, m) for arch, m in zip(archs, column, strict=True)]
-        tables.append(table.extended(timings, seconds / len(profile.tables)))
+        return table.extended(timings, seconds / len(profile.tables))
+
     return replace(
         profile,
         networks=(*profile.networks, *archs),
-        tables=tuple(tables),
+        tables=tuple(map(longer, profile.tables)),
+        spaced=tuple(map(longer, profile.spaced)),
         disturbed=profile.disturbed + sum(m.verdict == "disturbed" for row in results for m in row),
     )
 

@@ -331,6 +331,14 @@ class Task(Protocol[Data, Split]):
         """Fraction of examples (axis 0) for which two outputs of one network mean the same answer."""
         ...
 
+    def mirrored(self, network: "nn.Module", data: Data) -> "nn.Module | None":
+        """`network` asked about an input and about its mirror image, with the mean of both answers, as it is deployed.
+
+        It takes and gives what `network` does. None where a mirror image has another answer than the image, or where
+        answers cannot be averaged.
+        """
+        ...
+
     def floors(self, data: Data, seed: int) -> tuple[Floor, ...]:
         """Accuracies that can be had without a network within seconds; empty where the task knows none.
 

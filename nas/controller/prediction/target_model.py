@@ -22,6 +22,7 @@ from nas.measure.statistics import spread_pct
 from nas.progress import Progress, SilentProgress
 from nas.runtimes import deployments_here, load_runtime
 from nas.runtimes.devices import require_device
+from nas.targets.calling import knows_calls, with_calls
 from nas.targets.completing import completed, missing_kinds
 from nas.targets.latency import Correction, LatencyModel
 from nas.targets.preparing import (
@@ -32,7 +33,15 @@ from nas.targets.preparing import (
     spaces_like,
     usual_spaces,
 )
-from nas.targets.profile import ENOUGH_NETWORKS, DeploymentTable, DeviceProfile, quick_profile, saved_profile, set_aside
+from nas.targets.profile import (
+    ENOUGH_NETWORKS,
+    DeploymentTable,
+    DeviceProfile,
+    calls_profile,
+    quick_profile,
+    saved_profile,
+    set_aside,
+)
 from nas.targets.profiling import make_profile, measure_networks, median_or_none, timing_of
 from nas.targets.registry import LOCAL, bundled_profiles, load_target, material_differences, usable_deployments
 from predictors.block_latency import MIN_NETWORKS
@@ -62,7 +71,33 @@ class TargetModel:
 
 
 def prepare_target(config: SearchConfig, budget: Budget, progress: Progress, device: Site | None = None) -> TargetModel:
-    """Load or make the target's latency model.
+    """Load or make the target's latency model, of calls as the configuration asks for.
+
+    See `continuous_target`. Where the profile lacks the pattern of calls, some of its networks are timed in it; the
+    profile with them is kept for later searches. Raises `UserError` where that is not possible.
+    """
+    found, interval_ms = continuous_target(config, budget, progress, device), config.interval_ms
+    if not interval_ms:
+        return found
+    profile, deployments, notes = found.model.profile, found.model.deployments, list(found.notes)
+    if not knows_calls(profile, deployments, interval_ms):
+        if found.site is None:
+            raise UserError(
+                f"profile {profile.name!r} does not know calls at {config.calls}, and {config.target!r} is not at hand",
+                f"`nas profile {config.target} --calls {config.calls}` on that device measures them",
+            )
+        profile = with_calls(
+            profile, deployments, interval_ms, found.site, path=calls_profile(config.target), progress=progress,
+            seed=config.seed,
+        )  # fmt: skip
+        notes.append(f"calls at {config.calls} were timed on {found.site.name} for some networks of the profile")
+    return replace(found, model=found.model.called(profile, interval_ms), notes=tuple(notes))
+
+
+def continuous_target(
+    config: SearchConfig, budget: Budget, progress: Progress, device: Site | None = None
+) -> TargetModel:
+    """Load or make the target's latency model, of calls without a pause.
 
     `device` is another machine that is the target; without, networks are measured here if the target is this host.
     A machine without a profile is profiled within a share of the budget, and the profile is kept for later searches.

@@ -54,7 +54,9 @@ def write_target(path: Path, target: TargetModel, files: FileModel) -> None:
             "deployments": [
                 {
                     "deployment": asdict(d),
-                    "correction": asdict(model.corrections[d]) if d in model.corrections else None,
+                    "correction": asdict(model.corrections[d.continuous])
+                    if d.continuous in model.corrections
+                    else None,
                     "files": asdict(files.known[d]) if d in files.known else None,
                 }
                 for d in model.deployments
@@ -77,7 +79,8 @@ def read_target(path: Path, config: SearchConfig, device: Site | None = None) ->
         return None
     if any(target.profile.table(d) is None for d in deployments):  # measured again since, with another batch, say
         return None
-    corrections = _by_deployment(document, "correction", lambda entry: Correction(**entry))
+    by_pattern = _by_deployment(document, "correction", lambda entry: Correction(**entry))
+    corrections = {deployment.continuous: correction for deployment, correction in by_pattern.items()}
     files = _by_deployment(
         document, "files", lambda entry: DeploymentFiles(**{**entry, "memory": tuple(entry["memory"] or ()) or None})
     )

@@ -112,6 +112,7 @@ def _winner(o: Outcome, f: Finalist, rank: int, estimates: Estimates) -> dict[st
     assert chosen.path is not None
     arch = f.evaluated.arch
     predicted = o.scorer.predicted(arch, chosen.deployment)
+    views = 2 if chosen.mirrored else 1  # predictions are of one
     choices = o.space.choices([arch])
     ((estimate, std),) = estimates.of(choices)
     measured = chosen.measurement
@@ -127,12 +128,15 @@ def _winner(o: Outcome, f: Finalist, rank: int, estimates: Estimates) -> dict[st
         "threads": chosen.deployment.threads,
         "batch": chosen.deployment.batch,
         "runs_on": chosen.deployment.device,
+        "calls": chosen.deployment.calls,
         "input": input_label(o.data, f.deployed.description.signature),
         "epochs": f.trained.epochs,
         "weights": "short training" if f.trained.by_short_training else "full training",
-        "predicted_latency_ms": predicted.mean_ms,
-        "predicted_std_ms": predicted.std_ms,
+        "mirrored_views": chosen.mirrored,
+        "predicted_latency_ms": views * predicted.mean_ms,
+        "predicted_std_ms": views * predicted.std_ms,
         "measured_latency_ms": latencies(measured),
+        "latency_by_calls_ms": chosen.p50_by_calls_ms,
         "session_p50_ms": [s.p50_ms for s in measured.sessions] if measured else [],
         "verdict": measured.verdict if measured else "not measured",
         "measured": measured is not None,
@@ -270,7 +274,7 @@ def _predictor_quality(target: TargetModel) -> list[dict[str, Any]]:
         table = target.model.profile.table(deployment)
         assert table is not None
         error = table.held_out
-        correction = target.model.corrections.get(deployment)
+        correction = target.model.corrections.get(deployment.continuous)
         found.append(
             {
                 "deployment": deployment.name,

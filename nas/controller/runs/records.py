@@ -200,6 +200,8 @@ def _tried_to_json(t: TriedDeployment) -> dict[str, Any]:
         "measurement": t.measurement.to_json() if t.measurement is not None else None,
         "size_bytes": t.size_bytes,
         "in_float": t.in_float,
+        "mirrored": t.mirrored,
+        "beside": t.beside.to_json() if t.beside is not None else None,
         "reason": t.reason if t.path is None else "",
     }
 
@@ -208,14 +210,17 @@ def _tried_from_json(document: dict[str, Any], folder: Path) -> TriedDeployment:
     deployment = Deployment(**document["deployment"])
     path = folder / document["file"] if document["file"] is not None else None
     measurement = Measurement.from_json(document["measurement"]) if document["measurement"] is not None else None
-    if measurement is not None and path is not None:
-        measurement = replace(measurement, request=replace(measurement.request, path=path))
+    beside = Measurement.from_json(document["beside"]) if document.get("beside") is not None else None
+    if path is not None:
+        measurement, beside = (m and replace(m, request=replace(m.request, path=path)) for m in (measurement, beside))
     return TriedDeployment(
         deployment=deployment,
         path=path,
         accuracy=document["accuracy"],
         measurement=measurement,
+        beside=beside,
         size_bytes=document["size_bytes"],
         in_float=document["in_float"],
+        mirrored=document.get("mirrored", False),
         reason=document["reason"],
     )

@@ -15,7 +15,7 @@ from nas.measure.devices.probe import Observation
 from nas.measure.energy import energy_j, why_no_energy
 from nas.measure.procfs import Snapshot, clear_peak_memory, memory_status, snapshot
 from nas.measure.reference import MatmulReference
-from nas.measure.statistics import Activity, disturbance
+from nas.measure.statistics import Activity, disturbance, disturbance_with_pauses
 from nas.runtimes import RUNTIMES, load_runtime
 from nas.runtimes.base import Inputs, Session
 from nas.runtimes.nodes import NodeTime, NodeTimer
@@ -65,8 +65,8 @@ class CpuProbe:
         if len(self._cores) != 1:
             await_idle_threads()
 
-    def watch(self) -> "CpuWatch":
-        return CpuWatch(self._cores, self._threads)
+    def watch(self, *, pauses: bool = False) -> "CpuWatch":
+        return CpuWatch(self._cores, self._threads, pauses)
 
     def energy_j(self) -> float | None:
         return energy_j()
@@ -87,8 +87,8 @@ class CpuProbe:
 class CpuWatch:
     """See `nas.measure.devices.probe.Watch`."""
 
-    def __init__(self, cores: Sequence[int], threads: int) -> None:
-        self._cores, self._threads = cores, threads
+    def __init__(self, cores: Sequence[int], threads: int, pauses: bool) -> None:
+        self._cores, self._threads, self._pauses = cores, threads, pauses
         self._before: Snapshot | None = None
         self._activity = Activity(wall_s=0.0, cpu_s=0.0, energy_j=0.0)
 
@@ -104,7 +104,7 @@ class CpuWatch:
         return Observation(
             cpu_share=activity.cpu_s / activity.wall_s,
             energy_j=activity.energy_j,
-            disturbance=disturbance(activity, self._threads),
+            disturbance=(disturbance_with_pauses if self._pauses else disturbance)(activity, self._threads),
         )
 
 

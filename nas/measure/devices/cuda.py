@@ -84,7 +84,7 @@ class CudaProbe:
     def synchronise(self) -> None:
         self._library.synchronise()
 
-    def watch(self) -> "CudaWatch":
+    def watch(self, *, pauses: bool = False) -> "CudaWatch":
         return CudaWatch(self._nvml(), self._ours, self._cores, self._threads)
 
     def energy_j(self) -> float | None:

@@ -71,8 +71,8 @@ class DeviceProbe(Protocol):
         """Wait until nothing of earlier calls runs any more."""
         ...
 
-    def watch(self) -> Watch:
-        """A watch for one network."""
+    def watch(self, *, pauses: bool = False) -> Watch:
+        """A watch for one network; `pauses`: whose calls have rests between them, in which the process sleeps."""
         ...
 
     def energy_j(self) -> float | None:

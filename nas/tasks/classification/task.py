@@ -155,6 +155,11 @@ class Classification:
     def agreement(self, got: NDArray[np.float32], expected: NDArray[np.float32], signature: Signature) -> float:
         return top1_agreement(got, expected)
 
+    def mirrored(self, network: "nn.Module", data: ImageData) -> "nn.Module | None":
+        from nas.tasks.classification.views import MirroredViews
+
+        return MirroredViews(network) if data.flip_ok else None
+
     def floors(self, data: ImageData, seed: int) -> tuple[Floor, ...]:
         from nas.tasks.classification.floors import classification_floors
 

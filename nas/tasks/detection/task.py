@@ -177,6 +177,9 @@ class Detection:
         side = image_side(signature.input)
         return agreement(got, expected, head_kind=signature.output.kind, resolution=side)
 
+    def mirrored(self, network: "nn.Module", data: DetectionData) -> "nn.Module | None":
+        return None  # boxes of a mirror image lie elsewhere, and two sets of them have no mean
+
     def floors(self, data: DetectionData, seed: int) -> tuple[Floor, ...]:
         return ()  # no box is found by guessing
 

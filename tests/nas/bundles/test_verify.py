@@ -133,7 +133,7 @@ def test_limits_are_judged_on_the_same_device_alone(bundle: Path, monkeypatch: p
     here = fingerprint()
 
     def limits_check(p50_ms: float, disturbance: str | None = None) -> tuple[str, str]:
-        def measured(requests: Any) -> list[Measurement]:
+        def measured(requests: Any, *, least_calls: int) -> list[Measurement]:
             return [timed(request, p50_ms, disturbance) for request in requests]
 
         monkeypatch.setattr(module, "measure", measured)
@@ -165,7 +165,7 @@ def test_limits_are_judged_on_the_same_device_alone(bundle: Path, monkeypatch: p
 def test_limits_are_counted_again_whatever_the_receipt_claims(
     bundle: Path, data: ImageData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "measure", lambda requests: [timed(request, 1.0) for request in requests])
+    monkeypatch.setattr(module, "measure", lambda requests, **_: [timed(request, 1.0) for request in requests])
     document = json.loads((bundle / RECEIPT).read_text())
     claimed = {**document["accuracy"], "deployed": 1.0}
     rewrite(bundle, fingerprint=fingerprint().to_json(), accuracy=claimed, limits={"min_accuracy": 0.9})

@@ -18,6 +18,7 @@ from nas.limits import Limits, Observation
 from nas.measure.job import SessionTiming
 from nas.measure.measurement import MeasureRequest, summarise
 from nas.networks.description import NetworkDescription
+from nas.runtimes import load_runtime
 from nas.tasks.classification.data.registry import load_dataset
 from search_spaces import load_search_space
 
@@ -58,6 +59,50 @@ def test_where_accuracy_counts_speed_breaks_ties_alone() -> None:
         (False, "less accurate than openvino-bf16"),
     ]
     assert [t.chosen for t in module.choose(attempts, 0.03, slack=0.0)] == [True, False, False]
+
+
+def test_mirrored_views_have_to_be_worth_their_time_and_reject_nothing() -> None:
+    plain = tried(INT8, [1.0], 0.900)
+    views = replace(tried(INT8, [2.0], 0.915), mirrored=True)
+    assert [t.chosen for t in module.choose([plain, views], 0.01, slack=0.005)] == [False, True]
+    assert [t.chosen for t in module.choose([plain, views], 0.01, slack=0.020)] == [True, False]
+    too_slow = module.choose([plain, views], 0.01, lambda t: "too slow" if t.p50_ms > 1.5 else "", slack=0.005)
+    assert [(t.chosen, t.reason) for t in too_slow] == [(True, ""), (False, "too slow")]
+    assert views.name == "openvino-int8 (mirrored views)"
+
+
+@pytest.mark.parametrize("runtime", ["onnxruntime", "openvino"])
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_a_file_with_mirrored_views_gives_the_mean_of_two_answers(
+    runtime: str, precision: str, digits: ImageData, tmp_path: Path
+) -> None:
+    data = replace(digits, flip_ok=True)
+    description = NetworkDescription.of_baseline("resnet10_w50", (10,), image_input(32))
+    network = description.build()
+    deployment = Deployment(runtime, precision, 1, batch=2)
+    found = deploy(network, description, data, [deployment], folder=tmp_path, max_drop=1.0, slack=0.0, sessions=1)
+    plain, views = found.tried
+    assert (plain.mirrored, views.mirrored) == (False, True)
+    assert views.path is not None
+    images = data.inputs(data.for_input("val", image_input(32)).some(4))
+    run = load_runtime(runtime).load(views.path, deployment).run
+    with torch.no_grad():
+        expected = sum(network.eval()(torch.from_numpy(view.copy())) for view in (images, images[..., ::-1])) / 2
+    assert (
+        np.abs(run(images) - expected.numpy()).max() <= (1e-4 if precision == "fp32" else 0.15) * expected.abs().max()
+    )
+    swapped = np.abs(
+        run(images) - run(images[..., ::-1].copy())
+    ).max()  # views change places: kernels may round otherwise
+    assert swapped <= (1e-5 if precision == "fp32" else 0.02) * expected.abs().max()
+
+
+def test_mirrored_views_are_not_tried_where_a_mirror_image_is_another_class(digits: ImageData, tmp_path: Path) -> None:
+    description = NetworkDescription.of_baseline("resnet10_w50", (10,), image_input(32))
+    found = deploy(
+        description.build(), description, digits, [FP32], folder=tmp_path, max_drop=1.0, slack=0.0, sessions=1
+    )
+    assert [t.mirrored for t in found.tried] == [False]
 
 
 def test_the_fastest_accurate_one_is_chosen() -> None:
