@@ -20,10 +20,11 @@ from typing import Any
 
 import click
 
-from nas.cli.types import Seconds
+from nas.calls import CONTINUOUS, interval_ms_of
+from nas.cli.types import Calls, Seconds
 from nas.deploy.deploy import files_bytes
 from nas.deployment import Deployment
-from nas.limits import Limits
+from nas.limits import LEAST_CALLS, Limits
 from nas.measure.host import fingerprint, usable_threads
 from nas.measure.measurement import Measurement, MeasureRequest
 from nas.measure.protocol import measure
@@ -58,6 +59,8 @@ class Asked:
     """More limits, by the names of `nas.limits.Limits`, and `percentile`."""
     budget_s: float
     baselines: bool
+    calls: str = CONTINUOUS
+    """Pattern of calls, see `nas.calls`."""
 
     @property
     def percentile(self) -> int:
@@ -67,7 +70,8 @@ class Asked:
         limits = [x for name, value in self.extra.items() for x in (f"--{name.replace('_', '-')}", f"{value:g}")]
         return [
             "search", "--target", "local", "--data", "digits", "--space", self.space, "--seed", str(self.number),
-            "--latency-ms", f"{self.latency_ms:g}", *limits, "--budget", f"{self.budget_s:g}s", "--json", "--quiet",
+            "--latency-ms", f"{self.latency_ms:g}", *limits, "--calls", self.calls,
+            "--budget", f"{self.budget_s:g}s", "--json", "--quiet",
             *(["--baselines"] if self.baselines else []), "--out", str(out),
         ]  # fmt: skip
 
@@ -122,8 +126,13 @@ def limit_at(place: float, tightest_ms: float, usual_ms: float) -> float:
     return float(f"{limit:.3g}")
 
 
-def plan(searches: int, budget_s: float, ranges: Mapping[str, tuple[float, float]]) -> list[Asked]:
-    """The searches to run; `ranges`: of each space the tightest limit that can be kept, and the median latency, ms."""
+def plan(
+    searches: int, budget_s: float, ranges: Mapping[str, tuple[float, float]], calls: str = CONTINUOUS
+) -> list[Asked]:
+    """The searches to run, for `calls` in that pattern.
+
+    `ranges`: of each space the tightest limit that can be kept, and the median latency, ms.
+    """
     return [
         Asked(
             number=i,
@@ -132,6 +141,7 @@ def plan(searches: int, budget_s: float, ranges: Mapping[str, tuple[float, float
             extra=EXTRAS[i % len(EXTRAS)],
             budget_s=budget_s,
             baselines=i % BASELINES_EVERY == BASELINES_EVERY - 1,
+            calls=calls,
         )
         for i in range(searches)
     ]
@@ -144,15 +154,24 @@ def violated_limits(asked: Asked, again_ms: Sequence[float], size_bytes: int, pa
     return tuple(name for name, limit in limits.items() if seen[name] > limit)
 
 
+def upper_rate(events: int, trials: int) -> float:
+    """Upper end of the one-sided 95 % interval of a rate (Clopper and Pearson 1934); 1 without trials."""
+    from scipy.stats import beta
+
+    return 1.0 if events >= trials else float(beta.ppf(0.95, events + 1, trials - events))
+
+
 def summarise(answers: Sequence[Answered], again_s: float | None) -> dict[str, Any]:
     """The bar's figures; a pure function of what happened. `again_s`: time of the answer to another limit."""
     networks = [(a.asked, d) for a in answers for d in a.delivered]
     over = [a.overshoot_s for a in answers]
     allowed = [max(OVERSHOOT_S, OVERSHOOT_SHARE * a.asked.budget_s) for a in answers]
+    missed = sum(bool(d.violated) for _, d in networks)
     return {
         "searches": len(answers),
         "delivered": len(networks),
-        "over_limit": sum(bool(d.violated) for _, d in networks),
+        "over_limit": missed,
+        "over_limit_rate_95": upper_rate(missed, len(networks)),
         "a_session_over_limit": sum(max(d.again_ms) > asked.latency_ms for asked, d in networks),
         "disturbed": sum(d.verdict != "quiet" for _, d in networks),
         "refused": sum(a.exit_code == LIMIT_MISSED for a in answers),
@@ -185,9 +204,9 @@ def page(answers: Sequence[Answered], summary: Mapping[str, Any], arguments: str
         [
             "# Is a limit a contract?",
             "",
-            f"Real searches on one machine ({host}), one after the other, over spaces, limits and seeds; each "
-            f"delivered file was measured again in {SESSIONS} fresh sessions after the search. It is over its limit "
-            "where the median of these is.",
+            f"Real searches on one machine ({host}), one after the other, over spaces, limits and seeds, for networks "
+            f"that are called {_called(answers)}; each delivered file was measured again in the same pattern, in "
+            f"{SESSIONS} fresh sessions after the search. It is over its limit where the median of these is.",
             "",
             "```sh",
             f"python -m experiments.limit_contract {arguments}",
@@ -198,6 +217,7 @@ def page(answers: Sequence[Answered], summary: Mapping[str, Any], arguments: str
             f"| searches | {summary['searches']} |",
             f"| delivered networks | {summary['delivered']} |",
             f"| of these over a limit when measured again | {summary['over_limit']} |",
+            f"| so, with 95 % confidence, at most this share is over its limit | {summary['over_limit_rate_95']:.0%} |",
             f"| with a single session over the latency | {summary['a_session_over_limit']} |",
             f"| measured again on a disturbed machine | {summary['disturbed']} |",
             f"| limits refused or missed (exit code 3) | {summary['refused']} |",
@@ -214,6 +234,11 @@ def page(answers: Sequence[Answered], summary: Mapping[str, Any], arguments: str
             "",
         ]
     )
+
+
+def _called(answers: Sequence[Answered]) -> str:
+    patterns = {a.asked.calls for a in answers} or {CONTINUOUS}
+    return " or ".join("without a pause" if calls == CONTINUOUS else calls for calls in sorted(patterns))
 
 
 def _tail(asked: Asked) -> str:
@@ -237,7 +262,7 @@ def _outcome(a: Answered) -> str:
 # -- doing it --------------------------------------------------------------------------------------
 
 
-def ranges_here() -> dict[str, tuple[float, float]]:
+def ranges_here(calls: str = CONTINUOUS) -> dict[str, tuple[float, float]]:
     """Of each space on this host: the tightest latency that can be kept, and the median of the fastest deployment."""
     from nas.controller.config import SearchConfig
     from nas.controller.inputs import load_inputs
@@ -246,7 +271,7 @@ def ranges_here() -> dict[str, tuple[float, float]]:
 
     found = {}
     for space in SPACES:
-        config = SearchConfig(limits=Limits.of(latency_ms=1e6), space=space)
+        config = SearchConfig(limits=Limits.of(latency_ms=1e6), space=space, calls=calls)
         ranges = load_inputs(config, Budget(600.0), SilentProgress(), Path("no-such-run")).ranges
         found[space] = (min(r.min_ms for r in ranges), min(r.median_ms for r in ranges))
     return found
@@ -277,8 +302,10 @@ def ask(asked: Asked, out: Path) -> Answered:
 def measured_again(asked: Asked, out: Path, best: Mapping[str, Any]) -> Delivered:
     """A delivered file in fresh sessions, apart from everything else."""
     path = out / best["model"]
-    deployment = Deployment(best["runtime"], best["precision"], best["threads"])
-    (found,) = measure([MeasureRequest(path, deployment)], sessions=SESSIONS)
+    interval_ms = interval_ms_of(asked.calls)
+    deployment = Deployment(best["runtime"], best["precision"], best["threads"], interval_ms=interval_ms)
+    least_calls = LEAST_CALLS[asked.percentile]
+    (found,) = measure([MeasureRequest(path, deployment)], sessions=SESSIONS, least_calls=least_calls)
     again_ms = sessions_ms(found, asked.percentile)
     return Delivered(
         deployment=deployment.name,
@@ -317,18 +344,19 @@ def folder_of(asked: Asked, work: Path) -> Path:
 @click.command()
 @click.option("--searches", default=20, show_default=True)
 @click.option("--budget", "budget_s", type=Seconds(), default="45s", show_default=True, help="Of each search.")
+@click.option("--calls", type=Calls(), default=CONTINUOUS, show_default=True, help="Pattern of calls.")
 @click.option("--work", type=click.Path(path_type=Path), default="runs/limit-contract", show_default=True)
 @click.option("--out", type=click.Path(path_type=Path), help="Write a page with the figures here.")
 @click.option("--json", "as_json", is_flag=True)
-def main(searches: int, budget_s: float, work: Path, out: Path | None, as_json: bool) -> None:
+def main(searches: int, budget_s: float, calls: str, work: Path, out: Path | None, as_json: bool) -> None:
     """Search under many limits, and measure what was delivered again."""
     work.mkdir(parents=True, exist_ok=True)
     ranges, lines = work / "ranges.json", work / "searches.jsonl"
     if not ranges.exists():
-        ranges.write_text(json.dumps(ranges_here()))
+        ranges.write_text(json.dumps(ranges_here(calls)))
     known = [Answered.from_json(json.loads(line)) for line in lines.read_text().splitlines()] if lines.exists() else []
     answers = {a.asked.number: a for a in known}
-    for asked in plan(searches, budget_s, {k: (v[0], v[1]) for k, v in json.loads(ranges.read_text()).items()}):
+    for asked in plan(searches, budget_s, {k: (v[0], v[1]) for k, v in json.loads(ranges.read_text()).items()}, calls):
         if asked.number in answers and answers[asked.number].asked == asked:
             continue
         answers[asked.number] = answer = ask(asked, folder_of(asked, work))

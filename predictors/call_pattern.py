@@ -14,8 +14,8 @@ from scipy.optimize import nnls
 
 from predictors.base import Prediction
 
-MIN_NETWORKS = 6
-"""Networks timed both ways that a fit needs at least."""
+MIN_NETWORKS = 4
+"""Networks timed both ways that a fit needs at least: as many as it has weights, and as the quickest profile has."""
 LEAST_STD = 0.03
 """Relative standard deviation below which nothing is believed of so few networks."""
 

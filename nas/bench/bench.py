@@ -1,7 +1,7 @@
 """Measure networks side by side on this machine."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,6 +12,7 @@ from nas.bench.cells import Cell, plan_cells
 from nas.bench.document import SCHEMA, cell_document, model_document, operators_document
 from nas.bench.models import BenchModel, read_models
 from nas.bench.preparing import prepare_cells
+from nas.calls import CAMERA_MS, CONTINUOUS, IDLE, calls_text, interval_ms_of
 from nas.deployment import CPU, Deployment
 from nas.errors import UnknownNameError, UserError
 from nas.measure.host import fingerprint, threads_here
@@ -25,6 +26,10 @@ PROFILING_S = 0.5
 """Time under the profiler, per network and deployment."""
 
 
+OTHER_CALLS = (calls_text(CAMERA_MS), IDLE)
+"""Patterns of calls that are shown beside continuous ones."""
+SPACED_S = 0.1
+"""`seconds_per_model` of calls with pauses, which makes eight of them: they wait much longer than they compute."""
 FULL_BATCHES, FULL_OPERATORS = (1, 8, 32), 5
 """Batches and slowest operators of `nas bench --full`."""
 
@@ -52,6 +57,8 @@ class BenchConfig:
     """Timing per cell and session, besides loading and warming up."""
     operators: int = 0
     """Slowest operators to tell of; 0: no profiled run."""
+    calls: tuple[str, ...] = OTHER_CALLS
+    """Patterns of calls, besides continuous ones, in which single calls at the smallest batch are timed too."""
     command: str = "nas bench"
 
 
@@ -73,6 +80,8 @@ def run_bench(config: BenchConfig, progress: Progress) -> dict[str, Any]:
         with progress.stage("preparing files"):
             files = prepare_cells(models, cells, Path(folder))
         found = _measure(config, cells, files, progress)
+        patterns = [calls for calls in dict.fromkeys(config.calls) if calls != CONTINUOUS]
+        spaced = _spaced(patterns, cells, found, progress)
         operators = _operators(config, models, cells, files, found, progress) if config.operators else []
     return {
         "schema": SCHEMA,
@@ -86,7 +95,11 @@ def run_bench(config: BenchConfig, progress: Progress) -> dict[str, Any]:
         "sessions": config.sessions,
         "seconds_per_cell_and_session": config.seconds_per_cell,
         "models": [model_document(model) for model in models],
-        "cells": [cell_document(cell, models[cell.model], m) for cell, m in zip(cells, found, strict=True)],
+        "calls": [CONTINUOUS, *patterns],
+        "cells": [
+            cell_document(cell, models[cell.model], m, others)
+            for cell, m, others in zip(cells, found, spaced, strict=True)
+        ],
         "operators": operators,
     }
 
@@ -145,6 +158,31 @@ def _measure(
             )
         )
     return [file if isinstance(file, str) else next(results) for file in files]
+
+
+def _spaced(
+    patterns: Sequence[str], cells: Sequence[Cell], found: Sequence[Measurement | str], progress: Progress
+) -> list[dict[str, float | None]]:
+    """Of each cell its median latency in ms by pattern of calls, from one session; None where it cannot be called so.
+
+    Empty for cells of several streams or larger batches, and for those that were not measured at all.
+    """
+    by_cell: list[dict[str, float | None]] = [{} for _ in cells]
+    smallest = min((cell.deployment.batch for cell in cells), default=1)
+    timed = [
+        (at, m.request)
+        for at, (cell, m) in enumerate(zip(cells, found, strict=True))
+        if cell.streams == 1 and cell.deployment.batch == smallest
+        if isinstance(m, Measurement) and m.failed is None
+    ]
+    with progress.stage("calls with pauses", total=len(timed) * len(patterns)) as bar:
+        for calls in patterns:
+            interval_ms = interval_ms_of(calls)
+            requests = [replace(r, deployment=r.deployment.called(interval_ms)) for _, r in timed]
+            results = measure(requests, sessions=1, seconds_per_model=SPACED_S, progress=_advancing(bar.advance))
+            for (at, _), m in zip(timed, results, strict=True):
+                by_cell[at][calls] = m.p50_ms if m.failed is None else None
+    return by_cell
 
 
 def _operators(

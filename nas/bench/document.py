@@ -6,6 +6,7 @@ from typing import Any
 
 from nas.bench.cells import Cell
 from nas.bench.models import BenchModel, is_rebatched
+from nas.calls import CONTINUOUS
 from nas.deployment import name_in
 from nas.measure.measurement import DISTURBED, Measurement
 from nas.runtimes.nodes import NodeTime
@@ -16,8 +17,12 @@ RANDOM_INPUTS, TRAINING_EXAMPLES = "random inputs", "training examples"
 Document = Mapping[str, Any]
 
 
-def cell_document(cell: Cell, model: BenchModel, measured: Measurement | str) -> dict[str, Any]:
+def cell_document(
+    cell: Cell, model: BenchModel, measured: Measurement | str, spaced: Mapping[str, float | None] | None = None
+) -> dict[str, Any]:
     """One measurement, or why there is none (`not_measured`); every figure is then null.
+
+    `spaced`: median latency by pattern of calls, of those with pauses; None where it cannot be called so.
 
     With several streams only the throughput is known, not how long a single call takes.
     """
@@ -36,6 +41,7 @@ def cell_document(cell: Cell, model: BenchModel, measured: Measurement | str) ->
         "p50_ms": values.p50_ms if values and one else None,
         "p90_ms": values.p90_ms if values and one else None,
         "p99_ms": values.p99_ms if values and one else None,
+        "p50_by_calls_ms": {CONTINUOUS: values.p50_ms, **(spaced or {})} if values and one else {},
         "session_p50_ms": [s.p50_ms for s in values.sessions] if values and one else [],
         "between_session_spread_pct": values.between_session_spread_pct if values else None,
         "images_per_s": 1e3 * deployment.batch / values.p50_ms if values else None,
@@ -96,6 +102,12 @@ def fastest(cells: Sequence[Document], model: str) -> Document | None:
     smallest = min(cell["batch"] for cell in cells)
     found = [c for c in cells if c["model"] == model and c["batch"] == smallest and c["p50_ms"] is not None]
     return min(found, key=lambda c: float(c["p50_ms"])) if found else None
+
+
+def fastest_called(cells: Sequence[Document], model: str, calls: str) -> Document | None:
+    """A network's cell with the lowest latency in a pattern of calls; None where none was measured in it."""
+    found = [c for c in cells if c["model"] == model and c["p50_by_calls_ms"].get(calls) is not None]
+    return min(found, key=lambda c: float(c["p50_by_calls_ms"][calls])) if found else None
 
 
 def _disturbance(measured: Measurement) -> str | None:

@@ -13,6 +13,7 @@ from nas.bench.document import (
     Document,
     deployment_name,
     fastest,
+    fastest_called,
     is_disturbed,
     was_measured,
 )
@@ -41,6 +42,7 @@ def bench_tables(document: Document) -> list[RenderableType]:
         Text(f"{host}; {packages}" if packages else host, style="dim"),
         latency_table(document),
     ]
+    parts += [calls_table(document)] if len(document["calls"]) > 1 else []
     parts += [throughput_table(document)] if len(_ways(document)) > 1 else []
     operators = operators_table(document)
     parts += [operators] if operators is not None else []
@@ -54,10 +56,12 @@ def latency_table(document: Document) -> Table:
     """
     smallest = min(cell["batch"] for cell in document["cells"])
     alone = len(_ways(document)) == 1
+    _, *patterns = document["calls"]
     table = _table(
-        f"Latency at batch {smallest}, ms per call ({_sessions(document['sessions'])})",
+        f"Latency at batch {smallest}, ms per call (continuous calls, {_sessions(document['sessions'])}"
+        + (f"; p50 with pauses: {' and '.join(patterns)}, one session)" if patterns else ")"),
         ["network", "deployment"],
-        ["input", "p50", "p90", "p99", "spread %", "memory MB", *(["images/s"] if alone else [])],
+        ["input", "p50", "p90", "p99", *patterns, "spread %", "memory MB", *(["images/s"] if alone else [])],
     )
     sizes = {model["model"]: model for model in document["models"]}
     for cell in _one_call_at_a_time(document, smallest):
@@ -69,10 +73,27 @@ def latency_table(document: Document) -> Table:
             _marked(milliseconds(cell["p50_ms"]), cell),
             milliseconds(cell["p90_ms"]),
             milliseconds(cell["p99_ms"]),
+            *(milliseconds(cell["p50_by_calls_ms"].get(calls)) for calls in patterns),
             f"{cell['between_session_spread_pct']:.1f}" if len(cell["session_p50_ms"]) > 1 else "-",
             "-" if cell["memory_bytes"] is None else f"{cell['memory_bytes'] / 1e6:.1f}",
             *([count(cell["images_per_s"])] if alone else []),
             style="bold" if cell is fastest(document["cells"], cell["model"]) else None,
+        )
+    return table
+
+
+def calls_table(document: Document) -> Table:
+    """The fastest deployment of each network, by pattern of calls: it need not be the same."""
+    patterns = document["calls"]
+    table = _table("Fastest deployment by pattern of calls, p50 ms", ["network"], patterns)
+    for model in document["models"]:
+        best = [(calls, fastest_called(document["cells"], model["model"], calls)) for calls in patterns]
+        table.add_row(
+            Text(model["model"]),
+            *(
+                "-" if cell is None else f"{name_in(cell)} {milliseconds(cell['p50_by_calls_ms'][calls])}"
+                for calls, cell in best
+            ),
         )
     return table
 

@@ -32,6 +32,7 @@ from nas.measure.measurement import Measurement
 from nas.networks.description import NETWORK
 from nas.networks.find import LABELS, RECEIPT
 from nas.runtimes import Session, load_runtime
+from nas.targets.registry import material_differences
 from nas.tasks import TaskData, task_of
 from nas.tasks.artifacts import BundleArtifacts, Figures
 from search_spaces import TensorSpec
@@ -190,6 +191,7 @@ def _receipt(
             "test": claims.test_accuracy,
             **figures.accuracy,
         },
+        "accuracy_on_device": host is not None and not material_differences(fingerprint(), host),
         "max_drop": claims.max_drop,
         "parity": deployed.parity.to_json() if deployed.parity is not None else None,
         "deployments": [t.to_json() for t in deployed.tried],

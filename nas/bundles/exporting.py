@@ -162,6 +162,7 @@ def export_bundle(request: ExportRequest, progress: Progress | None = None) -> E
             network, description, data, with_reference(asked), folder=staging / "work",
             max_drop=max_drop, rejection=conditions.rejection, upper_bound=conditions.upper_bound,
             in_training=source.in_training.file if source.in_training is not None else None,
+            isa=target.profile.fingerprint.isa if target.profile is not None and not target.is_host else None,
             measurer=partial(measure, least_calls=limits.least_calls) if limits.least_calls else None,
         )  # fmt: skip
         deployed, chosen = _choose(deployed, conditions, max_drop)

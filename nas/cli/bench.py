@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from nas.cli.shell import Shell
-from nas.cli.types import Device
+from nas.cli.types import Calls, Device
 
 
 def _or_none(context: click.Context, parameter: click.Parameter, value: tuple[Any, ...]) -> tuple[Any, ...] | None:
@@ -32,6 +32,13 @@ def _or_none(context: click.Context, parameter: click.Parameter, value: tuple[An
     type=click.IntRange(min=1),
     help="Up to so many calls at once; 1: none.  [default: 1; with --full the threads]",
 )
+@click.option(
+    "--calls",
+    type=Calls(),
+    multiple=True,
+    callback=_or_none,
+    help="Also time calls in this pattern (repeatable); continuous: no other.  [default: 20/s and idle]",
+)
 @click.option("--threads", type=click.IntRange(min=1), help="Threads of a network.  [default: all]")
 @click.option(
     "--resolution",
@@ -55,6 +62,7 @@ def bench(
     batches: tuple[int, ...],
     streams: int | None,
     operators: int | None,
+    calls: tuple[str, ...] | None,
     full: bool,
     plot: Path | None,
     as_json: bool,
@@ -74,7 +82,7 @@ def bench(
       nas bench model.onnx runs/imagenette#1 --full --plot bench.html
       nas bench model.onnx --runtime openvino --precision int8 --batch 1 --batch 16
     """
-    from nas.bench.bench import FULL_BATCHES, FULL_OPERATORS, BenchConfig, run_bench
+    from nas.bench.bench import FULL_BATCHES, FULL_OPERATORS, OTHER_CALLS, BenchConfig, run_bench
     from nas.bench.figure import check_plot_path, write_plot
     from nas.progress import progress_for
     from nas.report.document import to_json
@@ -87,6 +95,7 @@ def bench(
         command=command,
         batches=batches or (FULL_BATCHES if full else (1,)),
         streams=streams if streams is not None or full else 1,
+        calls=calls or OTHER_CALLS,
         operators=operators if operators is not None else FULL_OPERATORS if full else 0,
         **options,
     )

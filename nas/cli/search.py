@@ -101,7 +101,9 @@ def _limit_type(kind: type[Limit]) -> click.ParamType[float]:
     help="Accuracy that a faster precision may cost, in percentage points.",
 )
 @click.option("--top", type=click.IntRange(1, 5), help="How many winners to deliver.  [default: 1, or 3 of a front]")
-@click.option("--threads", type=click.IntRange(min=1), help="Threads of the deployed network.  [default: all]")
+@click.option(
+    "--threads", type=click.IntRange(min=1), help="Threads of the deployed network.  [default: all, or fewer if faster]"
+)
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Same seed, same proposals.")
 @click.option(
     "--out",

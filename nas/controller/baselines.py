@@ -96,7 +96,7 @@ class ZooRound:
         network, outcome = trained_network(folder, description, self.data, self.recipe)
         deployed = deployed_network(
             folder, network, description, self.data, self.deployments,
-            max_drop=self.max_drop, rejection=no_rejection, site=self.site,
+            max_drop=self.max_drop, rejection=no_rejection, site=self.site, isa=self.site.fingerprint.isa,
         )  # fmt: skip
         chosen = deployed.chosen
         test = None if chosen is None else figures_on_test(folder, chosen, self.data, description)

@@ -59,6 +59,8 @@ class FinalRound:
     """The machine that finalists are measured on; None: their latency is only predicted."""
     folder: Path
     """Holds a folder for each finalist, by its key."""
+    fewer_threads: tuple[int, ...] = ()
+    """Threads that the fastest deployments are measured with besides those of `deployments`."""
     weights: ShortWeights | None = None
     """Weights of short trainings, for finalists whose full training comes to less."""
     skip_missed: bool = False
@@ -114,7 +116,8 @@ class FinalRound:
             folder, network, description, self.data, self.deployments,
             max_drop=self.max_drop, rejection=lambda t: self._rejection(candidate, t),
             site=self.site, upper_bound=None if self.site else self._upper_bound(candidate),
-            slack=self._slack(outcome.accuracy),
+            slack=self._slack(outcome.accuracy), isa=self._isa,
+            fewer_threads=self.fewer_threads,
         )  # fmt: skip
         return self.as_finalist(candidate, outcome, deployed)
 
@@ -135,6 +138,11 @@ class FinalRound:
             images_per_s=1e3 * seen.batch / usual(seen.medians_ms),
             test=test,
         )
+
+    @property
+    def _isa(self) -> tuple[str, ...]:
+        """Instruction sets of the device that will run what is delivered, which need not be this host."""
+        return (self.site.fingerprint if self.site is not None else self.scorer.model.profile.fingerprint).isa
 
     def _slack(self, accuracy: float) -> float | None:
         """Accuracy that a faster deployment may cost beside the most accurate one; None: all that `max_drop` allows.

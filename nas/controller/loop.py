@@ -43,6 +43,8 @@ from nas.tasks import TaskData
 from nas.text import worth
 from search_spaces import Architecture, SearchSpace
 
+VALIDATED_ONCE = 1.1
+"""Time of a full training by that of its steps, for its one validation and the start."""
 MAX_FAILURES_IN_A_ROW = 10
 MAX_REPEATS_IN_A_ROW = 10
 """Proposals of networks that are evaluated already, before the loop ends: there is nothing new under the limits."""
@@ -93,7 +95,11 @@ class SearchLoop:
             arch = architecture_of(trial, self.space)
             if arch is not None:
                 result, images = result_of(trial), trial.user_attrs.get("images")
-                per_image = result.seconds / images if images and result.estimator == SHORT else None
+                per_image = None
+                if result.estimator == SHORT and result.image_s is not None:
+                    per_image = VALIDATED_ONCE * result.image_s
+                elif result.estimator == SHORT and images:
+                    per_image = result.seconds / images
                 found.append(
                     Evaluated(
                         arch, trial.number, result.value, result.seconds, per_image, result.interval, result.estimator

@@ -50,6 +50,8 @@ from nas.training.recipe import Recipe
 
 REPEAT_SHARE = 0.25
 """Share of the rest of the budget that one measurement may take for repeating disturbed sessions."""
+FEWER_THREADS = (1, 2, 4)
+"""Threads that finalists are measured with besides all of them, where the user does not name a number."""
 INTERRUPTED = 130
 PHASES = {"short_training": "short trainings", "estimates": "estimates"}
 """The stages in which candidates are evaluated, and what they are called."""
@@ -316,7 +318,8 @@ class Search:
             space=self.space, data=self.data, scorer=self.scorer, deployments=self.target.model.deployments,
             recipe=plan.recipe, size=plan.size, objective=self.config.objective, limits=self.config.limits,
             max_drop=self.config.max_drop, site=self.site, folder=self.folder.finalists,
-            weights=self.weights, skip_missed=self.folder.reused.exists(),
+            fewer_threads=FEWER_THREADS if self.config.threads is None else (), weights=self.weights,
+            skip_missed=self.folder.reused.exists(),
         )  # fmt: skip
 
     def _finals(self, final: FinalRound, candidates: Sequence[Evaluated], name: str, until_s: float) -> list[Finalist]:

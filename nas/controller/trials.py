@@ -54,6 +54,8 @@ class TrialResult:
     seconds: float
     curve: tuple[float, ...] = ()
     """Validation accuracy after each epoch, where there were any."""
+    image_s: float | None = None
+    """Seconds of training per image, without validation; None where it was not trained, or that is not known."""
     stopped_early: bool = False
     """True if its curve was found hopeless before all epochs were done."""
 
@@ -67,6 +69,7 @@ def result_of_training(outcome: Outcome, data: TaskData) -> TrialResult:
         interval=None if std is None else normal_interval(outcome.accuracy, std),
         seconds=outcome.seconds,
         curve=outcome.curve,
+        image_s=outcome.image_s,
         stopped_early=outcome.stopped_early,
     )
 
@@ -114,6 +117,7 @@ def tell(study: optuna.Study, proposal: Proposal, result: TrialResult | Failure)
     trial.set_user_attr("interval", None if result.interval is None else list(result.interval))
     trial.set_user_attr("seconds", result.seconds)
     trial.set_user_attr("curve", list(result.curve))
+    trial.set_user_attr("image_s", result.image_s)
     if result.stopped_early:
         trial.report(result.value, len(result.curve))
         study.tell(trial, state=TrialState.PRUNED)
@@ -131,6 +135,7 @@ def result_of(trial: FrozenTrial) -> TrialResult:
         interval=None if interval is None else (interval[0], interval[1]),
         seconds=attributes["seconds"],
         curve=tuple(attributes["curve"]),
+        image_s=attributes.get("image_s"),
     )
 
 

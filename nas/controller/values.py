@@ -24,7 +24,7 @@ class Evaluated:
     training."""
     seconds: float
     seconds_per_image: float | None = None
-    """Seconds per image of training, validation included; None where it was not trained."""
+    """Seconds per image of a training that is validated once; None where it was not trained."""
     interval: tuple[float, float] | None = None
     """90 %, as far as the estimator knows."""
     estimator: str = SHORT

@@ -2,7 +2,7 @@
 
 import math
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from nas.calls import CAMERA_MS, CONTINUOUS_MS
 from nas.deploy.float_parts import FLOAT_PARTS, float_part
 from nas.deploy.onnx import Parity, check_parity, export_onnx
-from nas.deployment import Deployment, common_batch
+from nas.deployment import CPU, Deployment, common_batch
 from nas.errors import UserError
 from nas.measure.measurement import Measurement, MeasureRequest
 from nas.measure.protocol import measure
@@ -28,6 +28,8 @@ CALIBRATION_IMAGES = 128
 UNTRAINED_IMAGES = 8
 """Calibration images where only the speed is wanted, which does not depend on the ranges."""
 PARITY_IMAGES = 64
+WITHIN_REACH = 1.3
+"""Deployments that take up to so many times the fastest one's time may be the fastest with other threads."""
 FP32, INT8 = "fp32", "int8"
 MIRRORED_FILE = "model.mirrored.onnx"
 """The network that is asked about an image and its mirror image, before it is prepared for a deployment."""
@@ -54,6 +56,8 @@ class TriedDeployment:
     """The part (of `nas.deploy.float_parts.FLOAT_PARTS`) that int8 leaves in floating point; empty: none."""
     in_training: bool = False
     """Int8 whose ranges, and weights, were learnt in training (`nas.finetune.quantisation`), not calibrated later."""
+    fewer_threads: bool = False
+    """The file of another deployment with fewer threads than that has."""
     mirrored: bool = False
     """The network is asked about the input and its mirror image, see `nas.tasks.task.Task.mirrored`."""
     accepted: bool = False
@@ -67,6 +71,7 @@ class TriedDeployment:
         ways = [
             f"{self.in_float} in float" if self.in_float else "",
             "quantised in training" if self.in_training else "",
+            f"{self.deployment.threads} thread{'s' * (self.deployment.threads > 1)}" if self.fewer_threads else "",
             "mirrored views" if self.mirrored else "",
         ]
         way = ", ".join(filter(None, ways))
@@ -146,6 +151,8 @@ def deploy(
     measurer: Measurer | None = None,
     in_training: Path | None = None,
     slack: float | None = None,
+    isa: Collection[str] | None = None,
+    fewer_threads: Sequence[int] = (),
 ) -> Deployed:
     """Export `network`, try `deployments` (all of one batch), and choose one that keeps limits and accuracy.
 
@@ -153,7 +160,9 @@ def deploy(
     Int8 ranges are calibrated on training images. `rejection` names a missed limit. Where `upper_bound` is given
     nothing is measured here, and the fastest is the one with the lowest bound. `trained` False skips parity and
     accuracies (they would say nothing). `measurer` measures elsewhere than here. `in_training` is the same network as
-    an ONNX file that was quantised in training: it is tried too wherever int8 is. `slack`: see `choose`.
+    an ONNX file that was quantised in training: it is tried too wherever int8 is. `slack`: see `choose`. `isa`: the
+    instruction sets of the target's processor, which decide how many bits int8 weights may have; None: this host's.
+    `fewer_threads`: numbers that the fastest deployments are measured with as well, where they have more.
 
     Where int8 loses more than `max_drop` it is tried again with the last layers in floating point. Where `slack` asks
     for accuracy, the best deployment is tried again with mirrored views: they cost speed alone.
@@ -171,7 +180,7 @@ def deploy(
         parity = check_parity(network, onnx, data.inputs(validation), agreement)
 
     def attempt(deployment: Deployment, in_float: str = "") -> TriedDeployment:
-        made = _prepare(onnx, deployment, folder, calibration, in_float)
+        made = _prepare(onnx, deployment, folder, calibration, in_float, isa)
         return _with_accuracy(made, data, description) if trained else made
 
     tried = [attempt(d) for d in deployments]
@@ -183,6 +192,7 @@ def deploy(
         tried += [_with_accuracy(t, data, description) for t in aware]
     if upper_bound is None:
         tried = _with_measurements(tried, sessions, measurer or measure)
+        tried += _with_measurements(_with_fewer_threads(tried, fewer_threads), sessions, measurer or measure)
     chosen = partial(
         choose, max_drop=max_drop, rejection=rejection, upper_bound=upper_bound,
         parity=parity, check_accuracy=trained, metric=task_of(data).metric, slack=slack,
@@ -190,7 +200,7 @@ def deploy(
     found = chosen(tried)
     best = next((t for t in found if t.chosen), None)
     if trained and slack is not None and upper_bound is None and best is not None:
-        further = _with_mirrored_views(best, network, data, description, folder, calibration)
+        further = _with_mirrored_views(best, network, data, description, folder, calibration, isa)
         if further is not None:
             found = chosen([*tried, *_with_measurements([further], sessions, measurer or measure)])
     if trained and upper_bound is None:
@@ -215,6 +225,22 @@ def with_float_parts(
     return found
 
 
+def _with_fewer_threads(tried: Sequence[TriedDeployment], counts: Sequence[int]) -> list[TriedDeployment]:
+    """The fastest of the measured deployments again, with each of the counts that is below its own.
+
+    More threads can lose to fewer: they have to be woken up and wait for each other.
+    """
+    known = [t for t in tried if t.measurement is not None and t.measurement.failed is None]
+    fastest_ms = min((t.p50_ms for t in known), default=math.inf)
+    return [
+        replace(t, deployment=replace(t.deployment, threads=count), measurement=None, fewer_threads=True)
+        for t in known
+        if t.p50_ms <= WITHIN_REACH * fastest_ms and t.deployment.device == CPU
+        for count in counts
+        if count < t.deployment.threads
+    ]
+
+
 def _with_mirrored_views(
     t: TriedDeployment,
     network: "nn.Module",
@@ -222,6 +248,7 @@ def _with_mirrored_views(
     description: NetworkDescription,
     folder: Path,
     calibration: NDArray[Any],
+    isa: Collection[str] | None,
 ) -> TriedDeployment | None:
     """`t` of the network that is asked about an input and its mirror image; None where there is no such network.
 
@@ -235,17 +262,23 @@ def _with_mirrored_views(
     agreement = partial(task_of(data).agreement, signature=description.signature)
     inputs = data.inputs(data.for_input("val", input).some(PARITY_IMAGES))
     defect = check_parity(mirrored, onnx, inputs, agreement).defect
-    made = replace(_prepare(onnx, t.deployment, folder, calibration, t.in_float), mirrored=True)
+    made = _prepare(onnx, t.deployment, folder, calibration, t.in_float, isa)
+    made = replace(made, mirrored=True, fewer_threads=t.fewer_threads)
     return replace(made, path=None, reason=defect) if defect else _with_accuracy(made, data, description)
 
 
 def _prepare(
-    onnx: Path, deployment: Deployment, folder: Path, calibration: NDArray[Any], in_float: str
+    onnx: Path,
+    deployment: Deployment,
+    folder: Path,
+    calibration: NDArray[Any],
+    in_float: str,
+    isa: Collection[str] | None,
 ) -> TriedDeployment:
     part = float_part(in_float, onnx) if in_float else None
     try:
         path = load_runtime(deployment.runtime).prepare(
-            onnx, deployment.precision, folder, calibration, float_part=part
+            onnx, deployment.precision, folder, calibration, float_part=part, isa=isa
         )
     except (UserError, RuntimeError, ValueError) as error:  # quantisers refuse some graphs
         return TriedDeployment(

@@ -1,5 +1,6 @@
 """The estimators by name, cheap to dear, and the rule by which `auto` picks one."""
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -123,12 +124,12 @@ class ShortTrainingEstimator:
         description = NetworkDescription.of_architecture(self._space, arch, self._data.output_size)
         start = time.perf_counter()
         try:
-            _, result = trained(description, self._data, self._short(arch))
+            _, result = trained(description, self._data, self._short(arch), validates="last")
         except (RuntimeError, MemoryError) as error:  # out of memory, or an operator that torch refuses
             return _failed(arch, start, f"{type(error).__name__}: {error}")
         if result.stopped == "diverged":
             return _failed(arch, start, "training diverged")
-        curve = tuple(log.val_accuracy for log in result.curve)
+        curve = tuple(log.val_accuracy for log in result.curve if math.isfinite(log.val_accuracy))
         return _seen(arch, result.accuracy, self._data, time.perf_counter() - start, curve)
 
 

@@ -7,7 +7,7 @@ from nas.networks.description import NetworkDescription
 from nas.tasks import TaskData, task_of
 from nas.tasks.examples import examples_of
 from nas.training.recipe import Recipe
-from nas.training.result import EpochCallback, TrainResult
+from nas.training.result import EpochCallback, TrainResult, Validates
 
 if TYPE_CHECKING:
     from torch import nn
@@ -27,10 +27,13 @@ def trained(
     data: TaskData,
     short: ShortTraining,
     callback: EpochCallback | None = None,
+    *,
+    validates: Validates = "each",
 ) -> tuple["nn.Module", TrainResult]:
     """Build and train one network; returns it with its result (the task's metric on the validation split).
 
-    `callback` is told of every epoch and may end the training after it. Raises `UserError` where the recipe's teacher
+    `callback` is told of every epoch and may end the training after it. `validates` after each epoch, or after the last
+    alone: then the others' accuracies are NaN. Raises `UserError` where the recipe's teacher
     cannot be loaded.
     """
     import torch
@@ -47,4 +50,4 @@ def trained(
     device, named = resolve_device("auto"), recipe.distillation.teacher
     teacher = None if named is None else load_teacher(named, data, description.signature.input, device)
     objective = task_of(data).objective(network, examples, recipe, device=device, teacher=teacher)
-    return network, train(network, objective, recipe, callback=callback, teacher=teacher)
+    return network, train(network, objective, recipe, callback=callback, teacher=teacher, validates=validates)

@@ -41,6 +41,8 @@ class Outcome:
     curve: tuple[float, ...]
     """The same after each finished epoch."""
     seconds: float
+    image_s: float | None = None
+    """Seconds of training per image, without validation; None where no epoch was finished."""
     stopped_early: bool = False
     """True if its curve was found hopeless before all epochs were done."""
     weights: bytes | None = field(default=None, repr=False)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "KINDS",
+    "LEAST_CALLS",
     "MB",
     "NAMES",
     "PERCENTILES",

@@ -117,6 +117,7 @@ def print_receipt(folder: str, receipt: Mapping[str, Any], console: Console | No
         console.print(Text(f"torch -> ONNX fp32: {agreement}, {differences}"))
     parts = {"torch": "torch", "onnx_fp32": "ONNX fp32", "deployed": "deployed"}
     validation = ", ".join(f"{text} {percent(accuracy[key])}" for key, text in parts.items())
+    validation += "" if receipt.get("accuracy_on_device", True) else " (computed here, not measured on the device)"
     on_test = f"; deployed on {receipt['data']['test']} test images {percent(accuracy['test'])}"
     console.print(Text(f"{metric(receipt)} on {receipt['data']['val']} validation images: {validation}{on_test}"))
     table = _table(

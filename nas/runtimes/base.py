@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -94,12 +94,14 @@ class Runtime(Protocol):
         calibration: Inputs | None,
         *,
         float_part: FloatPart | None = None,
+        isa: Collection[str] | None = None,
     ) -> Path:
         """Turn an fp32 ONNX file into what `load` needs for `precision`, and return its path.
 
         That is `model` itself where there is nothing to do, else a new file in `out_dir`, which appears under its
         name only when complete. `calibration` `(n, ...)`, pre-processed like the network's input, is needed by
-        `int8` alone, and so is `float_part`: what is not to be quantised.
+        `int8` alone, and so are `float_part`, what is not to be quantised, and `isa`, the instruction sets of the
+        processor that will run the file (flags as in `/proc/cpuinfo`; None: this host's).
 
         Raises:
             MissingDependencyError: the runtime is not installed.

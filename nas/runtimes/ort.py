@@ -6,7 +6,7 @@ import json
 import logging
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +84,7 @@ class OnnxRuntime:
         calibration: Inputs | None,
         *,
         float_part: FloatPart | None = None,
+        isa: Collection[str] | None = None,
     ) -> Path:
         check_precision(self, precision)
         require(self)
@@ -95,7 +96,7 @@ class OnnxRuntime:
         inputs = check_calibration(self, calibration)
         final = out_dir / int8_name(model, self.name, float_part, ".onnx")
         with staging_folder(out_dir) as staging:
-            return publish(_quantize(model, staging, inputs, float_part), final)
+            return publish(_quantize(model, staging, inputs, float_part, isa), final)
 
     def load(self, path: Path, deployment: Deployment) -> Session:
         return self._load(path, deployment)
@@ -187,7 +188,9 @@ class _CalibrationInputs:
         return {self._input_name: batch}
 
 
-def _quantize(model: Path, staging: Path, inputs: Inputs, float_part: FloatPart | None) -> Path:
+def _quantize(
+    model: Path, staging: Path, inputs: Inputs, float_part: FloatPart | None, isa: Collection[str] | None
+) -> Path:
     import onnx
     from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_static
     from onnxruntime.quantization.shape_inference import quant_pre_process
@@ -217,7 +220,7 @@ def _quantize(model: Path, staging: Path, inputs: Inputs, float_part: FloatPart 
             calibrate_method=CalibrationMethod.MinMax,
             nodes_to_exclude=[n.name for n in nodes if float_part is not None and float_part.contains(n.name)],
             # Without such instructions sums of two products can saturate 16 bits; weights of 7 bits cannot.
-            reduce_range=not has_int8_dot_product(cpu_flags()),
+            reduce_range=not has_int8_dot_product(cpu_flags() if isa is None else frozenset(isa)),
         )
     return quantized
 

@@ -4,7 +4,7 @@ import contextlib
 import io
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +93,7 @@ class OpenVino:
         calibration: Inputs | None,
         *,
         float_part: FloatPart | None = None,
+        isa: Collection[str] | None = None,
     ) -> Path:
         check_precision(self, precision)
         require(self)

@@ -6,7 +6,7 @@ from the latter.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -185,6 +185,7 @@ class TorchEager:
         calibration: Inputs | None,
         *,
         float_part: FloatPart | None = None,
+        isa: Collection[str] | None = None,
     ) -> Path:
         check_precision(self, precision)
         require(self)

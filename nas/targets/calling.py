@@ -65,7 +65,7 @@ def with_calls(
     """
     if knows_calls(profile, deployments, interval_ms):
         return profile
-    earlier = _earlier(path, profile)
+    earlier = completed_before(path, profile)
     if earlier is not None:
         if knows_calls(earlier, deployments, interval_ms):
             return earlier
@@ -139,8 +139,8 @@ def _table(
     return DeploymentTable(deployment.called(interval_ms), tuple(timings))
 
 
-def _earlier(path: Path, profile: DeviceProfile) -> DeviceProfile | None:
-    """The profile at `path`, where it is this one with more patterns."""
+def completed_before(path: Path, profile: DeviceProfile) -> DeviceProfile | None:
+    """The profile at `path`, where it is this one with more patterns, as `with_calls` left it there."""
     if not path.exists():
         return None
     try:

@@ -25,10 +25,12 @@ from nas.training.objective import Objective, Validation, has_diverged
 from nas.training.optimizer import clip_gradients, make_optimizer, set_rate
 from nas.training.precision import autocast, resolve_device
 from nas.training.recipe import Recipe
-from nas.training.result import EpochCallback, EpochRecord, Stopped, TrainResult
+from nas.training.result import EpochCallback, EpochRecord, Stopped, TrainResult, Validates
 from nas.training.schedule import learning_rate
 from nas.training.setup import Setup, choose_setup, laid_out
 from nas.training.world import World
+
+NOT_VALIDATED = Validation(math.nan)
 
 
 def train(
@@ -39,8 +41,9 @@ def train(
     callback: EpochCallback | None = None,
     device: torch.device | str = "auto",
     teacher: Teacher | None = None,
+    validates: Validates = "each",
 ) -> TrainResult:
-    """Train `network` in place and validate it after each epoch; nothing is written.
+    """Train `network` in place and validate it after each epoch, or after the last alone; nothing is written.
 
     The network ends in evaluation mode, on the device it came from, with averaged weights where the recipe has an
     average. With the same network, data, recipe, number of threads and explicit precision, the result on a CPU is the
@@ -59,7 +62,8 @@ def train(
         teacher: of the recipe's distillation, on that device.
     """
     origin = next(network.parameters()).device
-    training = Training(network, objective, recipe, world=World(0, 1, resolve_device(str(device))), teacher=teacher)
+    world = World(0, 1, resolve_device(str(device)))
+    training = Training(network, objective, recipe, world=world, teacher=teacher, validates=validates)
     try:
         result = training.run(callback)
         if training.network is not network:
@@ -79,6 +83,7 @@ class Training:
         world: the processes that train together.
         setup: what the recipe leaves to the machine; None: measured here.
         teacher: of the recipe's distillation.
+        validates: after which epochs; ignored where the recipe's patience has to see each of them.
 
     Raises:
         UserError: the recipe asks several processes for what one alone can do.
@@ -93,6 +98,7 @@ class Training:
         world: World,
         setup: Setup | None = None,
         teacher: Teacher | None = None,
+        validates: Validates = "each",
     ) -> None:
         _require_possible(recipe, world)
         self.clock = Clock(recipe.time_limit_s, objective.val_examples)
@@ -117,6 +123,7 @@ class Training:
         self.scaler = torch.amp.GradScaler(world.device.type, enabled=fp16)
         self.average = MovingAverage(network, recipe.ema_decay, recipe.ema_rise) if recipe.ema_decay else None
         self.last_epochs = EpochAverage()
+        self._validates_each = validates == "each" or recipe.early_stopping.patience_epochs is not None
         self.curve: list[EpochRecord] = []
         self.random_state: Tensors = {}
         """State that `run` goes on from, as `Batches.random_state` gave it; empty: the beginning."""
@@ -187,11 +194,8 @@ class Training:
         if stopped == "diverged":
             return Validation(0.0), stopped
         trained_s = time.perf_counter() - started
-        before = time.perf_counter()
-        first = self.world.is_first
-        found = self.world.agree(self.objective.validate(self.network, self.setup.precision) if first else None)
-        assert found is not None
-        self.clock.validated(time.perf_counter() - before)
+        is_last = epoch == self.recipe.epochs or stopped is not None
+        found = self._validated() if self._validates_each or is_last else NOT_VALIDATED
         if stopped is not None:
             return found, stopped
         if epoch > self.recipe.epochs - self.recipe.checkpoints.average_epochs:
@@ -208,6 +212,13 @@ class Training:
             )
         )
         return found, None
+
+    def _validated(self) -> Validation:
+        before, first = time.perf_counter(), self.world.is_first
+        found = self.world.agree(self.objective.validate(self.network, self.setup.precision) if first else None)
+        assert found is not None
+        self.clock.validated(time.perf_counter() - before)
+        return found
 
     def _train_epoch(self, epoch: int, done: "_Steps") -> Stopped | None:
         """The steps of one epoch, told to `done`; the reason why they ended early, if they did."""

@@ -2,7 +2,9 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 
 from experiments.limit_contract import (
@@ -16,6 +18,7 @@ from experiments.limit_contract import (
     page,
     plan,
     summarise,
+    upper_rate,
     violated_limits,
 )
 
@@ -33,7 +36,9 @@ def test_twenty_searches_cover_the_limits() -> None:
     assert len({(a.space, a.latency_ms) for a in asked}) == len(SPACES) * len(PLACES)
     assert all(0.5 <= a.latency_ms <= 4.0 for a in asked)
     assert sum(a.baselines for a in asked) == 4
-    assert "--percentile" in asked[1].command(__file__)  # type: ignore[arg-type]
+    assert "--percentile" in asked[1].command(Path("out"))
+    spaced = plan(1, 45.0, RANGES, calls="20/s")[0].command(Path("out"))
+    assert spaced[spaced.index("--calls") + 1] == "20/s"
 
 
 def test_a_median_over_a_limit_breaks_it() -> None:
@@ -61,6 +66,17 @@ def test_the_figures_of_the_bar() -> None:
     assert summarise(hours, None)["over_budget"] == 1
     assert [Answered.from_json(json.loads(json.dumps(a.to_json()))) for a in answers] == answers
     assert summarise([], None)["overshoot_s"] is None
+    assert "that are called without a pause" in text
+    cameras = [replace(a, asked=replace(a.asked, calls="20/s")) for a in answers]
+    assert "that are called 20/s" in page(cameras, summary, "", "a processor")
+
+
+def test_none_of_few_is_no_proof() -> None:
+    """The rule of three, and its exact form."""
+    assert upper_rate(0, 12) == pytest.approx(1 - 0.05 ** (1 / 12))
+    assert upper_rate(0, 300) == pytest.approx(3 / 300, rel=0.01)
+    assert upper_rate(2, 12) > upper_rate(0, 12)
+    assert upper_rate(0, 0) == upper_rate(3, 3) == 1.0
 
 
 def test_usage() -> None:

@@ -24,7 +24,7 @@ def true_latency_ms(costs: dict[str, np.ndarray], speed: float) -> np.ndarray:
 
 
 def fake_measurements(archs: Sequence[Architecture], deployments: Sequence[Deployment]) -> list[list[Measurement]]:
-    """What `nas.targets.profiling.measure_networks` would return on the fake device."""
+    """What `nas.targets.profiling.measure_networks` would return on the fake device, where pauses of calls cost."""
     rows = []
     for arch in archs:
         space = space_of(arch)
@@ -32,6 +32,8 @@ def fake_measurements(archs: Sequence[Architecture], deployments: Sequence[Deplo
         row = []
         for deployment in deployments:
             ms = float(true_latency_ms(costs, 2.0 if deployment.precision == "int8" else 1.0)[0])
+            if deployment.interval_ms:
+                ms = 0.3 + 1.2 * ms + 1e-8 * float(costs["params"][0])
             timing = SessionTiming(
                 p50_ms=ms, p90_ms=ms, p99_ms=ms, calls=9, reference_p50_ms=1.0, load_ms=1.0, memory_bytes=1000,
                 cpu_share=1.0, disturbance=None,

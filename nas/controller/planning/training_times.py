@@ -44,8 +44,8 @@ def plan_last_round(
     if not math.isfinite(budget.seconds):
         epoch_s = float(np.mean([recipes.image_s(e.arch) for e in leaders])) * images
         return open_end_plan(recipes.base, epoch_s, deployments, wanted, shape=shape, baselines=config.baselines)
-    image_s = [e.seconds_per_image or recipes.measured_image_s(e.arch) for e in leaders]
-    epoch_s = float(np.mean(image_s)) * images
+    # The first is trained first, and often alone: with the mean, a slower second one would cost it epochs.
+    epoch_s = (leaders[0].seconds_per_image or recipes.measured_image_s(leaders[0].arch)) * images
     available_s = until_s - budget.elapsed_s
     if trained:
         left_s = budget.seconds - budget.elapsed_s - REPORT_S

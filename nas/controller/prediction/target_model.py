@@ -11,6 +11,7 @@ import numpy as np
 from nas.controller.config import SearchConfig
 from nas.controller.planning.budget import Budget
 from nas.controller.planning.plan import planned_s
+from nas.controller.prediction.reach import require_within_reach
 from nas.deployment import CPU, Deployment, Placement
 from nas.errors import UserError
 from nas.executors.ray_cluster import device_resource
@@ -48,7 +49,7 @@ from predictors.block_latency import MIN_NETWORKS
 from search_spaces import SearchSpace
 
 PROBES = 10
-QUICK_SHARE = 0.25
+QUICK_SHARE = 0.1
 """Largest share of the budget that profiling an unknown host may take."""
 QUICK_NETWORKS = 36
 QUICK_LEAST = 4
@@ -138,6 +139,8 @@ def continuous_target(
     profile, notes = target.profile, list(target.differences if site else ())
     if profile is None:
         assert site is not None  # only a machine at hand has a target without a profile
+        reachable = config.search_space.restricted(config.allowed)
+        require_within_reach(config.limits, reachable, deployments, site, config.seed)
         progress.note(f"nothing is known of {task} on {site.name} yet: measuring a quick profile first")
         profile = _quick_profile(config, site, deployments, budget, progress)
         notes = [

@@ -16,7 +16,9 @@ from nas.errors import UnknownNameError, UserError
 from nas.executors.ray_cluster import device_resource
 from nas.files.writing import write_json
 from nas.measure.site import Site, this_host
+from nas.targets.calling import completed_before, knows_calls
 from nas.targets.latency import Correction, LatencyModel
+from nas.targets.profile import calls_profile
 from nas.targets.registry import load_target
 
 
@@ -77,14 +79,17 @@ def read_target(path: Path, config: SearchConfig, device: Site | None = None) ->
     site = device or (this_host() if target.is_host else None)
     if target.profile is None or not same_site(document.get("measured_on"), site):
         return None
-    if any(target.profile.table(d) is None for d in deployments):  # measured again since, with another batch, say
+    profile = target.profile
+    if config.interval_ms and not knows_calls(profile, [d.continuous for d in deployments], config.interval_ms):
+        profile = completed_before(calls_profile(config.target), profile) or profile
+    if any(profile.table(d) is None for d in deployments):  # measured again since, with another batch, say
         return None
     by_pattern = _by_deployment(document, "correction", lambda entry: Correction(**entry))
     corrections = {deployment.continuous: correction for deployment, correction in by_pattern.items()}
     files = _by_deployment(
         document, "files", lambda entry: DeploymentFiles(**{**entry, "memory": tuple(entry["memory"] or ()) or None})
     )
-    model = LatencyModel(target.profile, deployments, corrections, prior_profiles(target.profile))
+    model = LatencyModel(profile, deployments, corrections, prior_profiles(profile))
     known = TargetModel(config.target, site, model, tuple(document["notes"]))
     return (known, FileModel(files)) if _identity(known) == document["profile"] else None
 

@@ -111,7 +111,8 @@ def _winner(o: Outcome, f: Finalist, rank: int, estimates: Estimates) -> dict[st
     assert chosen is not None
     assert chosen.path is not None
     arch = f.evaluated.arch
-    predicted = o.scorer.predicted(arch, chosen.deployment)
+    planned = next(d for d in o.target.model.deployments if d.name == chosen.deployment.name)
+    predicted = o.scorer.predicted(arch, planned)  # with the target's threads; the chosen one may have fewer
     views = 2 if chosen.mirrored else 1  # predictions are of one
     choices = o.space.choices([arch])
     ((estimate, std),) = estimates.of(choices)

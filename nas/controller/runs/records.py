@@ -6,7 +6,7 @@ of the files it speaks of. Whatever is killed, at any moment, leaves either a wh
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -84,7 +84,7 @@ def trained_network(
         later = {name: found[name] for name in ("stopped", "by_short_training") if name in found}  # than some records
         outcome = Trained(**known, **later, reused=True)
         return load_network(folder / NETWORK, fold=False), outcome
-    network, result = trained(description, data, ShortTraining(recipe))
+    network, result = trained(description, data, ShortTraining(recipe), validates="last")
     outcome = Trained(
         accuracy=result.accuracy, epochs=len(result.curve), seconds=result.seconds, stopped=result.stopped
     )
@@ -123,18 +123,20 @@ def deployed_network(
     site: Site | None,
     upper_bound: UpperBound | None = None,
     slack: float | None = None,
+    isa: Collection[str] | None = None,
+    fewer_threads: Sequence[int] = (),
 ) -> Deployed:
     """`deploy`, or what it found before where `folder` holds that; chosen by the present limits either way.
 
-    `site`: the machine it is measured on; None: not at all, `upper_bound` tells instead. `slack`: see
-    `nas.deploy.deploy.choose`.
+    `site`: the machine it is measured on; None: not at all, `upper_bound` tells instead. The rest
+    is as in `nas.deploy.deploy.deploy`.
     """
     found = read_deployed(folder, description, deployments, site)
     if found is None:
         found = deploy(
             network, description, data, deployments,
             folder=folder, max_drop=max_drop, rejection=rejection, upper_bound=upper_bound,
-            measurer=site.measure if site else None, slack=slack,
+            measurer=site.measure if site else None, slack=slack, isa=isa, fewer_threads=fewer_threads,
         )  # fmt: skip
         write_deployed(folder, found, site)
         return found
@@ -165,7 +167,7 @@ def read_deployed(
     if document is None or not same_site(document.get("measured_on"), site):
         return None
     tried = tuple(_tried_from_json(t, folder) for t in document["tried"])
-    if {t.deployment for t in tried} != set(deployments):
+    if {t.deployment for t in tried if not t.fewer_threads} != set(deployments):
         return None
     parity = Parity.from_json(document["parity"]) if document["parity"] else None
     return Deployed(description=description, onnx=folder / "model.onnx", parity=parity, tried=tried)
@@ -200,6 +202,7 @@ def _tried_to_json(t: TriedDeployment) -> dict[str, Any]:
         "measurement": t.measurement.to_json() if t.measurement is not None else None,
         "size_bytes": t.size_bytes,
         "in_float": t.in_float,
+        "fewer_threads": t.fewer_threads,
         "mirrored": t.mirrored,
         "beside": t.beside.to_json() if t.beside is not None else None,
         "reason": t.reason if t.path is None else "",
@@ -221,6 +224,7 @@ def _tried_from_json(document: dict[str, Any], folder: Path) -> TriedDeployment:
         beside=beside,
         size_bytes=document["size_bytes"],
         in_float=document["in_float"],
+        fewer_threads=document.get("fewer_threads", False),
         mirrored=document.get("mirrored", False),
         reason=document["reason"],
     )

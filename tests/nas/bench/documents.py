@@ -48,6 +48,16 @@ def made_up(cell: Cell, factor: float = 1.0, disturbance: str | None = None) -> 
     return summarise(MeasureRequest(Path("model.onnx"), cell.deployment, cell.streams), sessions, None, 1.0)
 
 
+SPACED = {"onnxruntime": {"20/s": 4.25, "idle": 4.5}, "openvino": {"20/s": 9.75, "idle": None}}
+"""Milliseconds with pauses, by runtime and pattern; None: it cannot be called so."""
+
+
+def spaced(cell: Cell) -> dict[str, float | None]:
+    """Of cells of single calls at the smallest batch alone."""
+    one = cell.deployment.batch == cell.streams == 1
+    return dict(SPACED[cell.deployment.runtime]) if one else {}
+
+
 def document(names: Sequence[str] = ("runs/photos#1", "torchvision:resnet50")) -> dict[str, Any]:
     """Of the first network one cell is disturbed; batch 8 of the second's openvino-int8 could not be measured."""
     models = [
@@ -68,8 +78,9 @@ def document(names: Sequence[str] = ("runs/photos#1", "torchvision:resnet50")) -
         "fingerprint": {"packages": [["onnxruntime", "1.31.1"]]},
         "threads": 2,
         "sessions": 3,
+        "calls": ["continuous", *SPACED["onnxruntime"]],
         "models": [model_document(model) for model in models],
-        "cells": [cell_document(c, models[c.model], m) for c, m in zip(cells, measured, strict=True)],
+        "cells": [cell_document(c, models[c.model], m, spaced(c)) for c, m in zip(cells, measured, strict=True)],
         "operators": [
             operators_document(cell, models[cell.model], nodes, 3)
             for cell in cells

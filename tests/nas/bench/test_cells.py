@@ -17,11 +17,12 @@ from nas.bench.document import (
     cell_document,
     deployment_name,
     fastest,
+    fastest_called,
     operators_document,
 )
 from nas.bench.figure import check_plot_path, write_plot
 from nas.bench.models import BenchModel, rebatched_name
-from nas.bench.tables import bench_tables, latency_table, print_bench, remarks
+from nas.bench.tables import bench_tables, calls_table, latency_table, print_bench, remarks
 from nas.data.images import image_input
 from nas.deployment import Deployment
 from nas.errors import UserError
@@ -113,9 +114,29 @@ def test_one_way_of_calling_is_one_table() -> None:
     whole = document()
     quick = {**whole, "cells": [c for c in whole["cells"] if (c["batch"], c["streams"]) == (1, 1)], "operators": []}
     titles = [str(part.title) for part in bench_tables(quick) if isinstance(part, Table)]
-    assert titles == ["Latency at batch 1, ms per call (median of 3 fresh sessions)"]
+    assert titles == [
+        "Latency at batch 1, ms per call (continuous calls, median of 3 fresh sessions; p50 with pauses: 20/s and "
+        "idle, one session)",
+        "Fastest deployment by pattern of calls, p50 ms",
+    ]
+    continuous = [part for part in bench_tables({**quick, "calls": ["continuous"]}) if isinstance(part, Table)]
+    assert [part.title for part in continuous] == [
+        "Latency at batch 1, ms per call (continuous calls, median of 3 fresh sessions)"
+    ]
     assert [str(column.header) for column in latency_table(quick).columns][-1] == "images/s"
-    assert len([part for part in bench_tables(whole) if isinstance(part, Table)]) == 3
+    assert len([part for part in bench_tables(whole) if isinstance(part, Table)]) == 4
+
+
+def test_who_is_fastest_depends_on_the_pattern_of_calls() -> None:
+    found = document()
+    name = "runs/photos#1"
+    by_pattern = {calls: fastest_called(found["cells"], name, calls) for calls in found["calls"]}
+    names = {calls: cell["runtime"] for calls, cell in by_pattern.items() if cell is not None}
+    assert names == {"continuous": "openvino", "20/s": "onnxruntime", "idle": "onnxruntime"}
+    table = calls_table(found)
+    rows = [str(cell) for column in table.columns for cell in column.cells]
+    assert any(row.startswith("onnxruntime") and row.endswith(" 4.25") for row in rows)
+    assert fastest_called(found["cells"], name, "30/s") is None
 
 
 def test_the_fastest_cell_is_one_call_at_the_smallest_batch() -> None:

@@ -61,6 +61,7 @@ def test_the_receipt_says_where_every_figure_comes_from(bundle: Path) -> None:
     assert receipt["licences"]["onnxruntime"] == "MIT License"
     assert receipt["latency_ms"] is None, "nothing was measured"
     assert receipt["fingerprint"] is None
+    assert receipt["accuracy_on_device"] is False, "there is no telling what the device computes"
     read = read_receipt(bundle)
     assert read.deployment == FP32
     assert read.limits == {"latency_ms": 5.0, "percentile": 50}

@@ -76,13 +76,13 @@ class Recorder:
     def trained(self, kind: str, really: Callable[..., Any]) -> Callable[..., Any]:
         """In place of `really` (`nas.evaluation.short_training.trained`), for trainings of this kind."""
 
-        def recorded(description: Any, data: Any, short: ShortTraining, callback: Any = None) -> Any:
+        def recorded(description: Any, data: Any, short: ShortTraining, callback: Any = None, **options: Any) -> Any:
             key = key_of(description)
             done = kind == "final" or is_real(key)
             batch = min(BATCH, short.recipe.fixed_batch_size)
             few = ShortTraining(short.recipe.changed(epochs=1, batch_size=batch, least_steps=0), STEPS * batch)
             if done:
-                network, result = really(description, few_validated(data), few, callback)
+                network, result = really(description, few_validated(data), few, callback, **options)
             else:
                 network, result = description.build(), UNTRAINED
             params = sum(p.numel() for p in network.parameters())

@@ -12,13 +12,14 @@ import pytest
 from numpy.typing import NDArray
 from optuna.trial import TrialState
 
-from nas.controller.loop import SearchLoop
+from nas.controller.loop import VALIDATED_ONCE, SearchLoop
 from nas.controller.planning.budget import Budget
 from nas.controller.prediction.scoring import CandidateScorer
 from nas.controller.promise import most_promising
 from nas.controller.runs.run_folder import network_name
 from nas.controller.runs.short_weights import KEPT, ShortWeights
 from nas.controller.runs.storage import open_storage
+from nas.controller.trials import result_of
 from nas.controller.values import Evaluated
 from nas.data import ImageData
 from nas.errors import UserError
@@ -109,7 +110,7 @@ class Runner:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         recipe = ShortTraining(TASKS["classification"].recipe(epochs=1, precision="fp32"))
         executor = Inline(folder, answer, capacity)
-        loop = SearchLoop(
+        self.loop = loop = SearchLoop(
             space=self.space, data=self.data, scorer=self.scorer, short=lambda arch: recipe, proxies=None,
             storage=open_storage(folder), executor=executor, weights=ShortWeights(folder / "weights"),
         )  # fmt: skip
@@ -135,6 +136,19 @@ def dying_at(trial: int, answer: Answer = capacity_of) -> Answer:
         return answer(task)
 
     return die
+
+
+def test_the_time_of_an_image_is_that_of_training_not_of_validation(run: Runner, tmp_path: Path) -> None:
+    """Where the training tells; where it does not, its whole time counts."""
+
+    def answer(task: Evaluation) -> Outcome:
+        return replace(capacity_of(task), image_s=0.25 if task.trial else None)
+
+    study, _ = run(tmp_path, answer, trials=2)
+    assert [result_of(trial).image_s for trial in study.trials] == [None, 0.25]
+    untold, told = run.loop.evaluated(study)
+    assert untold.seconds_per_image == pytest.approx(2.0 / len(run.data.train))
+    assert told.seconds_per_image == pytest.approx(VALIDATED_ONCE * 0.25)
 
 
 @pytest.mark.parametrize("trial", [0, 3, 5])

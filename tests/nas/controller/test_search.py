@@ -164,6 +164,30 @@ def test_a_profile_of_larger_calls_is_searched_exported_and_verified(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("impatient", "brief")
+def test_a_limit_is_kept_for_the_calls_it_was_asked_for(cache: Path, colours: Path, tmp_path: Path) -> None:
+    """What a profile lacks is timed; what is delivered was measured so, says so, and is verified so."""
+    out = tmp_path / "run"
+    config = SearchConfig(
+        target="fake", limits=Limits.of(latency_ms=200.0, max_params=3e5), calls="20/s", max_trials=1, out=out,
+        estimator="zero-cost", baselines=False, data=str(colours), precisions=("fp32",),
+    )  # fmt: skip
+    document = run_search(config).document
+    (best,) = document["best"]
+    assert (best["calls"], best["within_limit"]) == ("20/s", True)
+    assert list(best["latency_by_calls_ms"]) == ["20/s", "continuous"]
+    assert best["latency_by_calls_ms"]["20/s"] == best["measured_latency_ms"]["p50"]
+    assert best["predicted_latency_ms"] > 0
+    assert any("calls at 20/s were timed on this host" in note for note in document["notes"])
+    receipt = read_receipt(out / "winners" / "1")
+    assert receipt.deployment.interval_ms == 50.0
+    assert {c.name: c.status for c in verify_bundle(out / "winners" / "1") if c.status != "passed"} == {}
+    exported = export_bundle(ExportRequest(model=f"{out}#1", runtimes=("onnxruntime",), max_drop=1.0))
+    assert exported.receipt["calls"] == "20/s", "as its run was asked"
+    assert SearchConfig(target="fake", limits=Limits.of(latency_ms=2), calls="20 / S").run_dir.name.endswith("20-per-s")
+
+
+@pytest.mark.slow
 @pytest.mark.usefixtures("brief")
 def test_a_search_by_zero_cost_scores_calls_no_score_an_accuracy(cache: Path, colours: Path, tmp_path: Path) -> None:
     config = SearchConfig(
@@ -214,6 +238,12 @@ def image_folder(root: Path, classes: dict[str, int]) -> Path:
         (["--space", "mixd"], ["unknown search space 'mixd'", "did you mean 'mixed'"]),
         (["--data", "digts"], ["unknown data set 'digts'", "did you mean 'digits'"]),
         (["--latency-ms", "0"], ["0"]),
+        (["--calls", "0/s"], ["--calls '0/s' calls nothing at all", "give continuous, 20/s or idle"]),
+        (["--calls", "often"], ["--calls 'often' is no pattern of calls"]),
+        (
+            ["--target", "elsewhere", "--calls", "20/s"],
+            ["does not know calls at 20/s", "nas profile elsewhere --calls"],
+        ),
         (["--latency-ms", "-3"], ["-3"]),
         (["--latency-ms", "fast"], ["fast"]),
         (["--data", "{empty}"], ["empty"]),

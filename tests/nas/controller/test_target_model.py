@@ -30,6 +30,7 @@ from nas.measure.job import SessionTiming
 from nas.measure.measurement import Measurement, MeasureRequest, summarise
 from nas.measure.site import this_host
 from nas.progress import SilentProgress
+from nas.targets import calling
 from nas.targets.latency import Correction, LatencyModel
 from nas.targets.preparing import networks_to_measure
 from nas.targets.profile import DeviceProfile, saved_profile
@@ -37,7 +38,7 @@ from nas.targets.profiling import measure_networks
 from nas.targets.registry import BUNDLED, bundled_path
 from predictors.block_latency import MIN_NETWORKS
 from search_spaces import Architecture, load_search_space, resolve_space
-from tests.nas.fake_device import FP32, INT8, fake_profile, save_fake_profile, true_latency_ms
+from tests.nas.fake_device import FP32, INT8, fake_measurements, fake_profile, save_fake_profile, true_latency_ms
 
 ORT = Deployment("onnxruntime", "fp32", usable_threads())
 
@@ -315,3 +316,32 @@ def test_a_device_of_a_cluster_is_measured_whatever_its_name(tmp_path: Path, mon
     with pytest.raises(UserError, match="no machine of the Ray cluster is one") as error:
         check_target(tmp_path / "new.json", replace(edge, ray="auto"), None)
     assert '"device:edge": 1' in str(error.value.hint)
+
+
+def test_a_search_for_calls_with_pauses_goes_on_with_what_it_learned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    save_fake_profile(tmp_path, fake_profile("fake"))
+    asked: list[int] = []
+
+    def timed(archs: Sequence[Architecture], deployments: Sequence[Deployment], **_: Any) -> list[list[Measurement]]:
+        asked.append(len(archs))
+        return fake_measurements(archs, deployments)
+
+    monkeypatch.setattr(calling, "measure_networks", timed)
+    monkeypatch.setattr(target_model, "speed_corrections", lambda *_: {FP32: Correction(1.25)})
+    spaced = replace(config(), target="fake", threads=FP32.threads, calls="20/s")
+    found = prepare_target(spaced, Budget(60), SilentProgress())
+    assert [d.calls for d in found.model.deployments] == ["20/s"]
+    assert any("calls at 20/s were timed on this host" in note for note in found.notes)
+    path, times = tmp_path / "target.json", len(asked)
+    write_target(path, found, FileModel())
+    again = read_target(path, spaced)
+    assert again is not None
+    assert again[0].model.corrections == found.model.corrections == {FP32: Correction(1.25)}
+    space = load_search_space("mixed")
+    choices = space.sample(16, np.random.default_rng(1))
+    first, second = (m.predict(space, choices, (10,)) for m in (found.model, again[0].model))
+    assert all(np.array_equal(first[d].mean, second[d].mean) for d in found.model.deployments)
+    assert len(asked) == times

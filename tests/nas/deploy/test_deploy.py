@@ -1,6 +1,7 @@
 """Which deployment is chosen, from measurements made up for the purpose; and one real choice."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from nas.controller.runs.records import read_deployed, write_deployed
 from nas.data import ImageData
 from nas.data.images import image_input
 from nas.deploy import deploy as module
@@ -16,7 +18,7 @@ from nas.deploy.onnx import Parity
 from nas.deployment import Deployment, common_batch
 from nas.limits import Limits, Observation
 from nas.measure.job import SessionTiming
-from nas.measure.measurement import MeasureRequest, summarise
+from nas.measure.measurement import Measurement, MeasureRequest, summarise
 from nas.networks.description import NetworkDescription
 from nas.runtimes import load_runtime
 from nas.tasks.classification.data.registry import load_dataset
@@ -25,14 +27,15 @@ from search_spaces import load_search_space
 FP32, BF16, INT8 = (Deployment("openvino", p, 1) for p in ("fp32", "bf16", "int8"))
 
 
+def timing(p50_ms: float) -> SessionTiming:
+    return SessionTiming(
+        p50_ms=p50_ms, p90_ms=p50_ms, p99_ms=p50_ms, calls=10, reference_p50_ms=1.0, load_ms=1.0, memory_bytes=1,
+        cpu_share=1.0, disturbance=None,
+    )  # fmt: skip
+
+
 def tried(deployment: Deployment, p50s: list[float], accuracy: float, failed: str | None = None) -> TriedDeployment:
-    sessions = [
-        SessionTiming(
-            p50_ms=p50, p90_ms=p50, p99_ms=p50, calls=10, reference_p50_ms=1.0, load_ms=1.0, memory_bytes=1,
-            cpu_share=1.0, disturbance=None,
-        )
-        for p50 in p50s
-    ]  # fmt: skip
+    sessions = [timing(p50) for p50 in p50s]
     path = Path("model.onnx")
     measurement = summarise(MeasureRequest(path, deployment), sessions, failed, 1.0)
     return TriedDeployment(deployment=deployment, path=path, accuracy=accuracy, measurement=measurement)
@@ -95,6 +98,35 @@ def test_a_file_with_mirrored_views_gives_the_mean_of_two_answers(
         run(images) - run(images[..., ::-1].copy())
     ).max()  # views change places: kernels may round otherwise
     assert swapped <= (1e-5 if precision == "fp32" else 0.02) * expected.abs().max()
+
+
+def test_fewer_threads_are_delivered_where_they_are_faster(digits: ImageData, tmp_path: Path) -> None:
+    """Two threads lose to one in the int8 file, which is the fastest, and nobody asks of the slow one."""
+    took_ms = {("fp32", 2): 4.0, ("int8", 2): 1.0, ("int8", 1): 0.8}
+    asked: list[tuple[str, int]] = []
+
+    def measurer(requests: Sequence[MeasureRequest], *, sessions: int) -> list[Measurement]:
+        asked.extend((r.deployment.precision, r.deployment.threads) for r in requests)
+        times = [took_ms[r.deployment.precision, r.deployment.threads] for r in requests]
+        return [summarise(r, [timing(ms)] * sessions, None, 1.0) for r, ms in zip(requests, times, strict=True)]
+
+    description = NetworkDescription.of_baseline("resnet10_w50", (10,), image_input(32))
+    deployments = [Deployment("onnxruntime", precision, 2) for precision in ("fp32", "int8")]
+    found = deploy(
+        description.build(), description, digits, deployments, folder=tmp_path, max_drop=1.0, measurer=measurer,
+        fewer_threads=(1, 2, 4),
+    )  # fmt: skip
+    assert asked == [("fp32", 2), ("int8", 2), ("int8", 1), ("int8", 1)], "and the chosen one as a camera calls it"
+    assert found.chosen is not None
+    assert found.chosen.name == "onnxruntime-int8 (1 thread)"
+    assert (found.chosen.deployment.threads, found.chosen.accuracy) == (1, found.tried[1].accuracy)
+    assert list(found.chosen.p50_by_calls_ms) == ["continuous", "20/s"]
+    write_deployed(tmp_path, found, None)
+    again = read_deployed(tmp_path, description, deployments, None)
+    assert again is not None
+    assert [(t.name, t.measurement, t.beside) for t in again.tried] == [
+        (t.name, t.measurement, t.beside) for t in found.tried
+    ]
 
 
 def test_mirrored_views_are_not_tried_where_a_mirror_image_is_another_class(digits: ImageData, tmp_path: Path) -> None:

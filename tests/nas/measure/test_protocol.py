@@ -92,6 +92,30 @@ def _step(process: psutil.Process) -> Step:
 
 
 @pytest.mark.usefixtures("impatient")
+def test_calls_with_pauses_are_timed_apart_and_rates_that_cannot_be_kept_are_said(
+    network: Path, slow_network: Path
+) -> None:
+    began = time.monotonic()
+    spaced, usual, hopeless = measure(
+        [
+            MeasureRequest(network, ORT.called(20.0)),
+            MeasureRequest(network, ORT),
+            MeasureRequest(slow_network, ORT.called(1.0)),
+        ],
+        sessions=1,
+        seconds_per_model=0.05,
+        least_calls=12,
+    )
+    assert time.monotonic() - began > 12 * 0.020
+    assert spaced.sessions[0].calls == 12
+    assert usual.sessions[0].calls >= 12
+    assert spaced.request.deployment.calls == "50/s"
+    assert 0 < spaced.p50_ms < 20
+    assert hopeless.failed is not None
+    assert "cannot be called 1000/s, every 1 ms" in hopeless.failed
+
+
+@pytest.mark.usefixtures("impatient")
 def test_measures_every_network_in_fresh_sessions(network: Path, slow_network: Path) -> None:
     done = []
     results = measure(

@@ -3,7 +3,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nas.measure.statistics import Activity, disturbance, drift_corrected, percentiles, spread_pct
+from nas.measure.statistics import (
+    Activity,
+    disturbance,
+    disturbance_with_pauses,
+    drift_corrected,
+    percentiles,
+    spread_pct,
+)
 
 TIMES = st.lists(st.floats(1e-6, 10), min_size=1, max_size=50)
 
@@ -65,3 +72,14 @@ def test_activities_add_up() -> None:
 
 def test_percentiles_take_numpy_floats() -> None:
     assert all(isinstance(value, float) for value in percentiles(list(np.array([1.0, 2.0]))))
+
+
+@pytest.mark.parametrize(
+    ("waiting_s", "steal_s", "words"), [(0.01, 0.0, None), (0.05, 0.0, "waited for a core"), (0.0, 0.2, "hypervisor")]
+)
+def test_rests_between_calls_are_no_disturbance(waiting_s: float, steal_s: float, words: str | None) -> None:
+    """A process that computes 2 % of the time was not kept from it."""
+    activity = Activity(wall_s=1.0, cpu_s=0.02, waiting_s=waiting_s, steal_s=steal_s)
+    found = disturbance_with_pauses(activity, threads=1)
+    assert (found is None) if words is None else (found is not None and words in found)
+    assert disturbance(activity, threads=1) is not None

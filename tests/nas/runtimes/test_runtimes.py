@@ -66,6 +66,19 @@ def test_outputs_agree_with_fp32(
         assert error > 1e-4, "as exact as fp32, so the lower precision did not run"
 
 
+@pytest.mark.parametrize(("isa", "most"), [(("avx2",), 64), (("avx2", "avx512_vnni"), 127)])
+def test_the_processor_that_will_run_it_decides_how_many_bits_weights_have(
+    isa: tuple[str, ...], most: int, model: Path, tmp_path: Path
+) -> None:
+    """Without dot products of 8 bits, sums of two products saturate; what this host could do does not matter."""
+    import onnx
+
+    file = OnnxRuntime().prepare(model, "int8", tmp_path / "out", calibration_images(), isa=isa)
+    arrays = [onnx.numpy_helper.to_array(tensor) for tensor in onnx.load(file).graph.initializer]
+    largest = max(int(np.abs(a.astype(int)).max()) for a in arrays if a.dtype == np.int8 and a.ndim == 4)
+    assert most - 1 <= largest <= most
+
+
 def test_half_precision_of_onnx_runtime_computes_the_network(
     model: Path, truth: NDArray[np.float32], tmp_path: Path
 ) -> None:

@@ -1,5 +1,6 @@
 """The training loop: learns, repeats itself, stops when told to, and never raises on divergence."""
 
+import math
 import subprocess
 import sys
 import time
@@ -20,7 +21,7 @@ from nas.tasks.classification.evaluate import evaluate_accuracy
 from nas.tasks.examples import Examples, examples_of
 from nas.training import loop
 from nas.training.recipe import Recipe
-from nas.training.result import EpochCallback, EpochRecord, TrainResult
+from nas.training.result import EpochCallback, EpochRecord, TrainResult, Validates
 from tests.nas.training.conftest import small_network
 
 TASK = TASKS["classification"]
@@ -36,10 +37,11 @@ def train(
     preprocess: Preprocess,
     callback: EpochCallback | None = None,
     device: str = "cpu",
+    validates: Validates = "each",
 ) -> TrainResult:
     examples = Examples(train=train_split, val=val_split, preprocess=preprocess, size=(3,), traits=ImageTraits())
     objective = TASK.objective(network, examples, recipe, device=torch.device(device))
-    return loop.train(network, objective, recipe, callback=callback, device=device)
+    return loop.train(network, objective, recipe, callback=callback, device=device, validates=validates)
 
 
 def test_learns_and_reports(data: ImageData) -> None:
@@ -52,8 +54,28 @@ def test_learns_and_reports(data: ImageData) -> None:
     assert result.curve[-1].val_accuracy == result.accuracy
     assert 0 < sum(record.seconds for record in result.curve) <= result.seconds
     assert all(record.examples_per_s > 0 for record in result.curve)
+    assert result.image_s == pytest.approx(1 / sorted(record.examples_per_s for record in result.curve)[1])
     assert not network.training
     assert evaluate_accuracy(network, data.val, data.preprocess, device="cpu") == result.accuracy
+
+
+@pytest.mark.parametrize("patience", [None, 2])
+def test_validating_the_last_epoch_alone_changes_nothing_else(data: ImageData, patience: int | None) -> None:
+    recipe = FAST.changed(early_stopping={"patience_epochs": patience})
+    each, last = (
+        train(small_network(), data.train, data.val, recipe, preprocess=data.preprocess, validates=validates)
+        for validates in ("each", "last")
+    )
+    assert last.accuracy == each.accuracy == last.curve[-1].val_accuracy
+    assert [log.train_loss for log in last.curve] == [log.train_loss for log in each.curve]
+    assert [math.isnan(log.val_accuracy) for log in last.curve] == [patience is None] * 2 + [False]
+
+
+def test_what_the_time_limit_ends_is_validated_too(data: ImageData) -> None:
+    recipe = FAST.changed(epochs=1000, time_limit_s=1.0)
+    found = train(small_network(), data.train, data.val, recipe, preprocess=data.preprocess, validates="last")
+    assert found.stopped == "time limit"
+    assert 0 < found.accuracy <= 1
 
 
 @pytest.mark.parametrize("resolution", [32, 64])

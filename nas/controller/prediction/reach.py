@@ -1,0 +1,55 @@
+"""Limits that nothing can keep, found within seconds on a machine of which nothing is known yet."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from nas.controller.prediction.feasibility import SAMPLES, descend, two_digits
+from nas.deployment import Deployment
+from nas.errors import InfeasibleError
+from nas.limits import LatencyLimit, Limits
+from nas.measure.site import Site
+from nas.targets.preparing import OUTPUT_SIZE, deploy_untrained
+from search_spaces import Architecture, SearchSpace
+
+HOPELESS = 2.0
+"""The smallest network may take so many times its limit: the fastest one is not the smallest by a hair."""
+SECONDS = 0.1
+
+
+def require_within_reach(
+    limits: Limits, space: SearchSpace, deployments: Sequence[Deployment], site: Site, seed: int
+) -> None:
+    """Raises `InfeasibleError` where the smallest network of the space takes far more than a call may.
+
+    A profile takes a share of the budget, and who asks for a hundredth of a millisecond should not wait for it. Says
+    nothing where no limit is on calls, or where the network cannot be measured.
+    """
+    limit_ms = min((limits.call_limit_ms(d.batch) for d in deployments), default=np.inf)
+    if not np.isfinite(limit_ms):
+        return
+    with TemporaryDirectory(prefix="nas-reach-") as folder:
+        requests = deploy_untrained(smallest(space, seed), deployments, Path(folder), seed)
+        measured = site.measure(requests, sessions=1, seconds_per_model=SECONDS, repeat_s=0.0)
+    known = [m for m in measured if m.failed is None]
+    if not known:
+        return
+    fastest = min(known, key=lambda m: m.p50_ms)
+    if fastest.p50_ms <= HOPELESS * limit_ms:
+        return
+    deployment, nearest_ms = fastest.request.deployment, two_digits(fastest.p50_ms, up=True)
+    hint = f"ask for {LatencyLimit(nearest_ms).option} {nearest_ms:g} or more" if limits.latency else "ask for less"
+    raise InfeasibleError(
+        f"no network of space {space.name!r} can keep {limits.asked} on {site.name}: the smallest one takes "
+        f"{fastest.p50_ms:.2g} ms ({deployment.name}, {deployment.calls} calls)",
+        f"{hint}, or for a lower --resolution",
+    )
+
+
+def smallest(space: SearchSpace, seed: int) -> Architecture:
+    """The network of the fewest MACs that a descent finds."""
+    rng = np.random.default_rng(seed)
+    found = descend(space, lambda c: space.costs(c, OUTPUT_SIZE)["macs"], space.sample(SAMPLES, rng), rng)
+    return space.architecture(found[0])

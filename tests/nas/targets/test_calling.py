@@ -1,0 +1,110 @@
+"""A profile that does not know how a network is called gets timings of such calls, once."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nas.deployment import Deployment
+from nas.errors import UserError
+from nas.measure.measurement import Measurement
+from nas.measure.site import this_host
+from nas.progress import SilentProgress
+from nas.targets import calling
+from nas.targets.calling import NETWORKS, PROFILED_NETWORKS, knows_calls, with_calls, with_patterns
+from nas.targets.latency import Correction, LatencyModel
+from nas.targets.profile import DeviceProfile
+from search_spaces import Architecture, load_search_space
+from tests.nas.fake_device import FP32, INT8, fake_measurements, fake_profile, true_latency_ms
+
+MIXED = load_search_space("mixed")
+CAMERA_MS = 50.0
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, tuple[Deployment, ...]]]:
+    """Calls of `measure_networks`: networks and deployments."""
+    found: list[tuple[int, tuple[Deployment, ...]]] = []
+
+    def measure(archs: Sequence[Architecture], deployments: Sequence[Deployment], **_: Any) -> list[list[Measurement]]:
+        found.append((len(archs), tuple(deployments)))
+        slower = fake_measurements(archs, deployments)  # at an hour in which everything takes twice as long
+        return [[replace(m, p50_ms=2 * m.p50_ms) for m in row] for row in slower]
+
+    monkeypatch.setattr(calling, "measure_networks", measure)
+    return found
+
+
+def made(path: Path, profile: DeviceProfile, interval_ms: float = CAMERA_MS) -> DeviceProfile:
+    return with_calls(profile, (FP32, INT8), interval_ms, this_host(), path=path, progress=SilentProgress())
+
+
+def test_some_networks_are_timed_in_both_patterns_once(tmp_path: Path, asked: list[Any]) -> None:
+    path, profile = tmp_path / "profile.json", fake_profile(networks=60)
+    assert not knows_calls(profile, (FP32, INT8), CAMERA_MS)
+    found = made(path, profile)
+    assert knows_calls(found, (FP32, INT8), CAMERA_MS)
+    assert sum(count for count, _ in asked) == NETWORKS
+    assert asked[0][1] == (FP32, INT8, FP32.called(CAMERA_MS), INT8.called(CAMERA_MS))
+    assert found.networks == profile.networks
+    assert found.tables == profile.tables, "what is known of continuous calls stays"
+    times = len(asked)
+    assert made(path, profile) == DeviceProfile.load(path)
+    assert made(path, found) is found
+    assert len(asked) == times, "what is saved is read"
+    both = made(path, profile, interval_ms=200.0)
+    assert knows_calls(both, (FP32, INT8), CAMERA_MS)
+    assert knows_calls(both, (FP32, INT8), 200.0)
+    path.write_text("{")
+    made(path, profile)
+    assert len(asked) == 3 * times
+
+
+def test_calls_with_pauses_are_predicted_of_networks_that_were_never_timed(tmp_path: Path, asked: list[Any]) -> None:
+    profile = fake_profile(networks=80, spaces=("mixed",))
+    correction = {FP32: Correction(factor=1.5)}
+    continuous = LatencyModel(profile, [FP32], correction)
+    model = continuous.called(made(tmp_path / "profile.json", profile), CAMERA_MS)
+    (spaced,) = model.deployments
+    assert (spaced, model.interval_ms, continuous.interval_ms) == (FP32.called(CAMERA_MS), CAMERA_MS, 0.0)
+    choices = MIXED.sample(64, np.random.default_rng(5))
+    costs = MIXED.costs(choices, (10,))
+    truth = 0.3 + 1.2 * 1.5 * true_latency_ms(costs, 1.0) + 1e-8 * costs["params"]
+    usual, found = (m.predict(MIXED, choices, (10,)) for m in (continuous, model))
+    # That everything was slow while it was timed says nothing of the pauses, but for their constant.
+    assert np.median(np.abs(found[spaced].mean / truth - 1)) < 0.1
+    assert (found[spaced].mean > usual[FP32].mean).all()
+    assert (found[spaced].std > usual[FP32].std).all()
+    assert asked
+
+
+def test_a_profile_is_continued_and_told_apart(tmp_path: Path, asked: list[Any]) -> None:
+    path = tmp_path / "profile.json"
+    profile = with_patterns(fake_profile(networks=40), ("20/s", "continuous", "idle"), path, SilentProgress())
+    assert [t.deployment.calls for t in profile.spaced] == ["20/s", "20/s", "idle", "idle"]
+    assert {t.measured for t in profile.spaced} == {PROFILED_NETWORKS}
+    for read, made_here in zip(DeviceProfile.load(path).spaced, profile.spaced, strict=True):
+        assert read.deployment == made_here.deployment
+        assert np.allclose(read.column("latency_ms"), made_here.column("latency_ms"), rtol=1e-4, equal_nan=True)
+    assert profile.without_spaces({"mobile"}).spaced[0].measured < PROFILED_NETWORKS
+
+
+def test_patterns_that_nothing_keeps_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def too_slow(archs: Sequence[Architecture], deployments: Sequence[Deployment], **_: Any) -> list[list[Measurement]]:
+        rows = fake_measurements(archs, deployments)
+        return [[replace(m, failed="too slow") if m.request.deployment.interval_ms else m for m in row] for row in rows]
+
+    monkeypatch.setattr(calling, "measure_networks", too_slow)
+    path = tmp_path / "profile.json"
+    with pytest.raises(UserError, match="only 0 of 12 networks could be called 20/s with onnxruntime-fp32"):
+        made(path, fake_profile())
+    assert not path.exists()
+
+
+def test_a_model_asks_for_the_pattern_it_lacks() -> None:
+    with pytest.raises(UserError, match="0 networks for onnxruntime-fp32 at 20/s, too few") as error:
+        LatencyModel(fake_profile(), [FP32.called(CAMERA_MS)])
+    assert "nas profile fake --calls 20/s" in error.value.hint
