@@ -8,7 +8,7 @@ something on a machine that has nothing else to do.
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
@@ -19,6 +19,7 @@ import numpy as np
 
 from nas.calls import CAMERA_MS, calls_text
 from nas.cli.types import Calls
+from nas.files.writing import write_json
 from nas.limits import Limits
 from nas.measure.host import fingerprint, usable_threads
 from nas.measure.measurement import Measurement
@@ -139,14 +140,14 @@ def page(timed: Sequence[Timed], calls: str, arguments: str, host: str) -> str:
 # -- doing it --------------------------------------------------------------------------------------
 
 
-def measured_here(networks: int, space: str, calls: str) -> list[Timed]:
-    """Predict and measure that many random networks of a space on this host."""
+def measured_here(networks: int, space: str, calls: str, known: Collection[str]) -> Iterator[list[Timed]]:
+    """Predict and measure that many random networks of a space on this host, a few at a time, without those `known`."""
     from nas.controller.config import SearchConfig
     from nas.controller.planning.budget import Budget
     from nas.controller.prediction.target_model import prepare_target
     from nas.progress import progress_for
     from nas.targets.preparing import OUTPUT_SIZE, networks_to_measure, preparer
-    from nas.targets.profiling import measure_networks
+    from nas.targets.profiling import BATCH_OF_NETWORKS, measure_networks
 
     config = SearchConfig(limits=Limits.of(latency_ms=1e6), space=space, calls=calls)
     searched = config.search_space
@@ -154,22 +155,27 @@ def measured_here(networks: int, space: str, calls: str) -> list[Timed]:
     archs = networks_to_measure([searched], networks, SEED)
     predicted = model.predict(searched, searched.choices(archs), OUTPUT_SIZE)
     asked = [*model.deployments, *(d.continuous for d in model.deployments)]
+    left = [number for number in range(networks) if str(number) not in known]
     with preparer() as workers:
-        rows = measure_networks(archs, asked, sessions=SESSIONS, seed=SEED, workers=workers)
-    count, found = len(model.deployments), []
-    for number, row in enumerate(rows):
-        for at, deployment in enumerate(model.deployments):
-            spaced, continuous = row[at], row[count + at]
-            if continuous.failed is None:
-                timed = Timed(
+        for start in range(0, len(left), BATCH_OF_NETWORKS):
+            batch = left[start : start + BATCH_OF_NETWORKS]
+            rows = measure_networks(
+                [archs[n] for n in batch], asked, sessions=SESSIONS, seed=SEED + batch[0], workers=workers
+            )
+            yield [
+                Timed(
                     network=str(number),
                     deployment=deployment.name,
                     predicted_ms=float(predicted[deployment].mean[number]),
                     spaced_ms=sessions_ms(spaced),
                     continuous_ms=continuous.p50_ms,
                 )
-                found.append(timed)
-    return found
+                for number, row in zip(batch, rows, strict=True)
+                for deployment, spaced, continuous in zip(
+                    model.deployments, row, row[len(model.deployments) :], strict=False
+                )
+                if continuous.failed is None
+            ]
 
 
 def sessions_ms(measured: Measurement) -> tuple[float, ...]:
@@ -189,10 +195,12 @@ def read(document: Sequence[Mapping[str, Any]]) -> list[Timed]:
 @click.option("--out", type=click.Path(path_type=Path), help="Write a page with the figures here.")
 def main(networks: int, space: str, calls: str, work: Path, out: Path | None) -> None:
     """Predict and measure calls with pauses; what WORK holds is not measured again."""
-    if not work.exists():
-        work.parent.mkdir(parents=True, exist_ok=True)
-        work.write_text(json.dumps([asdict(t) for t in measured_here(networks, space, calls)]))
-    timed = read(json.loads(work.read_text()))
+    work.parent.mkdir(parents=True, exist_ok=True)
+    timed = read(json.loads(work.read_text())) if work.exists() else []
+    if len({t.network for t in timed}) < networks:
+        for few in measured_here(networks, space, calls, {t.network for t in timed}):
+            timed += few
+            write_json(work, [asdict(t) for t in timed])
     if out is not None:
         host = f"{fingerprint().cpu_model}, {usable_threads()} threads"
         out.write_text(page(timed, calls, " ".join(sys.argv[1:]), host), encoding="utf-8")

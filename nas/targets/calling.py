@@ -93,7 +93,7 @@ def with_calls(
     others = tuple(t for t in profile.spaced if t.deployment not in found)
     known = replace(profile, spaced=(*others, *found.values()))
     known.save(path)
-    return known
+    return DeviceProfile.load(path)  # as whoever goes on later will find it: figures are rounded in the file
 
 
 def with_patterns(profile: DeviceProfile, patterns: Sequence[str], path: Path, progress: Progress) -> DeviceProfile:

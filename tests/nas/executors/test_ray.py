@@ -245,12 +245,14 @@ def test_detectors_are_trained_as_they_are_here(
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # as many as a machine of the cluster has
     try:
-        here = {task.trial: train_briefly(task, data) for task in tasks}
+        # A callback sees every epoch, as ASHA does; without one, the last alone is validated.
+        here = {task.trial: train_briefly(task, data, lambda record: None) for task in tasks}
     finally:
         torch.set_num_threads(threads)
     for trial, outcome in found.items():
         expected = here[trial]
         assert isinstance(outcome, Outcome), outcome
         assert isinstance(expected, Outcome)
-        assert outcome.curve == pytest.approx(expected.curve[: len(outcome.curve)], abs=1e-6)
-        assert outcome.stopped_early or len(outcome.curve) == 2
+        seen = expected.curve[-1:] if kind is RayExecutor else expected.curve[: len(outcome.curve)]
+        assert outcome.curve == pytest.approx(seen, abs=1e-6)
+        assert outcome.stopped_early or len(outcome.curve) == (1 if kind is RayExecutor else 2)
