@@ -26,7 +26,8 @@ from nas.controller.planning.plan import nominal_image_s
 from nas.controller.prediction.scoring import CandidateScorer
 from nas.controller.runs.records import deployed_network, figures_on_test
 from nas.data.images import image_side
-from nas.deploy.deploy import Deployed, TriedDeployment, choose, no_rejection
+from nas.deploy.choosing import choose, no_rejection
+from nas.deploy.tried import Deployed, TriedDeployment
 from nas.deployment import Deployment
 from nas.errors import UserError
 from nas.finetune.run import RESULT, Job, train_candidate

@@ -22,7 +22,7 @@ import click
 
 from nas.calls import CONTINUOUS, interval_ms_of
 from nas.cli.types import Calls, Seconds
-from nas.deploy.deploy import files_bytes
+from nas.deploy.tried import files_bytes
 from nas.deployment import Deployment
 from nas.limits import LEAST_CALLS, Limits
 from nas.measure.host import fingerprint, usable_threads

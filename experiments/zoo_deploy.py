@@ -11,7 +11,8 @@ from experiments.zoo_verdicts import Row, last_gain
 from nas.controller.runs.records import deployed_network, figures_on_test
 from nas.data import ImageData
 from nas.data.images import image_side
-from nas.deploy.deploy import Deployed, no_rejection
+from nas.deploy.choosing import no_rejection
+from nas.deploy.tried import Deployed
 from nas.deployment import Deployment
 from nas.errors import UserError
 from nas.measure.measurement import Measurement, MeasureRequest

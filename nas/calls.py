@@ -1,11 +1,13 @@
 """The pattern in which a network is called: without a pause, so many times a second, or after a rest.
 
 It changes the latency by a factor of up to four: between calls caches fill with other things, threads go to sleep and
-clocks go down. Standard library only.
+clocks go down.
 """
 
 import math
 import re
+
+from nas.errors import UserError
 
 CONTINUOUS, IDLE = "continuous", "idle"
 CONTINUOUS_MS, IDLE_MS = 0.0, 200.0
@@ -14,29 +16,30 @@ CAMERA_MS = 50.0
 """20 calls per second: what continuous latencies are shown beside."""
 LOWEST_RATE, HIGHEST_RATE = 5.0, 1000.0
 """Calls per second. Slower ones are as cold as `idle`, quicker ones as good as continuous."""
-EXAMPLES = "continuous, 20/s or idle"
 
 
 def interval_ms_of(calls: str) -> float:
     """Milliseconds from call to call of a pattern as people write it: `continuous`, `20/s`, `idle`.
 
     Raises:
-        ValueError: it is none; the message says why, in a sentence's part.
+        UserError: it is none, or a rate that is as good as idle or continuous.
     """
     text = calls.strip().lower()
     if text in (CONTINUOUS, IDLE):
         return CONTINUOUS_MS if text == CONTINUOUS else IDLE_MS
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*/\s*s", text, re.ASCII)
+    rate = float(found[1]) if found is not None else math.nan
+    if LOWEST_RATE <= rate <= HIGHEST_RATE:
+        return 1e3 / rate
     if found is None:
-        raise ValueError("is no pattern of calls")
-    rate = float(found[1])
-    if rate <= 0:
-        raise ValueError("calls nothing at all")
-    if rate < LOWEST_RATE:
-        raise ValueError(f"is slower than {LOWEST_RATE:g}/s, where a call is as cold as with idle")
-    if rate > HIGHEST_RATE:
-        raise ValueError(f"is quicker than {HIGHEST_RATE:g}/s, which is as good as continuous")
-    return 1e3 / rate
+        wrong = "is no pattern of calls"
+    elif rate <= 0:
+        wrong = "calls nothing at all"
+    elif rate < LOWEST_RATE:
+        wrong = f"is slower than {LOWEST_RATE:g}/s, where a call is as cold as with idle"
+    else:
+        wrong = f"is quicker than {HIGHEST_RATE:g}/s, which is as good as continuous"
+    raise UserError(f"--calls {calls!r} {wrong}", "give continuous, 20/s or idle")
 
 
 def calls_text(interval_ms: float) -> str:

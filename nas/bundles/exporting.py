@@ -11,7 +11,9 @@ from nas.bundles.bundle import Claims, DataSource, complete_bundle, deliver_file
 from nas.bundles.receipt import read_receipt
 from nas.bundles.source import Source, resolve
 from nas.calls import CONTINUOUS, interval_ms_of
-from nas.deploy.deploy import FP32, Deployed, TriedDeployment, UpperBound, choose, deploy, deployed_accuracy
+from nas.deploy.choosing import UpperBound, choose
+from nas.deploy.deploy import deploy, deployed_accuracy
+from nas.deploy.tried import FP32, Deployed, TriedDeployment
 from nas.deployment import CPU, Deployment
 from nas.errors import NotDeliverableError, UserError
 from nas.files.folders import check_writable

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from nas.bundles.bundle import SAMPLE, validation_sha256
 from nas.bundles.predictor import Predictor
 from nas.bundles.receipt import Receipt, changed_files, read_receipt
-from nas.deploy.deploy import PARITY_IMAGES, files_bytes
+from nas.deploy.deploy import PARITY_IMAGES
 from nas.deploy.onnx import check_parity
+from nas.deploy.tried import files_bytes
 from nas.deployment import Deployment
 from nas.errors import UserError
 from nas.limits import AccuracyLimit, Limits, Observation

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from nas.calls import EXAMPLES, calls_text, interval_ms_of
+from nas.calls import calls_text, interval_ms_of
 from nas.cli.durations import parse_duration
 
 Option = int | float | str
@@ -35,12 +35,7 @@ class Calls(click.ParamType[str]):
     name = "pattern"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        try:
-            return calls_text(interval_ms_of(str(value)))
-        except ValueError as error:
-            from nas.errors import UserError
-
-            raise UserError(f"--calls {str(value)!r} {error}", f"give {EXAMPLES}") from error
+        return calls_text(interval_ms_of(str(value)))
 
 
 class Device(click.ParamType[str]):

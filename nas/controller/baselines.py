@@ -10,7 +10,9 @@ from torch import nn
 from nas.controller.planning.budget import Budget
 from nas.controller.planning.plan import DEPLOY_S
 from nas.controller.runs.records import Trained, deployed_network, figures_on_test, trained_network
-from nas.deploy.deploy import Deployed, deploy, no_rejection
+from nas.deploy.choosing import no_rejection
+from nas.deploy.deploy import deploy
+from nas.deploy.tried import Deployed
 from nas.deployment import Deployment
 from nas.measure.site import Site
 from nas.networks.description import NetworkDescription

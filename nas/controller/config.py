@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from nas.calls import CONTINUOUS, EXAMPLES, calls_text, interval_ms_of
+from nas.calls import CONTINUOUS, calls_text, interval_ms_of
 from nas.controller.usual_space import usual_space
 from nas.errors import UnknownNameError, UserError
 from nas.limits import AccuracyLimit, Limits
@@ -94,10 +94,7 @@ class SearchConfig:
         object.__setattr__(self, "space", space.name)
         object.__setattr__(self, "space_document", space.document)
         object.__setattr__(self, "limits", self.limits.changed(metric=task.metric))
-        try:
-            object.__setattr__(self, "calls", calls_text(interval_ms_of(self.calls)))
-        except ValueError as error:
-            raise UserError(f"--calls {self.calls!r} {error}", f"give {EXAMPLES}") from error
+        object.__setattr__(self, "calls", calls_text(interval_ms_of(self.calls)))
         self._check_question()
         self._check_money()
         if self.teacher is not None and self.ray is not None:

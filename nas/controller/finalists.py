@@ -21,7 +21,8 @@ from nas.controller.runs.records import (
 from nas.controller.runs.run_folder import network_name
 from nas.controller.runs.short_weights import ShortWeights
 from nas.controller.values import Evaluated, Finalist
-from nas.deploy.deploy import Deployed, TriedDeployment, UpperBound, files_bytes
+from nas.deploy.choosing import UpperBound
+from nas.deploy.tried import Deployed, TriedDeployment, files_bytes
 from nas.deployment import Deployment
 from nas.errors import LimitMissedError, NotWorthItError
 from nas.limits import AccuracyLimit, Limits, Observation, Violation

@@ -7,7 +7,7 @@ import numpy as np
 
 from nas.controller.runs.records import Trained
 from nas.controller.trials import SHORT
-from nas.deploy.deploy import Deployed
+from nas.deploy.tried import Deployed
 from nas.evaluation.estimators import ESTIMATORS
 from nas.limits import Violation
 from search_spaces import Architecture

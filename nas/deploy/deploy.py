@@ -3,7 +3,7 @@
 import math
 import shutil
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from numpy.typing import NDArray
 
 from nas.calls import CAMERA_MS, CONTINUOUS_MS
+from nas.deploy.choosing import Rejection, UpperBound, accuracy_floor, choose, no_rejection
 from nas.deploy.float_parts import FLOAT_PARTS, float_part
-from nas.deploy.onnx import Parity, check_parity, export_onnx
+from nas.deploy.onnx import check_parity, export_onnx
+from nas.deploy.tried import INT8, Deployed, TriedDeployment, files_bytes
 from nas.deployment import CPU, Deployment, common_batch
 from nas.errors import UserError
 from nas.measure.measurement import Measurement, MeasureRequest
@@ -30,110 +32,16 @@ UNTRAINED_IMAGES = 8
 PARITY_IMAGES = 64
 WITHIN_REACH = 1.3
 """Deployments that take up to so many times the fastest one's time may be the fastest with other threads."""
-FP32, INT8 = "fp32", "int8"
 MIRRORED_FILE = "model.mirrored.onnx"
 """The network that is asked about an image and its mirror image, before it is prepared for a deployment."""
 IN_TRAINING_FILE = "model.in-training-int8.onnx"
 """The file of a network that was quantised in training, among those of its deployments."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TriedDeployment:
-    """One deployment of one network: what came out, and whether it may be delivered."""
-
-    deployment: Deployment
-    path: Path | None
-    """The file its runtime loads; None where it could not be made."""
-    accuracy: float | None
-    """Fraction of the validation split, in the runtime itself."""
-    measurement: Measurement | None
-    """None where the target is not this host, or nothing could be loaded."""
-    beside: Measurement | None = None
-    """The chosen file in the pattern `other_calls_ms`; None for the others, and where nothing is measured."""
-    size_bytes: int | None = None
-    """Bytes of all files its runtime loads."""
-    in_float: str = ""
-    """The part (of `nas.deploy.float_parts.FLOAT_PARTS`) that int8 leaves in floating point; empty: none."""
-    in_training: bool = False
-    """Int8 whose ranges, and weights, were learnt in training (`nas.finetune.quantisation`), not calibrated later."""
-    fewer_threads: bool = False
-    """The file of another deployment with fewer threads than that has."""
-    mirrored: bool = False
-    """The network is asked about the input and its mirror image, see `nas.tasks.task.Task.mirrored`."""
-    accepted: bool = False
-    chosen: bool = False
-    reason: str = ""
-    """Reason why it was rejected or not chosen; empty for the chosen one."""
-
-    @property
-    def name(self) -> str:
-        """Name for people: `onnxruntime-int8`, `onnxruntime-int8 (last layer in float)`."""
-        ways = [
-            f"{self.in_float} in float" if self.in_float else "",
-            "quantised in training" if self.in_training else "",
-            f"{self.deployment.threads} thread{'s' * (self.deployment.threads > 1)}" if self.fewer_threads else "",
-            "mirrored views" if self.mirrored else "",
-        ]
-        way = ", ".join(filter(None, ways))
-        return f"{self.deployment.name} ({way})" if way else self.deployment.name
-
-    @property
-    def p50_ms(self) -> float:
-        return self.measurement.p50_ms if self.measurement is not None else math.nan
-
-    @property
-    def p50_by_calls_ms(self) -> dict[str, float | None]:
-        """Median latency by pattern of calls, that which was asked for first; None where a pattern was not kept."""
-        known = [m for m in (self.measurement, self.beside) if m is not None]
-        return {m.request.deployment.calls: m.p50_ms if m.failed is None else None for m in known}
-
-    def to_json(self) -> dict[str, Any]:
-        measured = self.measurement if self.measurement and self.measurement.failed is None else None
-        return {
-            "name": self.name,
-            "p50_ms": measured.p50_ms if measured else None,
-            "p90_ms": measured.p90_ms if measured else None,
-            "p99_ms": measured.p99_ms if measured else None,
-            "worst_session_p50_ms": measured.worst_session_p50_ms if measured else None,
-            "accuracy": self.accuracy,
-            "size_bytes": self.size_bytes,
-            "memory_bytes": measured.memory_bytes if measured else None,
-            "accepted": self.accepted,
-            "chosen": self.chosen,
-            "reason": self.reason,
-        }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Deployed:
-    """A network with all deployments that were tried."""
-
-    description: NetworkDescription
-    onnx: Path
-    parity: Parity | None
-    tried: tuple[TriedDeployment, ...]
-
-    @property
-    def chosen(self) -> TriedDeployment | None:
-        """The deployment to deliver; None where none is acceptable."""
-        return next((t for t in self.tried if t.chosen), None)
-
-
 class Measurer(Protocol):
     """Measures networks, here or on another machine; `nas.measure.protocol.measure` is one."""
 
     def __call__(self, requests: Sequence[MeasureRequest], *, sessions: int) -> list[Measurement]: ...
-
-
-UpperBound = Callable[[Deployment], float]
-"""The predicted upper latency bound (ms) of the network at hand, for targets that are not this host."""
-Rejection = Callable[[TriedDeployment], str]
-"""Reason why a deployment that works breaks a limit; empty where it keeps all."""
-
-
-def no_rejection(tried: TriedDeployment) -> str:
-    """No limits at all."""
-    return ""
 
 
 def deploy(
@@ -215,7 +123,7 @@ def with_float_parts(
 
     `attempt` tries a deployment with a part of `FLOAT_PARTS` left in floating point.
     """
-    floor = _floor(tried, max_drop)
+    floor = accuracy_floor(tried, max_drop)
     found = []
     for t in tried:
         found.append(t)
@@ -299,21 +207,6 @@ def _known(deployment: Deployment, file: Path) -> TriedDeployment:
     )  # fmt: skip
 
 
-def files_of(path: Path) -> list[Path]:
-    """All files a runtime loads where it is given `path`: `path` itself first."""
-    beside = {
-        ".xml": path.with_suffix(".bin"),
-        ".json": path.with_name(path.name.removesuffix(".network.json") + ".safetensors"),
-        ".onnx": path.with_name(path.name + ".data"),
-    }.get(path.suffix)
-    return [path, beside] if beside is not None and beside.exists() else [path]
-
-
-def files_bytes(path: Path) -> int:
-    """Bytes of all files a runtime loads where it is given `path`."""
-    return sum(p.stat().st_size for p in files_of(path))
-
-
 def _with_accuracy(tried: TriedDeployment, data: TaskData, description: NetworkDescription) -> TriedDeployment:
     if tried.path is None:
         return tried
@@ -372,74 +265,3 @@ def _with_other_calls(t: TriedDeployment, measurer: Measurer) -> TriedDeployment
     other = t.deployment.called(other_calls_ms(t.deployment.interval_ms))
     (measured,) = measurer([MeasureRequest(t.path, other)], sessions=1)
     return replace(t, beside=measured)
-
-
-def choose(
-    tried: Sequence[TriedDeployment],
-    max_drop: float,
-    rejection: Rejection = no_rejection,
-    upper_bound: UpperBound | None = None,
-    *,
-    parity: Parity | None = None,
-    check_accuracy: bool = True,
-    metric: str = "accuracy",
-    slack: float | None = None,
-) -> list[TriedDeployment]:
-    """Accept or reject each deployment with its reason, and choose one of the accepted.
-
-    That is the fastest; with `slack` the fastest of those that are at most so much (a fraction) less accurate than the
-    most accurate one.
-
-    A pure function of what was measured: with other limits it can be asked again. Deployments that have no file keep
-    the reason they have; where `parity` does not hold none is accepted. `metric` is what accuracies are called.
-    """
-    floor = _floor(tried, max_drop) if check_accuracy else None
-    wrong = parity.defect if parity is not None else ""
-    checked = []
-    for t in tried:
-        reason = t.reason if t.path is None else wrong or _defect(t, floor, metric) or rejection(t)
-        checked.append(replace(t, accepted=not reason, chosen=False, reason=reason))
-    accepted = [i for i, t in enumerate(checked) if t.accepted]
-    if not accepted:
-        return checked
-    least = -math.inf
-    if slack is not None:
-        least = max(_accuracy(checked[i]) for i in accepted) - slack - 1e-9
-    best = min((i for i in accepted if _accuracy(checked[i]) >= least), key=lambda i: _speed(checked[i], upper_bound))
-    name = checked[best].name
-
-    def passed_over(t: TriedDeployment) -> str:
-        return f"{'slower' if _accuracy(t) >= least else 'less accurate'} than {name}"
-
-    return [
-        replace(t, chosen=True) if i == best else replace(t, reason=passed_over(t)) if t.accepted else t
-        for i, t in enumerate(checked)
-    ]
-
-
-def _accuracy(t: TriedDeployment) -> float:
-    """The accuracy; that of networks whose accuracy nobody asks for is the same for all."""
-    return t.accuracy if t.accuracy is not None else 0.0
-
-
-def _floor(tried: Sequence[TriedDeployment], max_drop: float) -> float:
-    """The least accuracy that may be delivered; a drop of just `max_drop` may, whatever rounding says.
-
-    Mirrored views do not count: a network alone must not be rejected because two views of an image are better.
-    """
-    plain = [(t.deployment.precision, t.accuracy) for t in tried if t.accuracy is not None and not t.mirrored]
-    accuracies = [a for precision, a in plain if precision == FP32] or [a for _, a in plain]
-    return max(accuracies, default=0.0) - max_drop - 1e-9
-
-
-def _defect(t: TriedDeployment, floor: float | None, metric: str) -> str:
-    """Reason why a deployment cannot be delivered under any limit; empty where it can."""
-    if t.measurement is not None and t.measurement.failed is not None:
-        return f"could not be measured: {t.measurement.failed}"
-    if floor is not None and t.accuracy is not None and t.accuracy < floor:
-        return f"{metric} {t.accuracy:.1%} is below {floor:.1%}, what --max-drop allows"
-    return ""
-
-
-def _speed(t: TriedDeployment, upper_bound: UpperBound | None) -> float:
-    return upper_bound(t.deployment) if upper_bound is not None else t.p50_ms

@@ -16,7 +16,7 @@ from nas.progress import Progress
 from nas.targets.preparing import preparer
 from nas.targets.profile import FAILED, DeploymentTable, DeviceProfile, NetworkTiming
 from nas.targets.profiling import BATCH_OF_NETWORKS, measure_networks, timing_of
-from nas.targets.registry import material_differences
+from nas.targets.registry import cached_profile
 from predictors.call_pattern import MIN_NETWORKS
 
 NETWORKS = 12
@@ -141,11 +141,6 @@ def _table(
 
 def completed_before(path: Path, profile: DeviceProfile) -> DeviceProfile | None:
     """The profile at `path`, where it is this one with more patterns, as `with_calls` left it there."""
-    if not path.exists():
-        return None
-    try:
-        found = DeviceProfile.load(path)
-    except UserError:  # damaged, or of another version: written anew
-        return None
-    same = found.networks == profile.networks and found.created == profile.created
-    return found if same and not material_differences(profile.fingerprint, found.fingerprint) else None
+    found = cached_profile(path, profile)
+    same = found is not None and found.networks == profile.networks and found.created == profile.created
+    return found if same else None

@@ -14,7 +14,7 @@ from nas.targets.latency import kinds_of
 from nas.targets.preparing import networks_to_measure, preparer
 from nas.targets.profile import DeploymentTable, DeviceProfile
 from nas.targets.profiling import BATCH_OF_NETWORKS, extended, measure_networks
-from nas.targets.registry import material_differences
+from nas.targets.registry import cached_profile
 from search_spaces import Architecture, SearchSpace
 
 NETWORKS = 16
@@ -80,15 +80,10 @@ def completed(
 
 def _earlier(path: Path, profile: DeviceProfile, space: SearchSpace) -> DeviceProfile | None:
     """The profile at `path`, where it is this one with networks of `space`."""
-    if not path.exists():
+    found = cached_profile(path, profile)
+    if found is None or found.networks[: len(profile.networks)] != profile.networks:
         return None
-    try:
-        found = DeviceProfile.load(path)
-    except UserError:  # damaged, or of another version: written anew
-        return None
-    same = found.networks[: len(profile.networks)] == profile.networks
-    differ = material_differences(profile.fingerprint, found.fingerprint)
-    return found if same and not differ and not missing_kinds(found, space) else None
+    return None if missing_kinds(found, space) else found
 
 
 def _measured(profile: DeviceProfile, deployment: Deployment, archs: Sequence[Architecture]) -> int:

@@ -86,11 +86,6 @@ class LatencyModel:
             predictor = TransferredLatencyPredictor(sources) if sources else BlockLatencyPredictor()
             self._predictors[deployment] = predictor.fit(*training_data(profile, deployment, measured))
 
-    @property
-    def interval_ms(self) -> float:
-        """Time from call to call, the same in all its deployments; 0 without a pause."""
-        return max((d.interval_ms for d in self.deployments), default=0.0)
-
     def called(self, profile: DeviceProfile, interval_ms: float) -> "LatencyModel":
         """The same model of calls every `interval_ms`; `profile` is its own, with timings of such calls."""
         deployments = [d.called(interval_ms) for d in self.deployments]

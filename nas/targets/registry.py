@@ -87,6 +87,18 @@ def material_differences(here: HostFingerprint, there: HostFingerprint) -> list[
     return differences(essence(here), essence(there))
 
 
+def cached_profile(path: Path, like: DeviceProfile) -> DeviceProfile | None:
+    """The profile that a search left at `path` in the cache; None where there is none, whole, of a host like that of
+    `like`."""
+    if not path.exists():
+        return None
+    try:
+        found = DeviceProfile.load(path)
+    except UserError:  # damaged, or of another version: to be written anew
+        return None
+    return None if material_differences(like.fingerprint, found.fingerprint) else found
+
+
 def load_target(
     name: str, threads: int | None = None, device: HostFingerprint | None = None, task: str | None = None
 ) -> Target:

@@ -4,6 +4,7 @@ import pytest
 
 from nas.calls import CAMERA_MS, CONTINUOUS_MS, IDLE_MS, calls_text, interval_ms_of
 from nas.deployment import Deployment
+from nas.errors import UserError
 
 
 @pytest.mark.parametrize(
@@ -36,8 +37,9 @@ def test_a_pattern_is_an_interval_and_back(text: str, interval_ms: float, canoni
     ],
 )
 def test_what_is_no_pattern_is_refused(text: str, reason: str) -> None:
-    with pytest.raises(ValueError, match=reason):
+    with pytest.raises(UserError, match=reason) as error:
         interval_ms_of(text)
+    assert repr(text) in str(error.value)
 
 
 def test_deployments_differ_by_how_they_are_called() -> None:

@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from numpy.typing import NDArray
 
-from nas.deploy.deploy import files_bytes
+from nas.deploy.tried import files_bytes
 from nas.deployment import Deployment
 from nas.errors import UserError
 from nas.limits import MB, Limits, session_latencies_ms

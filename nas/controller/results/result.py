@@ -15,7 +15,7 @@ from nas.controller.prediction.target_model import TargetModel
 from nas.controller.results.candidates import Estimates, costs_of
 from nas.controller.results.outcome import Outcome
 from nas.controller.values import Evaluated, Finalist
-from nas.deploy.deploy import Deployed, TriedDeployment
+from nas.deploy.tried import Deployed, TriedDeployment
 from nas.deployment import CPU
 from nas.evaluation.estimate import LEVEL, agreement
 from nas.evaluation.estimators import ESTIMATORS

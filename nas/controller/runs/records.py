@@ -11,17 +11,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nas.deploy.deploy import (
-    Deployed,
-    Rejection,
-    TriedDeployment,
-    UpperBound,
-    choose,
-    deploy,
-    deployed_figures,
-    files_of,
-)
+from nas.deploy.choosing import Rejection, UpperBound, choose
+from nas.deploy.deploy import deploy, deployed_figures
 from nas.deploy.onnx import Parity
+from nas.deploy.tried import Deployed, TriedDeployment, files_of
 from nas.deployment import Deployment
 from nas.evaluation.short_training import ShortTraining, trained
 from nas.files.records import read_record, write_record

@@ -12,7 +12,7 @@ import pytest
 
 from nas.controller.prediction import probes
 from nas.controller.prediction.probes import probe
-from nas.deploy.deploy import files_bytes
+from nas.deploy.tried import files_bytes
 from nas.deployment import Deployment
 from nas.limits import MB, Limits
 from nas.measure.measurement import Measurement, MeasureRequest

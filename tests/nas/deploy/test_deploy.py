@@ -12,9 +12,10 @@ import torch
 from nas.controller.runs.records import read_deployed, write_deployed
 from nas.data import ImageData
 from nas.data.images import image_input
-from nas.deploy import deploy as module
-from nas.deploy.deploy import TriedDeployment, deploy, deployed_accuracy, files_bytes
+from nas.deploy import choosing as module
+from nas.deploy.deploy import deploy, deployed_accuracy
 from nas.deploy.onnx import Parity
+from nas.deploy.tried import TriedDeployment, files_bytes
 from nas.deployment import Deployment, common_batch
 from nas.limits import Limits, Observation
 from nas.measure.job import SessionTiming

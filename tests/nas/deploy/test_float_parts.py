@@ -8,9 +8,11 @@ import onnx
 import pytest
 
 from nas.data.images import image_input
-from nas.deploy.deploy import TriedDeployment, choose, with_float_parts
+from nas.deploy.choosing import choose
+from nas.deploy.deploy import with_float_parts
 from nas.deploy.float_parts import FLOAT_PARTS, float_part
 from nas.deploy.onnx import export_onnx
+from nas.deploy.tried import TriedDeployment
 from nas.deployment import Deployment
 from nas.runtimes import load_runtime
 from nas.runtimes.base import FloatPart

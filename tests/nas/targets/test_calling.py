@@ -71,7 +71,7 @@ def test_calls_with_pauses_are_predicted_of_networks_that_were_never_timed(tmp_p
     continuous = LatencyModel(profile, [FP32], correction)
     model = continuous.called(made(tmp_path / "profile.json", profile), CAMERA_MS)
     (spaced,) = model.deployments
-    assert (spaced, model.interval_ms, continuous.interval_ms) == (FP32.called(CAMERA_MS), CAMERA_MS, 0.0)
+    assert (spaced, continuous.deployments) == (FP32.called(CAMERA_MS), (FP32,))
     choices = MIXED.sample(64, np.random.default_rng(5))
     costs = MIXED.costs(choices, (10,))
     truth = 0.3 + 1.2 * 1.5 * true_latency_ms(costs, 1.0) + 1e-8 * costs["params"]

@@ -1,0 +1,90 @@
+"""Which of the deployments that were tried is delivered: a pure function of what was measured."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from nas.deploy.onnx import Parity
+from nas.deploy.tried import FP32, TriedDeployment
+from nas.deployment import Deployment
+
+UpperBound = Callable[[Deployment], float]
+"""The predicted upper latency bound (ms) of the network at hand, for targets that are not this host."""
+Rejection = Callable[[TriedDeployment], str]
+"""Reason why a deployment that works breaks a limit; empty where it keeps all."""
+
+
+def no_rejection(tried: TriedDeployment) -> str:
+    """No limits at all."""
+    return ""
+
+
+def choose(
+    tried: Sequence[TriedDeployment],
+    max_drop: float,
+    rejection: Rejection = no_rejection,
+    upper_bound: UpperBound | None = None,
+    *,
+    parity: Parity | None = None,
+    check_accuracy: bool = True,
+    metric: str = "accuracy",
+    slack: float | None = None,
+) -> list[TriedDeployment]:
+    """Accept or reject each deployment with its reason, and choose one of the accepted.
+
+    That is the fastest; with `slack` the fastest of those that are at most so much (a fraction) less accurate than the
+    most accurate one.
+
+    A pure function of what was measured: with other limits it can be asked again. Deployments that have no file keep
+    the reason they have; where `parity` does not hold none is accepted. `metric` is what accuracies are called.
+    """
+    floor = accuracy_floor(tried, max_drop) if check_accuracy else None
+    wrong = parity.defect if parity is not None else ""
+    checked = []
+    for t in tried:
+        reason = t.reason if t.path is None else wrong or _defect(t, floor, metric) or rejection(t)
+        checked.append(replace(t, accepted=not reason, chosen=False, reason=reason))
+    accepted = [i for i, t in enumerate(checked) if t.accepted]
+    if not accepted:
+        return checked
+    least = -math.inf
+    if slack is not None:
+        least = max(_accuracy(checked[i]) for i in accepted) - slack - 1e-9
+    best = min((i for i in accepted if _accuracy(checked[i]) >= least), key=lambda i: _speed(checked[i], upper_bound))
+    name = checked[best].name
+
+    def passed_over(t: TriedDeployment) -> str:
+        return f"{'slower' if _accuracy(t) >= least else 'less accurate'} than {name}"
+
+    return [
+        replace(t, chosen=True) if i == best else replace(t, reason=passed_over(t)) if t.accepted else t
+        for i, t in enumerate(checked)
+    ]
+
+
+def _accuracy(t: TriedDeployment) -> float:
+    """The accuracy; that of networks whose accuracy nobody asks for is the same for all."""
+    return t.accuracy if t.accuracy is not None else 0.0
+
+
+def accuracy_floor(tried: Sequence[TriedDeployment], max_drop: float) -> float:
+    """The least accuracy that may be delivered; a drop of just `max_drop` may, whatever rounding says.
+
+    Mirrored views do not count: a network alone must not be rejected because two views of an image are better.
+    """
+    plain = [(t.deployment.precision, t.accuracy) for t in tried if t.accuracy is not None and not t.mirrored]
+    accuracies = [a for precision, a in plain if precision == FP32] or [a for _, a in plain]
+    return max(accuracies, default=0.0) - max_drop - 1e-9
+
+
+def _defect(t: TriedDeployment, floor: float | None, metric: str) -> str:
+    """Reason why a deployment cannot be delivered under any limit; empty where it can."""
+    if t.measurement is not None and t.measurement.failed is not None:
+        return f"could not be measured: {t.measurement.failed}"
+    if floor is not None and t.accuracy is not None and t.accuracy < floor:
+        return f"{metric} {t.accuracy:.1%} is below {floor:.1%}, what --max-drop allows"
+    return ""
+
+
+def _speed(t: TriedDeployment, upper_bound: UpperBound | None) -> float:
+    return upper_bound(t.deployment) if upper_bound is not None else t.p50_ms
