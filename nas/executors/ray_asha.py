@@ -97,6 +97,8 @@ class AshaExecutor:
         from ray.tune.schedulers import ASHAScheduler
 
         os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
+        # Tune would take over Ctrl-C for good; what it means is for the search to say.
+        os.environ["TUNE_DISABLE_SIGINT_HANDLER"] = "1"
         epochs = max(task.short.recipe.epochs for task in batch)
         tuner = tune.Tuner(
             tune.with_resources(

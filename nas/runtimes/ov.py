@@ -5,6 +5,7 @@ import io
 import logging
 import time
 from collections.abc import Collection, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -133,7 +134,6 @@ class OpenVino:
     def _load(self, path: Path, deployment: Deployment, extra: dict[str, Any]) -> OpenVinoSession:
         check_supported(self, deployment.precision, deployment.device)
         require(self)
-        import openvino
 
         network = _read(path)
         if len(network.inputs) != 1 or len(network.outputs) != 1:
@@ -154,7 +154,7 @@ class OpenVino:
             **extra,
         }
         try:
-            compiled = openvino.Core().compile_model(network, "CPU", config)
+            compiled = _core().compile_model(network, "CPU", config)
         except RuntimeError as error:
             raise UserError(f"openvino cannot compile {path}: {error}", "export the network again") from error
         return OpenVinoSession(compiled.create_infer_request(), spec, deployment.batch)
@@ -195,17 +195,28 @@ def _float_hint(precision: str) -> str:
     return "f32"
 
 
-def _has_bf16() -> bool:
+@cache
+def _core() -> Any:
+    """The one core of this process, which is never released.
+
+    The CPU plugin of each core replaces the stack that signals are handled on, and puts the former one back when it
+    goes. Of two cores that go in the order they came, the second puts back what the first has freed: the next signal,
+    a Ctrl-C for instance, then ends the process (OpenVINO 2026.4 on a processor with AVX-512).
+    """
     import openvino
 
-    return "BF16" in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+    core = openvino.Core()
+    core.get_property("CPU", "FULL_DEVICE_NAME")  # loads the plugin, before any other core does
+    return core
+
+
+def _has_bf16() -> bool:
+    return "BF16" in _core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
 
 
 def _read(path: Path) -> Any:
-    import openvino
-
     try:
-        return openvino.Core().read_model(path)
+        return _core().read_model(path)
     except RuntimeError as error:
         raise UserError(f"openvino cannot read {path}: {error}", "export the network again") from error
 

@@ -1,6 +1,7 @@
 """A real cluster of two machines (as Ray sees it): the driver's, which offers no cores, and others that come and go."""
 
 import itertools
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -216,9 +217,11 @@ def test_a_machine_that_is_lost_costs_time_only(cluster: "Cluster", tmp_path: Pa
 @pytest.mark.slow
 @pytest.mark.ray
 def test_hopeless_trainings_are_stopped_early(cluster: "Cluster", tmp_path: Path) -> None:
+    answer = signal.getsignal(signal.SIGINT)
     with AshaExecutor(tiny_data(), tmp_path, address=cluster.address, evaluate=evaluations.epochs) as executor:
         assert executor.capacity == 8
         found = run(executor, [task(i, epochs=9) for i in range(5)])
+    assert signal.getsignal(signal.SIGINT) is answer, "Ctrl-C is answered by the search, not by Ray Tune"
     outcomes = {i: r for i, r in found.items() if isinstance(r, Outcome)}
     assert found[3] == Failure("training diverged")
     assert len(outcomes) == 4

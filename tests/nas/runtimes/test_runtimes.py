@@ -241,3 +241,28 @@ def test_importing_the_registry_imports_no_runtime() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+TWO_SESSIONS_THAT_GO = """
+import gc, signal, sys
+from pathlib import Path
+from nas.deployment import Deployment
+from nas.runtimes import load_runtime
+
+runtime, path = load_runtime(sys.argv[1]), Path(sys.argv[2])
+first, second = (runtime.load(path, Deployment(runtime.name, "fp32", 1)) for _ in range(2))
+del first
+gc.collect()
+del second
+gc.collect()
+signal.signal(signal.SIGINT, lambda *_: print("answered"))
+signal.raise_signal(signal.SIGINT)
+"""
+
+
+@pytest.mark.parametrize("name", ["onnxruntime", "openvino"])
+def test_a_process_answers_signals_after_its_sessions_are_gone(name: str, model: Path) -> None:
+    _runtime(name)
+    line = [sys.executable, "-X", "faulthandler", "-c", TWO_SESSIONS_THAT_GO, name, str(model)]
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "answered\n"), done.stderr
