@@ -108,10 +108,10 @@ class SpaceBlocks:
             raise ValueError(f"the blocks of space {space.name!r} cannot be enumerated")
         self.space, self._slot_decisions = space, space.slot_decisions
         parts = [_slot_blocks(space, slot, decisions, size) for slot, decisions in enumerate(space.slot_decisions)]
-        unique, inverse = np.unique(np.concatenate(parts), axis=0, return_inverse=True)
+        unique, inverse = _distinct(np.concatenate(parts))
         bounds = np.cumsum([len(part) for part in parts])[:-1]
         self.blocks = BlockFeatures.of(_as_slots(unique, tuple(space.families.values())))
-        self._positions = [part.astype(np.int32) for part in np.split(inverse.ravel(), bounds)]
+        self._positions = [part.astype(np.int32) for part in np.split(inverse, bounds)]
         """For each slot, the position in `blocks` of every combination of the decisions it depends on."""
 
     def networks(self, choices: Choices) -> NetworkBlocks:
@@ -124,6 +124,20 @@ class SpaceBlocks:
                 index = index * sizes[column] + choices[:, column]
             positions[:, slot] = known[index]
         return NetworkBlocks(self.blocks, positions, self.space.slot_counts(choices))
+
+
+def _distinct(rows: Floats) -> tuple[Floats, NDArray[np.int64]]:
+    """The different rows of (n, fields), sorted, and where each of the n is among them.
+
+    As `numpy.unique` with an axis, which takes ten times as long.
+    """
+    order = np.lexsort(rows.T[::-1])
+    ordered = rows[order]
+    first = np.ones(len(rows), dtype=np.bool_)
+    first[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
+    where = np.empty(len(rows), dtype=np.int64)
+    where[order] = np.cumsum(first) - 1
+    return ordered[first], where
 
 
 def _slot_blocks(space: SearchSpace, slot: int, decisions: Sequence[int], size: Size) -> Floats:

@@ -41,6 +41,11 @@ class BlockSlots:
         """For each family, the mask (n, slots) of its blocks and each layer's fields, flattened over the mask."""
         return [(mask, layer) for family, mask, blocks in self.by_family() for layer in family.layers(blocks)]
 
+    def rows(self, order: NDArray[np.int64]) -> "BlockSlots":
+        """The networks at some positions, in that order."""
+        columns = BlockColumns(*(getattr(self.columns, name)[order] for name in BlockColumns.__slots__))
+        return BlockSlots(self.families, self.kind[order], columns, self.activation[order], self.count[order])
+
     @property
     def occurring(self) -> frozenset[str]:
         """Names of the families that some of the networks have a block of."""

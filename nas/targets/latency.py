@@ -162,10 +162,8 @@ def pattern_model(profile: DeviceProfile, deployment: Deployment) -> CallPattern
             f"profile {profile.name!r} has {len(both)} networks for {deployment.name} at {deployment.calls}, too few",
             f"`nas profile {profile.name} --calls {deployment.calls}` on that device measures them",
         )
-    costs = [_costs(profile, i) for i in both]
-    return CallPatternModel().fit(
-        continuous[both], [c["params"] for c in costs], [c["layers"] for c in costs], spaced[both]
-    )
+    costs = costs_of([profile.networks[i] for i in both], profile.output_size)
+    return CallPatternModel().fit(continuous[both], costs["params"], costs["layers"], spaced[both])
 
 
 def kinds_of(profile: DeviceProfile) -> frozenset[str]:
@@ -229,12 +227,26 @@ def usual_latency_ms(profile: DeviceProfile, table: DeploymentTable) -> NDArray[
 
 
 def slots_of(archs: Sequence[Architecture], size: Size) -> BlockSlots:
-    """The blocks of architectures of several staged spaces, in order: arrays (n, slots)."""
-    parts = []
-    for arch in archs:
-        space = space_of(arch)
-        parts.append(space.slots(space.choices([arch]), size))
-    return concatenate_slots(parts)
+    """The blocks of architectures of several spaces, in order: arrays (n, slots)."""
+    groups = _by_space(archs)
+    parts = [space.slots(space.choices([archs[i] for i in places]), size) for space, places in groups]
+    return concatenate_slots(parts).rows(np.argsort([i for _, places in groups for i in places]))
+
+
+def costs_of(archs: Sequence[Architecture], size: Size) -> dict[str, NDArray[np.float64]]:
+    """Costs of architectures of several spaces by name, in order: arrays (n,), see `SearchSpace.costs`."""
+    groups = _by_space(archs)
+    parts = [space.costs(space.choices([archs[i] for i in places]), size) for space, places in groups]
+    order = np.argsort([i for _, places in groups for i in places])
+    return {name: np.concatenate([part[name] for part in parts])[order] for name in parts[0]}
+
+
+def _by_space(archs: Sequence[Architecture]) -> list[tuple[SearchSpace, list[int]]]:
+    """Each space with the positions of its architectures: a space answers for many at the price of one."""
+    found: dict[tuple[str, str | None], tuple[SearchSpace, list[int]]] = {}
+    for position, arch in enumerate(archs):
+        found.setdefault((arch.space, arch.document), (space_of(arch), []))[1].append(position)
+    return list(found.values())
 
 
 def held_out_error(profile: DeviceProfile, deployment: Deployment, every: int = 4) -> HeldOutError | None:
@@ -249,16 +261,20 @@ def held_out_error(profile: DeviceProfile, deployment: Deployment, every: int = 
     measured = np.flatnonzero(np.isfinite(latency))
     held = (measured + measured // every) % every == every - 1
     train = measured[~held]
+    if len(train) < MIN_NETWORKS:
+        return None
     kinds = slots_of([profile.networks[i] for i in train], profile.output_size).occurring
-    test = [i for i in measured[held] if _has_no_other(profile, i, kinds)]
-    if len(train) < MIN_NETWORKS or len(test) < 3:
+    others = slots_of([profile.networks[i] for i in measured[held]], profile.output_size)
+    known = np.array([family.name in kinds for family in others.families])[others.kind] | (others.count == 0)
+    test = measured[held][known.all(axis=1)]
+    if len(test) < 3:
         return None
     from scipy.stats import kendalltau
 
     fitted = BlockLatencyPredictor().fit(*training_data(profile, deployment, train))
     unseen = NetworkBlocks.of(slots_of([profile.networks[i] for i in test], profile.output_size))
     predicted, truth = fitted.predict(unseen).mean, latency[test]
-    log_macs = np.array([np.log(_macs(profile, i)) for i in range(len(profile.networks))])
+    log_macs = np.log(costs_of(profile.networks, profile.output_size)["macs"])
     slope = np.polyfit(log_macs[train], np.log(latency[train]), 1)
     macs_only = np.exp(np.polyval(slope, log_macs[test]))
 
@@ -274,19 +290,3 @@ def held_out_error(profile: DeviceProfile, deployment: Deployment, every: int = 
         constant_within_10pct=hits(np.median(latency[train]), 0.10),
         macs_within_10pct=hits(macs_only, 0.10),
     )
-
-
-def _has_no_other(profile: DeviceProfile, index: int, kinds: frozenset[str]) -> bool:
-    """True if all blocks of the profile's network are of these families."""
-    return slots_of([profile.networks[index]], profile.output_size).occurring <= kinds
-
-
-def _macs(profile: DeviceProfile, index: int) -> float:
-    return _costs(profile, index)["macs"]
-
-
-def _costs(profile: DeviceProfile, index: int) -> dict[str, float]:
-    arch = profile.networks[index]
-    space = space_of(arch)
-    costs = space.costs(space.choices([arch]), profile.output_size)
-    return {name: float(values[0]) for name, values in costs.items()}
