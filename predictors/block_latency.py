@@ -13,7 +13,6 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import nnls
-from sklearn.model_selection import KFold
 from threadpoolctl import threadpool_limits
 
 from predictors.base import NotFittedError, Prediction
@@ -96,6 +95,8 @@ class BlockLatencyPredictor:
 
     def _out_of_fold(self, networks: NetworkBlocks, latency_ms: Floats, block_ms: Floats | None) -> Floats:
         """Predictions for each network by models that never saw it, (n,) ms."""
+        from sklearn.model_selection import KFold  # takes a second
+
         predicted = np.empty_like(latency_ms)
         folds = KFold(min(self.folds, len(latency_ms)), shuffle=True, random_state=self.seed)
         for train, test in folds.split(latency_ms):

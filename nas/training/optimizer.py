@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
-from timm.optim._optim_factory import create_optimizer_v2
 from torch import nn
 
 from nas.files.tensors import Tensors
@@ -34,6 +33,8 @@ def make_optimizer(
             _groups(network, settings, lr), lr=lr, momentum=settings.momentum, weight_decay=settings.weight_decay
         )
     else:
+        from timm.optim._optim_factory import create_optimizer_v2  # with all of timm and torchvision: seconds
+
         # timm's name for sgd without Nesterov, which needs a momentum.
         name = "momentum" if settings.name == "sgd" and not settings.momentum else settings.name
         fused = settings.fused and not may_skip_steps and name in _FUSED

@@ -1,12 +1,11 @@
 """Augmentation of whole batches with tensor operations, so that no worker processes are needed to keep up."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
 from torch.nn.functional import affine_grid, grid_sample, interpolate
-from torchvision.transforms import v2
 
 from nas.training.recipe import AugmentationSettings, SizeStep
 
@@ -23,10 +22,15 @@ class Augmenter:
     def __init__(self, settings: AugmentationSettings, num_classes: int, *, flip_ok: bool) -> None:
         self.settings = settings
         self.flip = flip_ok if settings.flip == "auto" else settings.flip
-        ops = settings.randaugment_ops
-        self.randaugment = v2.RandAugment(num_ops=ops, magnitude=settings.randaugment_magnitude) if ops else None
-        mixers = ((v2.MixUp, settings.mixup_alpha), (v2.CutMix, settings.cutmix_alpha))
-        self.mixers = [mixer(alpha=alpha, num_classes=num_classes) for mixer, alpha in mixers if alpha > 0]
+        self.randaugment: Callable[[torch.Tensor], torch.Tensor] | None = None
+        self.mixers: list[Callable[..., tuple[torch.Tensor, torch.Tensor]]] = []
+        if settings.randaugment_ops or settings.mixup_alpha > 0 or settings.cutmix_alpha > 0:
+            from torchvision.transforms import v2  # takes seconds
+
+            if ops := settings.randaugment_ops:
+                self.randaugment = v2.RandAugment(num_ops=ops, magnitude=settings.randaugment_magnitude)
+            mixers = ((v2.MixUp, settings.mixup_alpha), (v2.CutMix, settings.cutmix_alpha))
+            self.mixers = [mixer(alpha=alpha, num_classes=num_classes) for mixer, alpha in mixers if alpha > 0]
 
     def images(self, images: torch.Tensor, generator: torch.Generator, side: int | None = None) -> torch.Tensor:
         """(n, h, h, 3) uint8 -> (n, side, side, 3), uint8 or float32 in 0..255; `side` None: h."""
