@@ -169,7 +169,7 @@ class _Composite:
         for kind, correction in self._corrections.items():
             own = blocks.are(kind)
             if own.any():
-                logs = correction.predict(_block_inputs(blocks.select(own), found[own]))[0]
+                logs = correction.mean(_block_inputs(blocks.select(own), found[own]))
                 found[own] *= np.exp(np.clip(logs, -1.0, 1.0))
         return found
 
@@ -211,7 +211,7 @@ class _Composite:
             correction = SmoothGp().fit(inputs, np.log(timed.ms[own] / expected), known)
             self._corrections[kind] = correction
             every = blocks.are(kind)
-            logs = correction.predict(_block_inputs(blocks.select(every), additive_ms[every]))[0]
+            logs = correction.mean(_block_inputs(blocks.select(every), additive_ms[every]))
             found[every] = additive_ms[every] * np.exp(np.clip(logs, -1.0, 1.0))
             found[timed.position[own]] = expected * np.exp(np.clip(correction.left_out_, -1.0, 1.0))
         return found

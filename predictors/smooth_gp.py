@@ -4,6 +4,7 @@ Fitting takes milliseconds for a few hundred points, because the leave-one-out p
 (Rasmussen and Williams 2006, section 5.4.2), and there is no optimiser to fail or to depend on its start.
 """
 
+from collections.abc import Iterator
 from typing import Self
 
 import numpy as np
@@ -50,13 +51,24 @@ class SmoothGp:
     def predict(self, x: Floats) -> tuple[Floats, Floats]:
         """Mean and standard deviation (n,), noise included, at `x` (n, d)."""
         mean, std = np.empty(len(x)), np.empty(len(x))
-        for start in range(0, len(x), _CHUNK):  # stay in the cache
-            part = slice(start, start + _CHUNK)
-            kernel = _matern52(_squares(self._standardised(x[part]), self._inputs) / self._length**2)
+        for part, kernel in self._kernels(x):
             mean[part] = self._mean + kernel @ self._weights
             explained = ((kernel @ self._inverse) * kernel).sum(axis=1)
             std[part] = np.sqrt(self._variance * np.maximum(1 + self._noise - explained, 1e-12))
         return mean, std
+
+    def mean(self, x: Floats) -> Floats:
+        """The mean (n,) of `predict` alone, for a fraction of its price."""
+        mean = np.empty(len(x))
+        for part, kernel in self._kernels(x):
+            mean[part] = self._mean + kernel @ self._weights
+        return mean
+
+    def _kernels(self, x: Floats) -> Iterator[tuple[slice, Floats]]:
+        """Covariances (k, n) with the n known points, of so few of the new ones at once that they stay in the cache."""
+        for start in range(0, len(x), _CHUNK):
+            part = slice(start, start + _CHUNK)
+            yield part, _matern52(_squares(self._standardised(x[part]), self._inputs) / self._length**2)
 
     def _standardised(self, x: Floats) -> Floats:
         return np.asarray((x - self._center)[:, self._kept] / self._spread)

@@ -32,9 +32,9 @@ def test_the_table_shows_gains_over_the_first_variant() -> None:
 @pytest.mark.slow
 def test_what_is_known_is_not_trained_again(tmp_path: Path) -> None:
     out = tmp_path / "ablation.json"
-    command = ["--data", "digits", "--network", "mixed#0@32", "--variant", "muon", "--epochs", "1", "--out", str(out)]
+    command = ["--data", "digits", "--network", "compact#2@32", "--variant", "muon", "--epochs", "1", "--out", str(out)]
     first = CliRunner().invoke(main, command, catch_exceptions=False)
     rows = json.loads(out.read_text())
-    assert list(rows) == ["digits | mixed#0@32 | muon | 1 epochs | seed 0"]
+    assert list(rows) == ["digits | compact#2@32 | muon | 1 epochs | seed 0"]
     assert CliRunner().invoke(main, command, catch_exceptions=False).stdout == first.stdout
     assert json.loads(out.read_text()) == rows

@@ -51,9 +51,9 @@ def test_page(tmp_path: Path) -> None:
     for file, columns in files.items():
         np.savez(tmp_path / file, **columns)  # type: ignore[arg-type]
     out = tmp_path / "docs" / "search.md"
-    efforts = [part for name in ("surrogate", "gp") for part in ("--effort", f"{name}=1x12")]
-    arguments = ["--data", str(tmp_path), "--out", str(out), "--seeds", "1", "--evals", "14", *efforts]
-    result = CliRunner().invoke(main, [*arguments, "--timed-evals", "15"], catch_exceptions=False)
+    efforts = [part for name in ("surrogate", "gp") for part in ("--effort", f"{name}=1x11")]
+    arguments = ["--data", str(tmp_path), "--out", str(out), "--seeds", "1", "--evals", "12", *efforts]
+    result = CliRunner().invoke(main, [*arguments, "--timed-evals", "12"], catch_exceptions=False)
     assert result.exit_code == 0
     text = out.read_text()
     for title in DEVICES:

@@ -15,7 +15,7 @@ from tests.nas.evaluation.small import coloured_images
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    images = coloured_images(train=64, val=32)
+    images = coloured_images(train=32, val=16)
     file = tmp_path / "colours.npz"
     splits = {"train": images.train, "val": images.val, "test": images.test}
     arrays = {f"x_{name}": split.images for name, split in splits.items()}
@@ -34,7 +34,7 @@ def run(*arguments: object) -> str:
 def test_from_trainings_to_the_page(data: Path, tmp_path: Path) -> None:
     networks, out = tmp_path / "networks.json", tmp_path / "page.md"
     common = ("--data", data, "--networks-file", networks)
-    train = ("train-alone", *common, "--epochs", 2, "--widths", 1, "--depth", 1)
+    train = ("train-alone", *common, "--epochs", 2, "--batch", 16, "--widths", 1, "--depth", 1)
     run(*train, "--networks", 2)
     first = json.loads(networks.read_text())["networks"]
     run(*train, "--networks", 5)  # goes on

@@ -4,10 +4,14 @@ In a test's own process by the fixtures `brief` and `impatient`; in another one,
 `nas search` with both.
 """
 
+from functools import partial
+
 import pytest
 
 from nas.controller.prediction import probes
 from nas.measure import protocol
+from nas.samplers import surrogate
+from nas.samplers.surrogate import SurrogateSettings
 from nas.targets import profiling
 from nas.tasks import TrainingShape
 from nas.tasks.classification.task import Classification
@@ -22,6 +26,8 @@ def shorten(patch: pytest.MonkeyPatch, shape: TrainingShape = EPOCHS) -> None:
     patch.setattr(Detection, "shape", shape)
     # What is learnt in so few epochs is worth less than a linear model.
     patch.setattr(Classification, "floors", lambda task, data, seed: ())
+    # A zero-cost score takes as long as such a training; of two networks one is chosen as well as of eight.
+    patch.setattr(surrogate, "SurrogateSettings", partial(SurrogateSettings, startup_pool=2, shortlist=2))
 
 
 def hurry(patch: pytest.MonkeyPatch) -> None:

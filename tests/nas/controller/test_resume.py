@@ -94,7 +94,7 @@ def test_a_front_under_size_and_memory(tmp_path: Path, colours: Path, capsys: py
     command = [
         "search", "--target", "fake", "--objective", "pareto", "--max-size-mb", "3", "--data", str(colours),
         "--max-memory-mb", "400", "--percentile", "90", "--latency-ms", "200", "--max-trials", "3",
-        "--no-baselines", "--json", "--max-params", "300000", "--price-per-hour", "36",
+        "--no-baselines", "--json", "--max-params", "300000", "--price-per-hour", "36", "--runtime", "onnxruntime",
         "--out", str(tmp_path / "run"),
     ]  # fmt: skip
     assert run(command) == 0
