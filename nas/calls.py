@@ -7,8 +7,6 @@ clocks go down.
 import math
 import re
 
-from nas.errors import UserError
-
 CONTINUOUS, IDLE = "continuous", "idle"
 CONTINUOUS_MS, IDLE_MS = 0.0, 200.0
 """Milliseconds from the start of one call to that of the next: none are waited for; long enough for all to be cold."""
@@ -39,6 +37,8 @@ def interval_ms_of(calls: str) -> float:
         wrong = f"is slower than {LOWEST_RATE:g}/s, where a call is as cold as with idle"
     else:
         wrong = f"is quicker than {HIGHEST_RATE:g}/s, which is as good as continuous"
+    from nas.errors import UserError  # brings numpy along, and help must not wait for that
+
     raise UserError(f"--calls {calls!r} {wrong}", "give continuous, 20/s or idle")
 
 

@@ -100,8 +100,17 @@ def trained_network(
 
 
 def read_trained(folder: Path, description: NetworkDescription, recipe: Recipe) -> dict[str, Any] | None:
-    """The record of a training with just this recipe; None where there is nothing to believe."""
-    return read_record(folder, TRAINED, {"recipe": recipe.to_json(), "network": description.to_json()})
+    """The record of a training with just this recipe; None where there is nothing to believe.
+
+    A training that came to its end is the same under any time limit: none has cut it short.
+    """
+    found = read_record(folder, TRAINED, {"network": description.to_json()})
+    if found is None:
+        return None
+    wanted = json.loads(json.dumps(recipe.to_json()))
+    if isinstance(found.get("recipe"), dict) and found.get("stopped") is None:
+        wanted["time_limit_s"] = found["recipe"].get("time_limit_s")
+    return found if found.get("recipe") == wanted else None
 
 
 def deployed_network(

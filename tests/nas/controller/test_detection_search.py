@@ -73,7 +73,10 @@ def test_the_note_of_a_baseline_says_why_its_training_ended(tmp_path: Path) -> N
     assert outcome.stopped == "diverged"
     assert training_note(outcome, recipe) == note
     _, again = trained_network(tmp_path, smallest(), rectangle_data(), recipe)
+    assert again.reused
     assert training_note(again, recipe) == note, "read, not trained"
+    _, other = trained_network(tmp_path, smallest(), rectangle_data(), recipe.changed(time_limit_s=1e5))
+    assert not other.reused, "what did not come to its end might get further in another time"
     assert training_note(outcome, recipe.changed(time_limit_s=1e6)) == note
     ended = training_note(replace(outcome, stopped="time limit"), recipe)
     assert ended == f"{outcome.epochs} of 3 epochs: the time limit ended its training"

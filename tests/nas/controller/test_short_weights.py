@@ -82,3 +82,19 @@ def test_the_journal_keeps_weights_too(tmp_path: Path) -> None:
         journal.forget(task(number))
     assert list((tmp_path / "outcomes").iterdir()) == []
     assert Outcome.from_json(outcome.to_json()) == replace(outcome, weights=None)
+
+
+def test_a_training_that_came_to_its_end_counts_under_any_time_limit(tmp_path: Path) -> None:
+    description, data = task().description, tiny_data()
+    recipe = TASKS["classification"].recipe(epochs=1, batch_size=8, precision="fp32", time_limit_s=1e3)
+    _, first = trained_network(tmp_path, description, data, recipe)
+    assert (first.stopped, first.reused) == (None, False)
+    for limit in (1e4, None, 2e-3):
+        _, again = trained_network(tmp_path, description, data, recipe.changed(time_limit_s=limit))
+        assert again == replace(first, reused=True)
+    _, other = trained_network(tmp_path, description, data, recipe.changed(epochs=2))
+    assert not other.reused
+    _, cut = trained_network(tmp_path, description, data, recipe.changed(epochs=4, time_limit_s=1e-3))
+    assert cut.stopped == "time limit"
+    _, longer = trained_network(tmp_path, description, data, recipe.changed(epochs=4, time_limit_s=2e-3))
+    assert not longer.reused, "it might get further"
