@@ -6,8 +6,7 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import norm
-from scipy.stats import t as student
+from scipy.special import ndtri, stdtrit
 
 from predictors.accuracy_features import Choices, FeatureView, generic_views
 from predictors.additive_gp import AdditiveGP, Term
@@ -24,7 +23,7 @@ _MIN_ROWS_TREES = 60
 _CALIBRATION_PRIOR_ROWS = 40
 _CHUNK_ROWS = 1024  # keeps the temporaries of scoring a million candidates in cache
 _LEVEL = 0.90  # the interval that is calibrated: mean +- 1.645 std
-_Z = float(norm.ppf(0.5 + _LEVEL / 2))
+_Z = float(ndtri(0.5 + _LEVEL / 2))
 
 
 class AccuracyPredictor:
@@ -273,7 +272,7 @@ def _calibrate(held_out: Sequence[Fold], weights: Floats, accuracy: Floats) -> f
     # an empirical quantile of few rows is noisy, and the ingredients' own std is near the truth: draw it to one
     factor = float(seen ** (n / (n + _CALIBRATION_PRIOR_ROWS)))
     if rank > n - 1:  # too few rows to see the quantile at all: widen like a Student interval
-        factor *= float(student.ppf(0.5 + _LEVEL / 2, n - 1)) / _Z
+        factor *= float(stdtrit(n - 1, 0.5 + _LEVEL / 2)) / _Z
     return factor
 
 

@@ -5,7 +5,7 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import norm, rankdata
+from scipy.special import ndtri
 
 Floats = NDArray[np.float64]
 
@@ -24,10 +24,9 @@ class NormalScores:
     @classmethod
     def fit(cls, values: Floats) -> Self:
         """Learn from finite values (n,); ties share their mean rank."""
-        known, inverse = np.unique(values, return_inverse=True)
-        ranks = np.zeros(len(known))
-        ranks[inverse] = rankdata(values)
-        return cls(known, np.asarray(norm.ppf((ranks - 0.5) / len(values)), dtype=np.float64))
+        known, counts = np.unique(values, return_counts=True)
+        ranks = np.cumsum(counts) - (counts - 1) / 2
+        return cls(known, np.asarray(ndtri((ranks - 0.5) / len(values)), dtype=np.float64))
 
     def to_scores(self, values: Floats) -> Floats:
         return np.asarray(np.interp(values, self.values, self.scores), dtype=np.float64)

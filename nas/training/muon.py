@@ -4,6 +4,7 @@ Each step goes equally far in all directions that a filter bank's gradients span
 are learnt in few epochs as well. All other tensors (linear layers, norms, biases) get Nesterov SGD.
 """
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -29,6 +30,13 @@ class Muon(torch.optim.Optimizer):
         momentum: Nesterov's, of groups that name none.
         weight_decay: of groups that name none.
     """
+
+    # Without the decorator of torch's own, which imports its compiler at the first call: seconds in each process that
+    # trains, for an optimiser that is never compiled.
+    add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)
+    zero_grad = inspect.unwrap(torch.optim.Optimizer.zero_grad)
+    state_dict = inspect.unwrap(torch.optim.Optimizer.state_dict)
+    load_state_dict = inspect.unwrap(torch.optim.Optimizer.load_state_dict)
 
     def __init__(self, groups: list[dict[str, Any]], lr: float, momentum: float, weight_decay: float) -> None:
         defaults = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "orthogonal": False, "parts": 1}

@@ -1,5 +1,6 @@
 """The bundled default: scikit-learn's 1,797 handwritten digits (8x8 grey; Alpaydin and Kaynak, 1998)."""
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -13,11 +14,13 @@ def load_digits(root: Path, max_resolution: int) -> RawImages:
 
     It ships with scikit-learn, so neither argument is used: no file is read from `root`.
     """
-    from sklearn.datasets import load_digits as bundled
-
-    source = bundled()
-    grey = np.round(source.images * (255 / 16)).astype(np.uint8)  # values are 0..16
+    package = find_spec("sklearn")  # for its file alone: the package takes seconds to import
+    if package is None or package.origin is None:
+        raise ImportError("scikit-learn, which ships the digits, is not installed")
+    path = Path(package.origin).with_name("datasets") / "data" / "digits.csv.gz"
+    table = np.loadtxt(path, np.float64, delimiter=",")
+    grey = np.round(table[:, :-1].reshape(-1, 8, 8) * (255 / 16)).astype(np.uint8)  # values are 0..16
     rgb = np.repeat(grey[..., None], 3, axis=3)
-    labels = source.target.astype(np.int64)
+    labels = table[:, -1].astype(np.int64)
     classes = tuple(str(digit) for digit in range(10))
     return RawImages(classes, ImageSplit(resize_images(rgb, MIN_RESOLUTION), labels), flip_ok=False)
