@@ -4,11 +4,15 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal, get_args
 
 from nas.calls import CONTINUOUS_MS, calls_text
 
 CPU = "cpu"
+Extent = Literal["network", "pipeline"]
+"""What the time of a call is of: the network alone, or the whole way from an example in memory to an answer."""
+EXTENTS: tuple[Extent, ...] = get_args(Extent)
+ALONE, PIPELINE = EXTENTS
 _CUDA = re.compile(r"cuda:(0|[1-9][0-9]*)")
 
 
@@ -27,12 +31,16 @@ class Deployment:
     """`cpu`, or a CUDA device by its index: `cuda:0`."""
     interval_ms: float = CONTINUOUS_MS
     """Time from the start of one call to that of the next, see `nas.calls`; 0: the next call follows at once."""
+    covers: Extent = ALONE
+    """What the times of its calls are of."""
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.interval_ms) and self.interval_ms >= 0):
             raise ValueError(f"an interval is finite and not below 0 ms, got {self.interval_ms}")
         if self.threads < 1 or self.batch < 1:
             raise ValueError(f"threads and batch must be at least 1, got {self.threads} and {self.batch}")
+        if self.covers not in EXTENTS:
+            raise ValueError(f"a call covers {' or '.join(EXTENTS)}, got {self.covers!r}")
         if not is_device(self.device):
             raise ValueError(f"a device is {CPU!r} or like 'cuda:0', got {self.device!r}")
 
@@ -51,10 +59,14 @@ class Deployment:
         """The same deployment, called every `interval_ms`."""
         return replace(self, interval_ms=interval_ms)
 
+    def covering(self, covers: Extent) -> "Deployment":
+        """The same deployment, with times of `covers`."""
+        return replace(self, covers=covers)
+
     @property
     def continuous(self) -> "Deployment":
-        """The same deployment, called without a pause."""
-        return self.called(CONTINUOUS_MS)
+        """The same deployment as profiles know it: of the network alone, called without a pause."""
+        return replace(self, interval_ms=CONTINUOUS_MS, covers=ALONE)
 
     @property
     def placement(self) -> "Placement":

@@ -15,7 +15,7 @@ from search_spaces.architecture import Architecture, Decision, Option, parse_arc
 from search_spaces.blocks import BlockFamily, BlockSpec, Ints
 from search_spaces.errors import UnknownNameError, UserError
 from search_spaces.families import FAMILIES
-from search_spaces.signature import Signature, Size
+from search_spaces.signature import Signature, Size, TensorSpec
 from search_spaces.slots import BlockSlots, slots_of_blocks
 
 if TYPE_CHECKING:
@@ -92,6 +92,13 @@ class SearchSpace(ABC):
     def size(self) -> int:
         """Exact number of distinct (canonical) architectures. A space whose decisions may be inactive counts itself."""
         return prod(len(a) for a in self.allowed)
+
+    def inputs_of(self, choices: Choices) -> tuple[tuple[TensorSpec, ...], Ints]:
+        """The different inputs of the networks in `choices` (n, decisions), and for each network the place of its own
+        among them, (n,)."""
+        specs = [self.signature(self.architecture(row), self.usual_size).input for row in choices]
+        places = {spec: place for place, spec in enumerate(dict.fromkeys(specs))}
+        return tuple(places), np.array([places[spec] for spec in specs], dtype=np.int64)
 
     def slots(self, choices: Choices, size: Size) -> BlockSlots:
         """The blocks of all rows of `choices` at once; costs and the features that predict latency are made of them.

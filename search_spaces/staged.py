@@ -201,6 +201,10 @@ class StagedSpace(SearchSpace):
         """Inputs of the space's networks, the smallest first."""
         return tuple(_image(side) for side in sorted(self.table.resolutions[i] for i in self.allowed[-1]))
 
+    def inputs_of(self, choices: Choices) -> tuple[tuple[TensorSpec, ...], Ints]:
+        sides, places = np.unique(self.resolutions(choices), return_inverse=True)
+        return tuple(_image(int(side)) for side in sides), places.astype(np.int64)
+
     def slots(self, choices: Choices, size: Size = IMAGENET) -> BlockSlots:
         """The blocks of all rows of `choices` at once; the source of `blocks`, of costs and of predictor features.
 

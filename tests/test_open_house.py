@@ -281,6 +281,9 @@ class SentenceArtifacts:
     def read_sample(self, folder: Path, sample: Mapping[str, Any]) -> NDArray[np.int64]:
         return np.array([sample["example"]], dtype=np.int64)
 
+    def usual_example(self, folder: Path, sample: Mapping[str, Any]) -> list[int]:
+        return [int(number) for number in sample["example"]]
+
     def write_output(self, folder: Path, output: NDArray[np.float32]) -> dict[str, Any]:
         return {"logits": output.tolist()}
 

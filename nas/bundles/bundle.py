@@ -4,6 +4,7 @@ model files        what the runtime loads; `model.onnx` (fp32); `model.network.j
 labels.json        names of the classes, in the order of the outputs
 preprocess.json    from an example (an image) to the input
 sample.json        a validation example (for images beside it `sample.png`), and the network's output for it
+pipeline.json      the task whose pre- and post-processing this is
 run.py             uses the network with numpy, Pillow and the runtime alone
 receipt.json       written last: see docs/export.md
 
@@ -29,15 +30,15 @@ from nas.deploy.tried import Deployed, TriedDeployment, files_of
 from nas.files.writing import sha256_of, staged_folder, write_json
 from nas.measure.host import HostFingerprint, fingerprint
 from nas.measure.measurement import Measurement
+from nas.measure.pipeline import SAMPLE, write_pipeline
 from nas.networks.description import NETWORK
-from nas.networks.find import LABELS, RECEIPT
-from nas.runtimes import Session, load_runtime
+from nas.networks.find import RECEIPT
+from nas.runtimes import load_runtime
 from nas.targets.registry import material_differences
 from nas.tasks import TaskData, task_of
-from nas.tasks.artifacts import BundleArtifacts, Figures
-from search_spaces import TensorSpec
+from nas.tasks.artifacts import Figures
 
-SAMPLE, RUN_SCRIPT = "sample.json", "run.py"
+RUN_SCRIPT = "run.py"
 TOLERANCES: Mapping[str, float] = {"fp32": 1e-3, "bf16": 0.05, "fp16": 0.01, "int8": 0.05}
 """Largest difference between outputs of one network on two machines, over the largest output: kernels differ in the
 order of sums, and one changed rounding shows where numbers have 8 bits."""
@@ -107,11 +108,11 @@ def complete_bundle(folder: Path, deployed: Deployed, data: TaskData, claims: Cl
     assert chosen is not None
     assert chosen.path is not None
     artifacts, signature = task_of(data).artifacts, deployed.description.signature
-    write_json(folder / LABELS, list(data.classes))
-    for name, document in artifacts.documents(data.preprocess, signature).items():
-        write_json(folder / name, document)
     session = load_runtime(chosen.deployment.runtime).load(chosen.path, chosen.deployment)
-    _write_sample(folder, artifacts, session, chosen.deployment.precision, data, signature.input)
+    inputs, known = write_pipeline(folder, data, signature)
+    output = session.run(inputs)[0]
+    stored = artifacts.write_output(folder, output)
+    write_json(folder / SAMPLE, {**known, **stored, "tolerance": tolerance_of(output, chosen.deployment.precision)})
     script = run_script(artifacts.script(signature), chosen.deployment, chosen.path.name)
     if script is not None:
         (folder / RUN_SCRIPT).write_text(script, encoding="utf-8")
@@ -132,15 +133,6 @@ def validation_sha256(data: TaskData) -> str:
     for array in task_of(data).arrays(data.val).values():
         digest.update(np.ascontiguousarray(array))
     return digest.hexdigest()
-
-
-def _write_sample(
-    folder: Path, artifacts: BundleArtifacts[Any], session: Session, precision: str, data: TaskData, input: TensorSpec
-) -> None:
-    inputs, known = artifacts.write_sample(folder, data, input)
-    output = session.run(inputs)[0]
-    stored = artifacts.write_output(folder, output)
-    write_json(folder / SAMPLE, {**known, **stored, "tolerance": tolerance_of(output, precision)})
 
 
 def _receipt(
@@ -171,6 +163,7 @@ def _receipt(
         "batch": chosen.deployment.batch,
         "runs_on": chosen.deployment.device,
         "calls": chosen.deployment.calls,
+        "limit_on": chosen.deployment.covers,
         "input": task_of(data).input_label(deployed.description.signature.input),
         "signature": deployed.description.signature.to_json(),
         "model": chosen.path.name,
@@ -181,6 +174,7 @@ def _receipt(
         "margin_pct": claims.margin_pct,
         "latency_ms": _latency(measured),
         "latency_by_calls_ms": chosen.p50_by_calls_ms,
+        "pipeline": chosen.pipeline_ms,
         "predicted_ms": claims.predicted_ms,
         "memory_bytes": measured.memory_bytes if measured is not None else None,
         "size_bytes": chosen.size_bytes,

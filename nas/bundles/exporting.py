@@ -14,7 +14,7 @@ from nas.calls import CONTINUOUS, interval_ms_of
 from nas.deploy.choosing import UpperBound, choose
 from nas.deploy.deploy import deploy, deployed_accuracy
 from nas.deploy.tried import FP32, Deployed, TriedDeployment
-from nas.deployment import CPU, Deployment
+from nas.deployment import ALONE, CPU, PIPELINE, Deployment, Extent
 from nas.errors import NotDeliverableError, UserError
 from nas.files.folders import check_writable
 from nas.files.writing import write_json
@@ -65,6 +65,8 @@ class ExportRequest:
     latency_ms: float | None = None
     calls: str | None = None
     """Pattern of calls that latency is measured in, see `nas.calls`; usually without a pause."""
+    limit_on: Extent | None = None
+    """What latencies are of, see `nas.deployment.Extent`; usually the network alone."""
     out: Path | None = None
     """None: `RUN/exports/K` of `RUN#K` and of a winner's folder, else `NAME.bundle` beside the network's file."""
     command: str = ""
@@ -142,7 +144,13 @@ def export_bundle(request: ExportRequest, progress: Progress | None = None) -> E
     threads = request.threads or (source.run.threads if source.run else None)
     interval_ms = interval_ms_of(request.calls or (source.run.calls if source.run else CONTINUOUS))
     offered = choose_deployments(request, target, threads, images_per_call(request, source, target))
-    asked = [deployment.called(interval_ms) for deployment in offered]
+    covers = request.limit_on or (source.run.limit_on if source.run else ALONE)
+    if covers == PIPELINE and not target.is_host:
+        raise UserError(
+            f"--limit-on pipeline is measured where pre-processing runs, and target {target.name!r} is not this host",
+            "export on the device itself, or give --limit-on network",
+        )
+    asked = [deployment.called(interval_ms).covering(covers) for deployment in offered]
     limits = source.run.limits if source.run else Limits()
     if request.latency_ms is not None:
         limits = limits.changed(latency_ms=request.latency_ms)
@@ -285,7 +293,7 @@ def with_reference(asked: Sequence[Deployment]) -> list[Deployment]:
     """`asked`, and an fp32 deployment to compare accuracies with where there is none among them."""
     if any(d.precision == FP32 for d in asked):
         return list(asked)
-    reference = Deployment("onnxruntime", FP32, asked[0].threads, asked[0].batch, interval_ms=asked[0].interval_ms)
+    reference = replace(asked[0], runtime="onnxruntime", precision=FP32, device=CPU)
     return [reference, *asked]
 
 

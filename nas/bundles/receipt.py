@@ -9,7 +9,7 @@ from typing import Any
 
 from nas import __version__
 from nas.calls import CONTINUOUS, interval_ms_of
-from nas.deployment import CPU, Deployment
+from nas.deployment import ALONE, CPU, Deployment
 from nas.errors import UserError
 from nas.files.writing import sha256_of
 from nas.measure.host import HostFingerprint
@@ -102,6 +102,7 @@ def _parse(document: dict[str, Any]) -> Receipt:
             **{name: document[name] for name in ("runtime", "precision", "threads", "batch")},
             device=document.get("runs_on", CPU),
             interval_ms=interval_ms_of(document.get("calls", CONTINUOUS)),
+            covers=document.get("limit_on", ALONE),
         ),
         model=document["model"],
         signature=Signature.from_json(document["signature"]),

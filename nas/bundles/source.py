@@ -8,7 +8,7 @@ from nas.calls import CONTINUOUS
 from nas.data import Preprocess
 from nas.deploy.quantised import FOLDER as QUANTISED
 from nas.deploy.quantised import QuantisedInTraining, read_quantised
-from nas.deployment import Deployment, common_batch
+from nas.deployment import ALONE, Deployment, Extent, common_batch
 from nas.errors import UserError
 from nas.limits import Limits
 from nas.networks.description import NetworkDescription, read_json
@@ -32,6 +32,8 @@ class RunSettings:
     threads: int | None
     calls: str
     """Pattern of calls it was searched for, see `nas.calls`."""
+    limit_on: Extent
+    """What its latencies are of, see `nas.deployment.Extent`."""
     batch: int
     """Images in a call, as its target's profile was measured."""
     max_drop: float
@@ -120,6 +122,7 @@ def _settings(folder: Path) -> RunSettings | None:
         target=config["target"],
         threads=config.get("threads"),
         calls=config.get("calls", CONTINUOUS),
+        limit_on=config.get("limit_on", ALONE),
         batch=_batch(folder),
         max_drop=config["max_drop"],
         limits=Limits.of(**config["limits"]),

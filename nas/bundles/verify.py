@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from nas.bundles.bundle import SAMPLE, validation_sha256
+from nas.bundles.bundle import validation_sha256
 from nas.bundles.predictor import Predictor
 from nas.bundles.receipt import Receipt, changed_files, read_receipt
 from nas.deploy.deploy import PARITY_IMAGES
@@ -22,6 +22,7 @@ from nas.limits import AccuracyLimit, Limits, Observation
 from nas.limits.params import ParamsLimit
 from nas.measure.host import fingerprint
 from nas.measure.measurement import DISTURBED, MeasureRequest
+from nas.measure.pipeline import SAMPLE
 from nas.measure.protocol import measure
 from nas.networks.description import NETWORK, load_network, weights_path
 from nas.networks.find import RECEIPT, find_bundle

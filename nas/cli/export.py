@@ -7,6 +7,7 @@ import click
 
 from nas.cli.shell import Shell, refuse_others
 from nas.cli.types import Calls, Device, LatencyMs, PercentagePoints
+from nas.deployment import EXTENTS
 
 _WITH_VERIFY = ("model", "--data", "--json", "--quiet")
 
@@ -34,6 +35,11 @@ _WITH_VERIFY = ("model", "--data", "--json", "--quiet")
 @click.option("--latency-ms", type=LatencyMs(), help="Limit: milliseconds for one call.  [default: the run's]")
 @click.option(
     "--calls", type=Calls(), help="How it will be called: continuous, 20/s, idle.  [default: as the run, or continuous]"
+)
+@click.option(
+    "--limit-on",
+    type=click.Choice(EXTENTS),
+    help="What latencies are of: the network, or the pipeline around it.  [default: as the run, or network]",
 )
 @click.option("--target", help="The device; `nas targets` lists them.  [default: the run's, or local]")
 @click.option("--device", type=Device(), help="Of the target: cpu or cuda:N.  [default: cpu]")

@@ -10,6 +10,7 @@ from click.core import ParameterSource
 from nas.calls import CONTINUOUS
 from nas.cli.shell import Shell
 from nas.cli.types import Calls, Device, LatencyMs, PercentagePoints, Positive, Seconds, TaskReference, only
+from nas.deployment import ALONE, EXTENTS
 from nas.limits import KINDS, NAMES, PERCENTILES, LatencyLimit, Limit, Limits
 
 
@@ -64,6 +65,13 @@ def _limit_type(kind: type[Limit]) -> click.ParamType[float]:
     show_default=True,
     help="How the network will be called, which its latency is measured for: continuous (the next call at once), a "
     "rate such as 20/s (a camera), or idle (a call now and then).",
+)
+@click.option(
+    "--limit-on",
+    type=click.Choice(EXTENTS),
+    default=ALONE,
+    show_default=True,
+    help="What latencies are of: the network alone, or the pipeline from a decoded image in memory to the answer.",
 )
 @click.option(
     "--objective",

@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 
 from nas.calls import CONTINUOUS, calls_text, interval_ms_of
 from nas.controller.usual_space import usual_space
+from nas.deployment import ALONE, EXTENTS, Extent
 from nas.errors import UnknownNameError, UserError
 from nas.limits import AccuracyLimit, Limits
 from nas.tasks import task_named
@@ -31,6 +32,8 @@ class SearchConfig:
     target: str = "local"
     calls: str = CONTINUOUS
     """Pattern in which the deployed network is called, see `nas.calls`: latencies are those of such calls."""
+    limit_on: Extent = ALONE
+    """What latencies are of, see `nas.deployment.Extent`."""
     limits: Limits = field(default_factory=Limits)
     """Accuracies among them get the task's metric as their name."""
     objective: Objective = "accuracy"
@@ -102,6 +105,8 @@ class SearchConfig:
                 f"the teacher {self.teacher!r} lies on this machine, and --ray trains on others",
                 "leave out --teacher or --ray",
             )
+        if self.limit_on not in EXTENTS:
+            raise UnknownNameError("--limit-on", self.limit_on, EXTENTS)
         if self.budget_s is not None and not (math.isfinite(self.budget_s) and self.budget_s > 0):
             raise UserError(f"a budget of {self.budget_s} s makes no sense", "give a duration like 90s, 30m or 4h")
         if not 0 <= self.max_drop <= 1:
@@ -168,7 +173,8 @@ class SearchConfig:
     def run_dir(self) -> Path:
         task, goal = task_named(self.task), () if self.objective == "accuracy" else (self.objective,)
         pattern = (self.calls.replace("/", "-per-"),) if self.interval_ms else ()
-        parts = (task.name, self.target, *goal, self.limits.label, *pattern)
+        extent = (self.limit_on,) if self.limit_on != ALONE else ()
+        parts = (task.name, self.target, *goal, self.limits.label, *pattern, *extent)
         return self.out or Path("runs") / "-".join(parts).strip("-")
 
     def identity(self) -> dict[str, Any]:
@@ -184,4 +190,6 @@ class SearchConfig:
             del document["devices"]
         if not self.interval_ms:  # as it always was
             del document["calls"]
+        if self.limit_on == ALONE:
+            del document["limit_on"]
         return document

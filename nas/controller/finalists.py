@@ -26,6 +26,7 @@ from nas.deploy.tried import Deployed, TriedDeployment, files_bytes
 from nas.deployment import Deployment
 from nas.errors import LimitMissedError, NotWorthItError
 from nas.limits import AccuracyLimit, Limits, Observation, Violation
+from nas.measure.pipeline import write_pipeline
 from nas.measure.site import Site
 from nas.networks.description import NetworkDescription
 from nas.progress import Stage
@@ -206,6 +207,7 @@ class FinalRound:
             return False
         with TemporaryDirectory(prefix="nas-candidate-") as folder:
             requests = deploy_untrained(candidate.arch, possible, Path(folder), 0)
+            write_pipeline(Path(folder), self.data, self._description(candidate).signature)
             sizes = [files_bytes(r.path) for r in requests]
             found = site.measure(requests)
         seen = (

@@ -10,11 +10,13 @@ from nas.controller.planning.budget import Budget
 from nas.controller.planning.plan import planned_s
 from nas.controller.prediction.feasibility import DeploymentRange, latency_ranges, require_feasible
 from nas.controller.prediction.probes import FileModel, probe, probe_networks
+from nas.controller.prediction.processing import around_networks
 from nas.controller.prediction.scoring import CandidateScorer
 from nas.controller.prediction.target_model import TargetModel, prepare_target
 from nas.controller.prediction.target_record import check_target, read_target
 from nas.controller.runs.storage import check_server
 from nas.controller.trials import SHORT
+from nas.deployment import PIPELINE
 from nas.errors import UnknownNameError, UserError
 from nas.evaluation.estimators import ESTIMATORS, require_estimator
 from nas.executors import check_choice
@@ -66,6 +68,8 @@ def load_inputs(
         target, files = recorded or (prepare_target(config, budget, progress, device), FileModel())
         if not files.known:
             files = file_model(config, space, target, data.output_size, progress)
+        if config.limit_on == PIPELINE and not target.model.processing_ms:
+            target = around_networks(config, target, data, space, progress)
     with budget.stage("prepare"):
         rng = np.random.default_rng(config.seed)
         ranges = latency_ranges(space, target.model, config.limits, data.output_size, rng)

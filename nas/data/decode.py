@@ -69,13 +69,18 @@ def decode(read: Reader, name: str, size: int) -> NDArray[np.uint8]:
         raise unreadable(name, error) from error
 
 
-def shorter_side(read: Reader, name: str) -> int:
-    """Shorter side in pixels, from the header only; raises like `decode`."""
+def picture_size(read: Reader, name: str) -> tuple[int, int]:
+    """(rows, columns) in pixels as they are stored, from the header only; raises like `decode`."""
     try:
         with open_image(io.BytesIO(read())) as image:
-            return min(image.size)
+            return image.height, image.width
     except DAMAGED as error:
         raise unreadable(name, error) from error
+
+
+def usual_size(sizes: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    """(rows, columns) of the picture with the median number of pixels."""
+    return sorted(sizes, key=lambda size: (size[0] * size[1], size))[len(sizes) // 2]
 
 
 def decode_all(readers: Sequence[Reader], names: Sequence[str], size: int) -> NDArray[np.uint8]:

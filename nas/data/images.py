@@ -150,6 +150,8 @@ class RawImages:
     val: ImageSplit | None = None
     test: ImageSplit | None = None
     flip_ok: bool = True
+    picture_size: tuple[int, int] | None = None
+    """See `ImageData.picture_size`; None: that of the stored images."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -174,6 +176,8 @@ class ImageData:
     """True if a mirrored image keeps its class (not so for digits)."""
     notes: tuple[str, ...] = ()
     """Origin of the splits, for reports."""
+    picture_size: tuple[int, int] | None = None
+    """Rows and columns of a usual picture before it was made a stored image; None: it was one already."""
     _memo: Memo = field(default_factory=Memo, init=False, repr=False)
     """`at` by its arguments."""
 
@@ -310,6 +314,7 @@ def complete(name: str, raw: RawImages, seed: int) -> ImageData:
         preprocess=Preprocess.fit(train.images),
         flip_ok=raw.flip_ok,
         notes=tuple(notes),
+        picture_size=raw.picture_size,
     )
 
 

@@ -2,6 +2,7 @@
 
 import io
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,14 @@ def read_document(folder: Path, name: str) -> Any:
         raise UserError(f"cannot read '{path}': {error}", "export the network again") from error
 
 
-def save_sample(folder: Path, pixels: NDArray[np.uint8]) -> str:
-    """Write an image (h, w, 3) uint8 losslessly into a bundle; returns the file's name."""
+def sample_entries(folder: Path, pixels: NDArray[np.uint8], picture_size: tuple[int, int] | None) -> dict[str, Any]:
+    """Write an image (h, w, 3) uint8 losslessly into a bundle; returns the entries of `sample.json` that name it and
+    say how many rows and columns a usual picture has (None: as many as the image)."""
     Image.fromarray(pixels).save(folder / SAMPLE_IMAGE)
-    return SAMPLE_IMAGE
+    return {"image": SAMPLE_IMAGE, "picture_size": list(picture_size or pixels.shape[:2])}
+
+
+def usual_picture(folder: Path, sample: Mapping[str, Any]) -> Image.Image:
+    """The sample's image at the size of a usual picture, decoded, as an application has it in memory."""
+    rows, columns = (int(side) for side in sample["picture_size"])
+    return read_rgb(folder / Path(sample["image"]).name).resize((columns, rows), Image.Resampling.BILINEAR)

@@ -15,9 +15,10 @@ from nas.deploy.choosing import Rejection, UpperBound, accuracy_floor, choose, n
 from nas.deploy.float_parts import FLOAT_PARTS, float_part
 from nas.deploy.onnx import check_parity, export_onnx
 from nas.deploy.tried import INT8, Deployed, TriedDeployment, files_bytes
-from nas.deployment import CPU, Deployment, common_batch
+from nas.deployment import ALONE, CPU, PIPELINE, Deployment, common_batch
 from nas.errors import UserError
 from nas.measure.measurement import Measurement, MeasureRequest
+from nas.measure.pipeline import write_pipeline
 from nas.measure.protocol import measure
 from nas.networks.description import NETWORK, NetworkDescription, save_network
 from nas.runtimes import load_runtime
@@ -79,6 +80,7 @@ def deploy(
     folder.mkdir(parents=True, exist_ok=True)
     save_network(network, description, folder / NETWORK)
     onnx = export_onnx(network, signature.input, folder / "model.onnx", common_batch(deployments))
+    write_pipeline(folder, data, signature)
     examples = data.for_input("train", signature.input).some(CALIBRATION_IMAGES if trained else UNTRAINED_IMAGES)
     calibration = data.inputs(examples)
     parity = None
@@ -112,7 +114,7 @@ def deploy(
         if further is not None:
             found = chosen([*tried, *_with_measurements([further], sessions, measurer or measure)])
     if trained and upper_bound is None:
-        found = [_with_other_calls(t, measurer or measure) if t.chosen else t for t in found]
+        found = [_shown_beside(t, measurer or measure) if t.chosen else t for t in found]
     return Deployed(description=description, onnx=onnx, parity=parity, tried=tuple(found))
 
 
@@ -259,9 +261,11 @@ def other_calls_ms(interval_ms: float) -> float:
     return CAMERA_MS if interval_ms == CONTINUOUS_MS else CONTINUOUS_MS
 
 
-def _with_other_calls(t: TriedDeployment, measurer: Measurer) -> TriedDeployment:
+def _shown_beside(t: TriedDeployment, measurer: Measurer) -> TriedDeployment:
+    """`t` in the other pattern of calls, and with times of the other extent: for people, not for a limit."""
     if t.path is None:
         return t
-    other = t.deployment.called(other_calls_ms(t.deployment.interval_ms))
-    (measured,) = measurer([MeasureRequest(t.path, other)], sessions=1)
-    return replace(t, beside=measured)
+    calls = t.deployment.called(other_calls_ms(t.deployment.interval_ms))
+    extent = t.deployment.covering(PIPELINE if t.deployment.covers == ALONE else ALONE)
+    beside, across = measurer([MeasureRequest(t.path, calls), MeasureRequest(t.path, extent)], sessions=1)
+    return replace(t, beside=beside, across=across)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from nas.deploy.onnx import Parity
-from nas.deployment import Deployment
+from nas.deployment import ALONE, PIPELINE, Deployment
 from nas.measure.measurement import Measurement
 from nas.networks.description import NetworkDescription
 
@@ -26,6 +26,9 @@ class TriedDeployment:
     """None where the target is not this host, or nothing could be loaded."""
     beside: Measurement | None = None
     """The chosen file in the pattern `other_calls_ms`; None for the others, and where nothing is measured."""
+    across: Measurement | None = None
+    """The chosen file with times of the other extent: of the pipeline where those of the network alone were asked for,
+    and the other way round; None likewise."""
     size_bytes: int | None = None
     """Bytes of all files its runtime loads."""
     in_float: str = ""
@@ -62,6 +65,19 @@ class TriedDeployment:
         """Median latency by pattern of calls, that which was asked for first; None where a pattern was not kept."""
         known = [m for m in (self.measurement, self.beside) if m is not None]
         return {m.request.deployment.calls: m.p50_ms if m.failed is None else None for m in known}
+
+    @property
+    def pipeline_ms(self) -> dict[str, float] | None:
+        """Median times in the pattern that was asked for: of the network alone, of what goes before and after it, and
+        of all together; None where they were not measured."""
+        known = {m.request.deployment.covers: m for m in (self.measurement, self.across) if m and m.failed is None}
+        if ALONE not in known or PIPELINE not in known:
+            return None
+        network, whole = known[ALONE], known[PIPELINE]
+        before, after = whole.preprocess_ms, whole.postprocess_ms
+        if before is None or after is None:
+            return None
+        return {"preprocess": before, "network": network.p50_ms, "postprocess": after, "total": whole.p50_ms}
 
     def to_json(self) -> dict[str, Any]:
         measured = self.measurement if self.measurement and self.measurement.failed is None else None

@@ -88,6 +88,10 @@ class SessionTiming:
     energy_mj: float | None = None
     """Energy per call of the processor packages, or of the GPU's board, everything else that ran on them included; None
     where it cannot be read."""
+    preprocess_ms: float | None = None
+    """Median time from the example to the network's input, in calls that cover the pipeline; None in others."""
+    postprocess_ms: float | None = None
+    """Likewise from the network's output to the answer."""
     nodes: tuple[NodeTime, ...] = ()
     """Operators in the order they run, where they were asked for and the runtime can time them."""
 

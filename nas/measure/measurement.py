@@ -57,6 +57,16 @@ class Measurement:
     machine: str = ""
     """The host that measured it; empty where that was not recorded."""
 
+    @property
+    def preprocess_ms(self) -> float | None:
+        """Median over the sessions; None where calls were of the network alone."""
+        return _median_or_none([s.preprocess_ms for s in self.sessions])
+
+    @property
+    def postprocess_ms(self) -> float | None:
+        """Median over the sessions; None where calls were of the network alone."""
+        return _median_or_none([s.postprocess_ms for s in self.sessions])
+
     def keeps(self, limit_ms: float) -> bool:
         """True if every fresh session's p50 was within the limit, and none failed."""
         return self.failed is None and self.worst_session_p50_ms <= limit_ms
@@ -127,6 +137,11 @@ def slowed_down(session: SessionTiming, best_reference_ms: float, tolerance: flo
     if session.disturbance is not None or excess <= tolerance:
         return session
     return replace(session, disturbance=f"the reference network was {excess:.0%} slower than in the best session")
+
+
+def _median_or_none(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return median(known) if known else None
 
 
 def _median(values: Sequence[float]) -> float:

@@ -14,11 +14,12 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import numpy as np
 
 from nas.calls import calls_text
+from nas.deployment import PIPELINE
 from nas.errors import UserError
 from nas.measure.devices import DeviceProbe, Watch, probe_of
 from nas.measure.heartbeat import Heartbeat
@@ -28,6 +29,9 @@ from nas.measure.statistics import percentiles
 from nas.runtimes import load_runtime
 from nas.runtimes.base import Inputs, Session
 from nas.runtimes.streams import StreamSession, load_streams
+
+if TYPE_CHECKING:
+    from nas.measure.pipeline import PipelineSession
 
 GROUP = 10
 """Networks loaded at once: enough to interleave, few enough that one crash costs little."""
@@ -58,6 +62,8 @@ class _Loaded:
     """From the start of one call to that of the next; 0: at once."""
     spaced_calls: int = 0
     """Calls to time where there is an interval."""
+    pipeline: "PipelineSession | None" = None
+    """The session, where calls cover more than the network."""
     load_ms: float = 0.0
     memory_bytes: int = 0
     times_s: list[float] = field(default_factory=list)
@@ -188,7 +194,7 @@ def _time_group(
             )
             continue
         timing = _summary(loaded, reference_p50_s)
-        if job.node_seconds > 0 and not loaded.interval_s:
+        if job.node_seconds > 0 and not loaded.interval_s and loaded.pipeline is None:
             heartbeat.note(loaded.index, "running")
             model = next(m for m in models if m.index == loaded.index)
             times = probe.operator_times(model.path, model.deployment, loaded.inputs, job.node_seconds)
@@ -201,17 +207,23 @@ def _load(job: Job, model: JobModel, probe: DeviceProbe, heartbeat: Heartbeat) -
     before = probe.settle_memory()
     start = time.perf_counter()
     session = _session(model)
+    pipeline = _around(session, model) if model.deployment.covers == PIPELINE else None
     load_ms = 1e3 * (time.perf_counter() - start)
     inputs = _drawn(session, job.seed)
     heartbeat.note(model.index, "running")
+    session = pipeline or session
     output = session.run(inputs)
     if not np.isfinite(output).all():
         raise UnusableOutputError("its output is not finite")
     interval_s = model.deployment.interval_ms / 1e3
     loaded = _Loaded(
-        model.index, session, inputs, probe.watch(pauses=interval_s > 0), interval_s, spaced_calls(job), load_ms
-    )
+        model.index, session, inputs, probe.watch(pauses=interval_s > 0), interval_s, spaced_calls(job),
+        load_ms=load_ms,
+        pipeline=pipeline,
+    )  # fmt: skip
     warm_up(loaded.call, job.seconds_per_model)
+    if pipeline is not None:
+        pipeline.forget()
     loaded.memory_bytes = max(0, probe.peak_memory() - before)
     return loaded
 
@@ -221,6 +233,12 @@ def _session(model: JobModel) -> Session:
     if model.streams > 1:
         return load_streams(runtime, model.path, model.deployment, model.streams)
     return runtime.load(model.path, model.deployment)
+
+
+def _around(session: Session, model: JobModel) -> "PipelineSession":
+    from nas.measure.pipeline import PipelineSession  # with the tasks, which nobody else needs here
+
+    return PipelineSession(session, model.path.parent)
 
 
 def _drawn(session: Session, seed: int) -> Inputs:
@@ -241,6 +259,8 @@ def _summary(loaded: _Loaded, reference_p50_s: float) -> SessionTiming:
         cpu_share=seen.cpu_share,
         disturbance=seen.disturbance,
         energy_mj=None if seen.energy_j is None else 1e3 * seen.energy_j / calls,
+        preprocess_ms=None if loaded.pipeline is None else 1e3 * float(np.median(loaded.pipeline.before_s)),
+        postprocess_ms=None if loaded.pipeline is None else 1e3 * float(np.median(loaded.pipeline.after_s)),
     )
 
 

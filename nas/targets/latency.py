@@ -1,12 +1,13 @@
 """Latency of candidates on a target: one predictor per deployment, fitted on the target's profile."""
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nas.deployment import CPU, Deployment
+from nas.deployment import CPU, PIPELINE, Deployment
 from nas.errors import UserError
 from nas.targets.profile import ENOUGH_NETWORKS, DeploymentTable, DeviceProfile, HeldOutError
 from predictors.base import Prediction
@@ -18,7 +19,7 @@ from predictors.call_pattern import MIN_NETWORKS as MIN_SPACED
 from predictors.call_pattern import CallPatternModel
 from predictors.drift import drift_exponent
 from search_spaces import Architecture, Choices, SearchSpace, space_of
-from search_spaces.signature import Size
+from search_spaces.signature import Size, TensorSpec
 from search_spaces.slots import BlockSlots, concatenate_slots
 
 ENOUGH_FOR_PRIOR = 30
@@ -29,11 +30,19 @@ Z_90 = 1.645
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """Correction of a profile by measurements made at another time: latency now is `factor` times latency then."""
+    """Correction of a profile by measurements made at another time: latency now is `scale` times latency then."""
 
     factor: float = 1.0
+    """The reference network's latency now over that of then."""
+    exponent: float = 1.0
+    """How strongly the deployment follows the reference network, see `predictors.drift`."""
     relative_std: float = 0.0
     """Relative disagreement of the present measurements: added to the predictor's own uncertainty."""
+
+    @property
+    def scale(self) -> float:
+        """Latency of the deployment's networks now over that of then."""
+        return float(self.factor**self.exponent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +77,9 @@ class LatencyModel:
             tuple(deployments) if deployments is not None else tuple(t.deployment for t in profile.tables)
         )
         self.corrections = dict(corrections or {})
+        self.processing_ms: Mapping[TensorSpec, float] = {}
+        """Milliseconds of pre- and post-processing for one example, by the network's input; empty: predictions are of
+        the network alone."""
         self._prior = tuple(prior)
         self._spaces: dict[tuple[str, Size], _KnownSpace] = {}
         self._predictors: dict[Deployment, BlockLatencyPredictor | TransferredLatencyPredictor] = {}
@@ -91,6 +103,14 @@ class LatencyModel:
         deployments = [d.called(interval_ms) for d in self.deployments]
         return LatencyModel(profile, deployments, self.corrections, self._prior)
 
+    def around(self, processing_ms: Mapping[TensorSpec, float]) -> "LatencyModel":
+        """The same model of the whole way from an example to an answer: `processing_ms` is added to each network's."""
+        found = copy(self)
+        found.processing_ms = dict(processing_ms)
+        found.deployments = tuple(d.covering(PIPELINE) for d in self.deployments)
+        found._patterns = {d.covering(PIPELINE): pattern for d, pattern in self._patterns.items()}
+        return found
+
     def predict(self, space: SearchSpace, choices: Choices, size: Size) -> dict[Deployment, Prediction]:
         """For each deployment, mean and standard deviation in ms of the n candidates in `choices` (n, decisions).
 
@@ -109,13 +129,20 @@ class LatencyModel:
             continuous = deployment.continuous
             correction = self.corrections.get(continuous, Correction())
             prediction = self._predictors[continuous].predict(networks, block_ms.get(continuous))
-            mean = prediction.mean * correction.factor
-            std = np.hypot(prediction.std * correction.factor, mean * correction.relative_std)
+            mean = prediction.mean * correction.scale
+            std = np.hypot(prediction.std * correction.scale, mean * correction.exponent * correction.relative_std)
             found[deployment] = Prediction(mean=mean, std=std)
             if deployment in self._patterns:
                 pattern = self._patterns[deployment]
                 found[deployment] = pattern.predict(found[deployment], costs["params"], costs["layers"])
-        return found
+        return self._with_processing(found, space, choices) if self.processing_ms else found
+
+    def _with_processing(
+        self, found: Mapping[Deployment, Prediction], space: SearchSpace, choices: Choices
+    ) -> dict[Deployment, Prediction]:
+        inputs, places = space.inputs_of(choices)
+        extra_ms = np.array([self.processing_ms[input] for input in inputs])[places]
+        return {d: Prediction(mean=p.mean + d.batch * extra_ms, std=p.std) for d, p in found.items()}
 
     def _known(self, space: SearchSpace, size: Size) -> "_KnownSpace":
         """Restrictions of a space share its blocks."""
@@ -215,15 +242,28 @@ def training_data(
 def usual_latency_ms(profile: DeviceProfile, table: DeploymentTable) -> NDArray[np.float64]:
     """Latencies (n,) of a table of the profile had the device always been as fast as it usually was; NaN where
     measuring failed. Unlike `DeploymentTable.steady_latency_ms`, as strongly as this deployment follows the device."""
-    latency_ms, reference_ms = table.column("latency_ms"), table.column("reference_ms")
-    known = np.flatnonzero(np.isfinite(latency_ms) & np.isfinite(reference_ms))
+    latency_ms = table.column("latency_ms")
+    known, slowness = _slowness(table)
+    latency_ms[known] /= slowness ** table_exponent(profile, table)
+    return latency_ms
+
+
+def table_exponent(profile: DeviceProfile, table: DeploymentTable) -> float:
+    """How strongly a deployment of the profile follows the speed of its device, see `predictors.drift`."""
+    known, slowness = _slowness(table)
     if not len(known):
-        return latency_ms
-    slowness = reference_ms[known] / np.median(reference_ms[np.isfinite(reference_ms)])
+        return 1.0
     slots = slots_of([profile.networks[i] for i in known], profile.output_size)
     columns = (block_columns(slots) * slots.count[..., None]).sum(axis=1)
-    latency_ms[known] /= slowness ** drift_exponent(columns, latency_ms[known], slowness)
-    return latency_ms
+    return drift_exponent(columns, table.column("latency_ms")[known], slowness)
+
+
+def _slowness(table: DeploymentTable) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Places of the networks that were measured beside the reference network, and how slow the device was then."""
+    reference_ms = table.column("reference_ms")
+    known = np.flatnonzero(np.isfinite(table.column("latency_ms")) & np.isfinite(reference_ms))
+    usual_ms = float(np.median(reference_ms[np.isfinite(reference_ms)])) if len(known) else 1.0
+    return known, reference_ms[known] / usual_ms
 
 
 def slots_of(archs: Sequence[Architecture], size: Size) -> BlockSlots:

@@ -108,6 +108,15 @@ class BundleArtifacts(Protocol[Data]):
         """
         ...
 
+    def usual_example(self, folder: Path, sample: Mapping[str, Any]) -> Any:
+        """An example like the user's, as an application holds it in memory (for images: decoded, at the size of a usual
+        picture), for `Processor.preprocess`; `sample` is `sample.json`.
+
+        Raises:
+            UserError, KeyError, TypeError, ValueError or OSError: it is damaged.
+        """
+        ...
+
     def write_output(self, folder: Path, output: NDArray[np.float32]) -> dict[str, Any]:
         """Store the network's output for the sample; returns the entries of `sample.json` that hold it or name its
         file."""

@@ -19,6 +19,8 @@ def check_space(space: SearchSpace, size: Size, count: int = 4) -> None:
     features = space.features(a)
     assert features.shape == (50, len(space.feature_names))
     assert np.isfinite(features).all()
+    inputs, places = space.inputs_of(a)
+    assert [inputs[place] for place in places] == [space.signature(space.architecture(row), size).input for row in a]
     slots = space.slots(a, size)
     assert slots.count.shape == slots.kind.shape
     assert slots.occurring <= space.families.keys()

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nas.deploy.tried import files_bytes
-from nas.deployment import Deployment
+from nas.deployment import ALONE, Deployment
 from nas.errors import UserError
 from nas.limits import MB, Limits, session_latencies_ms
 from nas.measure.measurement import Measurement
@@ -54,9 +54,8 @@ class FileModel:
     known: Mapping[Deployment, DeploymentFiles] = field(default_factory=dict)
 
     def of(self, deployment: Deployment) -> DeploymentFiles:
-        return self.known.get(
-            deployment, DeploymentFiles(bytes_per_param=BYTES_PER_PARAMETER.get(deployment.precision, 4.0))
-        )
+        unknown = DeploymentFiles(bytes_per_param=BYTES_PER_PARAMETER.get(deployment.precision, 4.0))
+        return self.known.get(deployment.covering(ALONE), unknown)
 
     def size_mb(self, deployment: Deployment, costs: Costs) -> NDArray[np.float64]:
         """(n,) megabytes of the files."""

@@ -25,7 +25,7 @@ from nas.runtimes import deployments_here, load_runtime
 from nas.runtimes.devices import require_device
 from nas.targets.calling import knows_calls, with_calls
 from nas.targets.completing import completed, missing_kinds
-from nas.targets.latency import Correction, LatencyModel
+from nas.targets.latency import Correction, LatencyModel, table_exponent
 from nas.targets.preparing import (
     deploy_untrained,
     networks_to_measure,
@@ -274,7 +274,12 @@ def speed_corrections(
         then = median_or_none(table.column("reference_ms")) if table else None
         if then is None or now is None:
             continue
-        found[deployment] = Correction(factor=median(now) / then, relative_std=spread_pct(now) / 100 / SPEED_SESSIONS)
+        assert table is not None  # or nothing was known of then
+        found[deployment] = Correction(
+            factor=median(now) / then,
+            exponent=table_exponent(profile, table),
+            relative_std=spread_pct(now) / 100 / SPEED_SESSIONS,
+        )
     return found
 
 

@@ -11,7 +11,7 @@ from nas.controller.config import SearchConfig
 from nas.controller.prediction.probes import DeploymentFiles, FileModel
 from nas.controller.prediction.target_model import TargetModel, prior_profiles
 from nas.controller.runs.records import same_site
-from nas.deployment import Deployment
+from nas.deployment import ALONE, Deployment
 from nas.errors import UnknownNameError, UserError
 from nas.executors.ray_cluster import device_resource
 from nas.files.writing import write_json
@@ -20,6 +20,7 @@ from nas.targets.calling import completed_before, knows_calls
 from nas.targets.latency import Correction, LatencyModel
 from nas.targets.profile import calls_profile
 from nas.targets.registry import load_target
+from search_spaces import TensorSpec
 
 
 def check_target(path: Path, config: SearchConfig, device: Site | None) -> None:
@@ -61,8 +62,9 @@ def write_target(path: Path, target: TargetModel, files: FileModel) -> None:
                     else None,
                     "files": asdict(files.known[d]) if d in files.known else None,
                 }
-                for d in model.deployments
+                for d in (deployment.covering(ALONE) for deployment in model.deployments)
             ],
+            "processing_ms": [{"input": i.to_json(), "ms": ms} for i, ms in model.processing_ms.items()],
         },
     )
 
@@ -90,6 +92,8 @@ def read_target(path: Path, config: SearchConfig, device: Site | None = None) ->
         document, "files", lambda entry: DeploymentFiles(**{**entry, "memory": tuple(entry["memory"] or ()) or None})
     )
     model = LatencyModel(profile, deployments, corrections, prior_profiles(profile))
+    around = {TensorSpec.from_json(e["input"]): float(e["ms"]) for e in document.get("processing_ms", ())}
+    model = model.around(around) if around else model
     known = TargetModel(config.target, site, model, tuple(document["notes"]))
     return (known, FileModel(files)) if _identity(known) == document["profile"] else None
 

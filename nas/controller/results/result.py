@@ -16,7 +16,7 @@ from nas.controller.results.candidates import Estimates, costs_of
 from nas.controller.results.outcome import Outcome
 from nas.controller.values import Evaluated, Finalist
 from nas.deploy.tried import Deployed, TriedDeployment
-from nas.deployment import CPU
+from nas.deployment import ALONE, CPU
 from nas.evaluation.estimate import LEVEL, agreement
 from nas.evaluation.estimators import ESTIMATORS
 from nas.limits import LatencyLimit, Limits, Observation
@@ -130,6 +130,8 @@ def _winner(o: Outcome, f: Finalist, rank: int, estimates: Estimates) -> dict[st
         "batch": chosen.deployment.batch,
         "runs_on": chosen.deployment.device,
         "calls": chosen.deployment.calls,
+        "limit_on": chosen.deployment.covers,
+        "pipeline": chosen.pipeline_ms,
         "input": input_label(o.data, f.deployed.description.signature),
         "epochs": f.trained.epochs,
         "weights": "short training" if f.trained.by_short_training else "full training",
@@ -272,7 +274,7 @@ def _agreement(o: Outcome) -> dict[str, Any]:
 def _predictor_quality(target: TargetModel) -> list[dict[str, Any]]:
     found = []
     for deployment in target.model.deployments:
-        table = target.model.profile.table(deployment)
+        table = target.model.profile.table(deployment.covering(ALONE))
         assert table is not None
         error = table.held_out
         correction = target.model.corrections.get(deployment.continuous)
@@ -283,7 +285,7 @@ def _predictor_quality(target: TargetModel) -> list[dict[str, Any]]:
                 "n_heldout": error.networks if error else 0,
                 "mape": error.mape if error else None,
                 "within_10pct": error.within_10pct if error else None,
-                "corrected_by": correction.factor if correction else None,
+                "corrected_by": correction.scale if correction else None,
             }
         )
     return found

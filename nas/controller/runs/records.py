@@ -207,6 +207,7 @@ def _tried_to_json(t: TriedDeployment) -> dict[str, Any]:
         "fewer_threads": t.fewer_threads,
         "mirrored": t.mirrored,
         "beside": t.beside.to_json() if t.beside is not None else None,
+        "across": t.across.to_json() if t.across is not None else None,
         "reason": t.reason if t.path is None else "",
     }
 
@@ -214,16 +215,21 @@ def _tried_to_json(t: TriedDeployment) -> dict[str, Any]:
 def _tried_from_json(document: dict[str, Any], folder: Path) -> TriedDeployment:
     deployment = Deployment(**document["deployment"])
     path = folder / document["file"] if document["file"] is not None else None
-    measurement = Measurement.from_json(document["measurement"]) if document["measurement"] is not None else None
-    beside = Measurement.from_json(document["beside"]) if document.get("beside") is not None else None
+    measurement, beside, across = (
+        Measurement.from_json(document[name]) if document.get(name) is not None else None
+        for name in ("measurement", "beside", "across")
+    )
     if path is not None:
-        measurement, beside = (m and replace(m, request=replace(m.request, path=path)) for m in (measurement, beside))
+        measurement, beside, across = (
+            m and replace(m, request=replace(m.request, path=path)) for m in (measurement, beside, across)
+        )
     return TriedDeployment(
         deployment=deployment,
         path=path,
         accuracy=document["accuracy"],
         measurement=measurement,
         beside=beside,
+        across=across,
         size_bytes=document["size_bytes"],
         in_float=document["in_float"],
         fewer_threads=document.get("fewer_threads", False),

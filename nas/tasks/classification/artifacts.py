@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from nas.data.images import Preprocess, image_side
 from nas.data.portable import affine, normalised, open_image, read_rgb, to_rgb
 from nas.data.preprocessing import PREPROCESS, preprocess_document, read_preprocess
-from nas.data.processor import image_of, read_document, save_sample
+from nas.data.processor import image_of, read_document, sample_entries, usual_picture
 from nas.tasks.artifacts import Figures, Prepared, Sheet
 from nas.tasks.classification.portable import postprocess, preprocess
 from nas.tasks.script import script_of
@@ -75,11 +75,14 @@ class ClassificationArtifacts:
         self, folder: Path, data: "ImageData", input: TensorSpec
     ) -> tuple[NDArray[np.float32], dict[str, Any]]:
         example = data.for_input("val", input).some(1)
-        file = save_sample(folder, example.images[0])
-        return data.inputs(example), {"image": file, "label": data.classes[int(example.labels[0])]}
+        image = sample_entries(folder, example.images[0], data.picture_size)
+        return data.inputs(example), {**image, "label": data.classes[int(example.labels[0])]}
 
     def read_sample(self, folder: Path, sample: Mapping[str, Any]) -> NDArray[np.float32]:
         return self.processor(folder).preprocess(folder / Path(sample["image"]).name).inputs
+
+    def usual_example(self, folder: Path, sample: Mapping[str, Any]) -> Any:
+        return usual_picture(folder, sample)
 
     def write_output(self, folder: Path, output: NDArray[np.float32]) -> dict[str, Any]:
         return {"logits": [float(value) for value in output]}

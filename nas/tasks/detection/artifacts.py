@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from nas.data.images import Preprocess, image_side
 from nas.data.preprocessing import PREPROCESS, preprocess_document, read_preprocess
-from nas.data.processor import image_of, read_document, save_sample
+from nas.data.processor import image_of, read_document, sample_entries, usual_picture
 from nas.tasks.artifacts import Figures, Prepared, Sheet
 from nas.tasks.detection.data.values import PADDING
 from nas.tasks.detection.portable import described, find, preprocess, raw_boxes
@@ -82,10 +82,13 @@ class DetectionArtifacts:
             {"label": data.classes[label], "xyxy": [round(float(edge), 1) for edge in box]}
             for label, box in zip(boxes.classes, boxes.xyxy, strict=True)
         ]
-        return data.inputs(example), {"image": save_sample(folder, example.images[0]), "truth": truth}
+        return data.inputs(example), {**sample_entries(folder, example.images[0], data.picture_size), "truth": truth}
 
     def read_sample(self, folder: Path, sample: Mapping[str, Any]) -> NDArray[np.float32]:
         return self.processor(folder).preprocess(folder / Path(sample["image"]).name).inputs
+
+    def usual_example(self, folder: Path, sample: Mapping[str, Any]) -> Any:
+        return usual_picture(folder, sample)
 
     def write_output(self, folder: Path, output: NDArray[np.float32]) -> dict[str, Any]:
         # Many numbers: thousands of places, for each of which there are four and the classes.

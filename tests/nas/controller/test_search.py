@@ -170,20 +170,24 @@ def test_a_limit_is_kept_for_the_calls_it_was_asked_for(cache: Path, colours: Pa
     out = tmp_path / "run"
     config = SearchConfig(
         target="fake", limits=Limits.of(latency_ms=200.0, max_params=3e5), calls="20/s", max_trials=1, out=out,
-        estimator="zero-cost", baselines=False, data=str(colours), precisions=("fp32",),
+        estimator="zero-cost", baselines=False, data=str(colours), precisions=("fp32",), limit_on="pipeline",
     )  # fmt: skip
     document = run_search(config).document
     (best,) = document["best"]
-    assert (best["calls"], best["within_limit"]) == ("20/s", True)
+    assert (best["calls"], best["limit_on"], best["within_limit"]) == ("20/s", "pipeline", True)
+    assert best["pipeline"]["total"] == best["measured_latency_ms"]["p50"]
+    assert best["pipeline"]["total"] > best["pipeline"]["preprocess"] > 0
+    assert any("the whole way from an example in memory to an answer" in note for note in document["notes"])
     assert list(best["latency_by_calls_ms"]) == ["20/s", "continuous"]
     assert best["latency_by_calls_ms"]["20/s"] == best["measured_latency_ms"]["p50"]
     assert best["predicted_latency_ms"] > 0
     assert any("calls at 20/s were timed on this host" in note for note in document["notes"])
     receipt = read_receipt(out / "winners" / "1")
-    assert receipt.deployment.interval_ms == 50.0
+    assert (receipt.deployment.interval_ms, receipt.deployment.covers) == (50.0, "pipeline")
     assert {c.name: c.status for c in verify_bundle(out / "winners" / "1") if c.status != "passed"} == {}
     exported = export_bundle(ExportRequest(model=f"{out}#1", runtimes=("onnxruntime",), max_drop=1.0))
     assert exported.receipt["calls"] == "20/s", "as its run was asked"
+    assert exported.receipt["limit_on"] == "pipeline"
     assert SearchConfig(target="fake", limits=Limits.of(latency_ms=2), calls="20 / S").run_dir.name.endswith("20-per-s")
 
 
@@ -243,6 +247,10 @@ def image_folder(root: Path, classes: dict[str, int]) -> Path:
         (
             ["--target", "elsewhere", "--calls", "20/s"],
             ["does not know calls at 20/s", "nas profile elsewhere --calls"],
+        ),
+        (
+            ["--target", "elsewhere", "--limit-on", "pipeline"],
+            ["measured where pre-processing runs", "leave out --limit-on"],
         ),
         (["--latency-ms", "-3"], ["-3"]),
         (["--latency-ms", "fast"], ["fast"]),

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from nas.cli.main import run
-from nas.deployment import Deployment
+from nas.deployment import PIPELINE, Deployment
 from nas.errors import UnknownNameError, UserError
 from nas.targets.latency import Correction, LatencyModel, held_out_error, slots_of, usual_latency_ms
 from nas.targets.profile import FAILED, DeploymentTable, DeviceProfile, NetworkTiming
@@ -239,10 +239,34 @@ def test_few_networks_are_helped_by_known_devices(profile: DeviceProfile) -> Non
 def test_corrections_scale_and_widen(profile: DeviceProfile, model: LatencyModel) -> None:
     space = load_search_space("mixed")
     choices = space.sample(5, np.random.default_rng(0))
-    corrected = LatencyModel(profile, [FP32], {FP32: Correction(2.0, 0.5)}).predict(space, choices, (10,))[FP32]
+    corrected = LatencyModel(profile, [FP32], {FP32: Correction(2.0, relative_std=0.5)}).predict(space, choices, (10,))[
+        FP32
+    ]
     plain = model.predict(space, choices, (10,))[FP32]
     assert corrected.mean == pytest.approx(2 * plain.mean)
     assert (corrected.std > 2 * plain.std).all()
+
+
+def test_a_deployment_that_follows_the_device_twice_as_strongly_is_corrected_so(
+    profile: DeviceProfile, model: LatencyModel
+) -> None:
+    space = load_search_space("mixed")
+    choices = space.sample(5, np.random.default_rng(0))
+    corrected = LatencyModel(profile, [FP32], {FP32: Correction(1.2, exponent=2.0)}).predict(space, choices, (10,))
+    assert corrected[FP32].mean == pytest.approx(1.44 * model.predict(space, choices, (10,))[FP32].mean)
+
+
+def test_what_is_around_a_network_is_added_by_its_input(profile: DeviceProfile, model: LatencyModel) -> None:
+    space = load_search_space("mixed")
+    around_ms = {input: input.shape[1] / 100 for input in space.inputs}
+    whole = model.around(around_ms)
+    assert whole.deployments == tuple(d.covering(PIPELINE) for d in model.deployments)
+    choices = space.sample(50, np.random.default_rng(0))
+    alone, found = model.predict(space, choices, (10,)), whole.predict(space, choices, (10,))
+    expected = alone[FP32].mean + space.resolutions(choices) / 100
+    np.testing.assert_allclose(found[FP32.covering(PIPELINE)].mean, expected)
+    np.testing.assert_array_equal(found[FP32.covering(PIPELINE)].std, alone[FP32].std)
+    assert model.processing_ms == {}, "the model itself is as it was"
 
 
 def test_held_out_error_beats_the_baselines(profile: DeviceProfile) -> None:

@@ -194,6 +194,8 @@ def check_artifacts(task: Any, data: Any, space: SearchSpace, folder: Path) -> N
     inputs, sample = artifacts.write_sample(bundle, data, signature.input)
     assert inputs.shape == signature.input.batched(1)
     assert np.array_equal(artifacts.read_sample(bundle, json.loads(json.dumps(sample))), inputs)
+    usual = artifacts.usual_example(bundle, json.loads(json.dumps(sample)))
+    assert artifacts.processor(bundle).preprocess(usual).inputs.shape == signature.input.batched(1)
     with torch.random.fork_rng():
         torch.manual_seed(0)
         network = description.build().eval()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nas.data.decode import IMAGE_SUFFIXES, decode_all, shorter_side, stored_resolution
+from nas.data.decode import IMAGE_SUFFIXES, decode_all, picture_size, stored_resolution, usual_size
 from nas.data.images import ImageSplit, RawImages
 from nas.data.tree import SPLIT_NAMES, Tree, read_archive, read_folder
 from nas.errors import UserError
@@ -56,10 +56,10 @@ def _load_tree(tree: Tree, path: Path, max_resolution: int) -> RawImages:
         _check_classes(classes, train_where, split, split_where)
 
     readers = sorted(train.files.items(), key=lambda item: item[0])[:: max(1, len(train.files) // _SIZE_SAMPLE)]
-    sides = [shorter_side(read, f"{train_where}/{'/'.join(name)}") for name, read in readers]
-    size = stored_resolution(sides, max_resolution)
+    sizes = [picture_size(read, f"{train_where}/{'/'.join(name)}") for name, read in readers]
+    size = stored_resolution([min(s) for s in sizes], max_resolution)
     splits = {split: _decode_split(part, where, classes, size) for split, (where, part) in parts.items()}
-    return RawImages(classes, splits["train"], splits.get("val"), splits.get("test"))
+    return RawImages(classes, splits["train"], splits.get("val"), splits.get("test"), picture_size=usual_size(sizes))
 
 
 def _check_classes(classes: tuple[str, ...], train_where: str, split: Tree, where: str) -> None:

@@ -46,7 +46,8 @@ def load_npz(path: Path, max_resolution: int) -> RawImages:
         name: ImageSplit(_sized(path, arrays[f"x_{name}"], size), arrays[f"y_{name}"].astype(np.int64))
         for name in names
     }
-    return RawImages(classes, splits["train"], splits.get("val"), splits.get("test"))
+    rows, columns = arrays["x_train"].shape[1:3]
+    return RawImages(classes, splits["train"], splits.get("val"), splits.get("test"), picture_size=(rows, columns))
 
 
 def _check(path: Path, name: str, arrays: dict[str, NDArray[np.generic]]) -> None:

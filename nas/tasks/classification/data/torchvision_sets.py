@@ -7,9 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from nas.data.decode import ensure_fits, run_in_threads, square
+from nas.data.decode import ensure_fits, run_in_threads, square, usual_size
 from nas.data.images import ImageSplit, RawImages
 from nas.errors import UserError
+
+SIZED = 32
+"""Pictures looked at to find their usual size."""
 
 
 def download(url: str, md5: str, root: Path, expected: Path) -> None:
@@ -89,4 +92,9 @@ def load_torchvision(
     sources = {split: _fetch(name, partial(make, **arguments), root) for split, arguments in splits.items()}
     size = min(resolution, max_resolution)
     loaded = {split: _split(name, source, size) for split, source in sources.items()}
-    return RawImages(_class_names(sources["train"]), loaded["train"], loaded.get("val"), loaded.get("test"))
+    train = sources["train"]
+    pictures = [train[i][0] for i in range(0, len(train), max(1, len(train) // SIZED))]
+    return RawImages(
+        _class_names(train), loaded["train"], loaded.get("val"), loaded.get("test"),
+        picture_size=usual_size([(picture.height, picture.width) for picture in pictures]),
+    )  # fmt: skip

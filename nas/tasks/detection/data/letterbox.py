@@ -60,15 +60,6 @@ def fitted(width: int, height: int, size: int) -> tuple[int, int]:
     return max(1, round(width * factor)), max(1, round(height * factor))
 
 
-def longer_side(read: Reader, name: str) -> int:
-    """Longer side in pixels, from the header only; raises like `decode_letterboxed`."""
-    try:
-        with open_image(io.BytesIO(read())) as image:
-            return max(image.size)
-    except DAMAGED as error:
-        raise unreadable(name, error) from error
-
-
 def decode_letterboxed(read: Reader, name: str, size: int) -> Letterboxed:
     """One encoded image in the top left of (size, size, 3) uint8, antialiased bilinear, upright as its EXIF says.
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from nas.data.decode import IMAGE_SUFFIXES, ensure_fits, run_in_threads
+from nas.data.decode import IMAGE_SUFFIXES, ensure_fits, picture_size, run_in_threads, usual_size
 from nas.data.images import SPLITS, Preprocess, histogram
 from nas.data.tree import ARCHIVE_SUFFIXES, SPLIT_NAMES, Tree, read_archive, read_folder
 from nas.errors import UserError
 from nas.tasks.detection.data.annotations import Annotated, Annotations, Mended
 from nas.tasks.detection.data.coco import read_coco
-from nas.tasks.detection.data.letterbox import Finding, decode_letterboxed, longer_side, place
+from nas.tasks.detection.data.letterbox import Finding, decode_letterboxed, place
 from nas.tasks.detection.data.splits import divide
 from nas.tasks.detection.data.values import PADDING, Boxes, DetectionData, DetectionSplit
 from nas.tasks.detection.data.voc import read_voc
@@ -23,6 +23,8 @@ MAX_RESOLUTION = 416
 STRIDE = 32
 """Resolutions are multiples of the coarsest level's stride."""
 
+_SIZE_SAMPLE = 64
+"""Headers read to find the usual size of a picture."""
 _SUFFIXES = (*IMAGE_SUFFIXES, ".json", ".txt", ".xml", ".yaml", ".yml")
 _STRUCTURE = {*SPLIT_NAMES, "images", "labels", "annotations", "jpegimages", "imagesets"}
 _LAYOUT_HINT = (
@@ -74,6 +76,7 @@ def load_detection(path: str | Path, *, seed: int = 0, max_resolution: int = MAX
         native_resolution=size,
         preprocess=_fit(train),
         notes=(*notes, *_unlearnable(annotations.classes, train)),
+        picture_size=usual_size([picture_size(i.read, i.name) for i in every[:: max(1, len(every) // _SIZE_SAMPLE)]]),
     )
 
 
@@ -110,7 +113,7 @@ def _resolution(items: Sequence[Annotated], cap: int) -> int:
     """The smallest multiple of STRIDE that holds the largest picture, at most `cap`."""
     size = STRIDE
     for item in items:  # mostly, the first picture ends it
-        size = max(size, -(-longer_side(item.read, item.name) // STRIDE) * STRIDE)
+        size = max(size, -(-max(picture_size(item.read, item.name)) // STRIDE) * STRIDE)
         if size >= cap:
             return cap
     return size

@@ -107,6 +107,8 @@ class DetectionData:
     flip_ok: bool = True
     notes: tuple[str, ...] = ()
     """Origin of the splits and the flaws that were mended or left out, for reports."""
+    picture_size: tuple[int, int] | None = None
+    """Rows and columns of a usual picture before it was letterboxed; None: it was so already."""
     _memo: Memo = field(default_factory=Memo, init=False, repr=False)
     """`at` by its arguments."""
 
