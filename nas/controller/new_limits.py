@@ -30,6 +30,7 @@ from nas.errors import UserError
 from nas.files.writing import staged_file, write_json
 from nas.limits import NAMES as LIMITS
 from nas.limits import Limits
+from nas.measure.host import keep_to_usable_threads
 from nas.progress import Progress, SilentProgress
 
 BUDGETS = ("budget_s", "max_trials", "max_cost_usd", "price_per_hour")
@@ -62,6 +63,7 @@ def search_again(run: Path, changes: Mapping[str, Any], progress: Progress | Non
         progress.note(f"{folder.path} holds this result already")
         return finished
     studies = None if folder.reused.exists() else studies_on_server(old, changes.get("storage"))
+    keep_to_usable_threads()
     budget = Budget(config.seconds, price_per_hour=config.price_per_hour)
     goes_on = any(changes.get(name) is not None for name in BUDGETS)
     with device_of(config) as device:

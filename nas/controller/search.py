@@ -40,6 +40,7 @@ from nas.evaluation.estimators import SUPERNET_SHARE, EstimatorSetting
 from nas.evaluation.supernet.config import LOG_STEPS
 from nas.executors import Executor
 from nas.files.writing import write_json
+from nas.measure.host import keep_to_usable_threads
 from nas.measure.site import undisturbed
 from nas.progress import Progress, SilentProgress, Stage
 from nas.samplers import Feasible, RandomFeasibleSampler, SamplerTask, WithExamples, make_sampler
@@ -81,6 +82,7 @@ def run_search(config: SearchConfig, progress: Progress | None = None) -> Search
     if finished is not None:
         progress.note(f"{folder.path} holds this run's result already")
         return finished
+    keep_to_usable_threads()
     budget = Budget(config.seconds, spent=read_account(folder), price_per_hour=config.price_per_hour)
     with device_of(config) as device:
         inputs = load_inputs(config, budget, progress, folder.target, device)

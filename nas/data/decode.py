@@ -13,6 +13,7 @@ from PIL import Image, ImageOps
 
 from nas.data.portable import open_image, to_rgb
 from nas.errors import UserError
+from nas.machine import available_memory_bytes
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff")
 MIN_RESOLUTION = 32
@@ -27,10 +28,8 @@ DAMAGED = (OSError, SyntaxError, ValueError, EOFError, struct.error, Image.Decom
 
 
 def ensure_fits(size_bytes: int, what: str) -> None:
-    """Raise UserError where `size_bytes` is more than 80 % of the memory that is free now."""
-    import psutil
-
-    free = psutil.virtual_memory().available
+    """Raise UserError where `size_bytes` is more than 80 % of the memory that is free now, also in a container."""
+    free = available_memory_bytes()
     if size_bytes > 0.8 * free:
         raise UserError(
             f"{what} needs {size_bytes / 2**30:.1f} GiB of memory, {free / 2**30:.1f} GiB is free",

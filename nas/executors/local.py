@@ -16,8 +16,10 @@ from nas.executors.journal import Journal
 from nas.executors.shared_data import SharedData, share
 from nas.executors.training import train_briefly
 from nas.executors.worker import READY, Setup
-from nas.measure.host import affinity, available_memory_bytes, usable_threads
+from nas.machine import available_memory_bytes
+from nas.measure.host import affinity, usable_threads
 from nas.measure.process import POLL_S, Limits, SupervisedProcess
+from nas.measure.topology import performance_cores
 from nas.tasks import TaskData
 
 MEMORY_SHARE = 0.8
@@ -176,7 +178,7 @@ class LocalExecutor:
         self._limits = Limits(timeout_s, memory_bytes)
         self.journal = Journal(folder.absolute() / "outcomes")
         self._evaluate = evaluate
-        self._cores = shares(affinity(), workers)
+        self._cores = shares(performance_cores(affinity()), workers)
         self._threads = max(1, usable_threads() // workers)
         self._workers: list[Worker] = []
 

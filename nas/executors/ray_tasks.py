@@ -18,7 +18,7 @@ from nas.executors.local import MEMORY_SHARE, Worker
 from nas.executors.ray_cluster import Slots, connected, cores_held, nodes_of, slots_of
 from nas.executors.training import train_briefly
 from nas.executors.worker import Setup
-from nas.measure.host import available_memory_bytes
+from nas.machine import available_memory_bytes
 from nas.measure.process import Limits
 from nas.tasks import TaskData
 

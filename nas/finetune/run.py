@@ -74,8 +74,10 @@ def finetune(
         UserError: bad input, a full disk, or a folder with another fine-tuning.
     """
     from nas.finetune.sources import chosen_networks, load_data
+    from nas.measure.host import keep_to_usable_threads
     from nas.training.world import joined_world
 
+    keep_to_usable_threads()
     chosen = chosen_networks(str(run), top)
     images = load_data(chosen, data, chosen.candidates[0].description.task)
     task = task_of(images)

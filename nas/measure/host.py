@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from nas.errors import UserError
+from nas.machine import cgroup_quota_cores, memory_bytes
+from nas.measure.topology import performance_cores
 from nas.runtimes.cpu import parse_cpu_flags
 from nas.runtimes.devices import nvidia_device_present
 
 ISA_PREFIXES = ("avx2", "avx_vnni", "avx512", "amx_", "asimd", "sve", "i8mm", "bf16", "dotprod", "fp16")
 PACKAGES = ("onnxruntime", "openvino", "nncf", "torch", "numpy")
-CGROUP_ROOT = Path("/sys/fs/cgroup")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +64,7 @@ def fingerprint() -> HostFingerprint:
         cores=_affinity_cores(),
         quota_cores=cgroup_quota_cores(),
         governor=_read(Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")),
-        memory_bytes=_within_group("MemTotal"),
+        memory_bytes=memory_bytes(),
         os=platform.platform(),
         python=platform.python_version(),
         packages=tuple((name, release) for name in PACKAGES if (release := _version(name)) is not None),
@@ -72,13 +73,21 @@ def fingerprint() -> HostFingerprint:
 
 
 def usable_threads() -> int:
-    """Threads that can run at once: the cores of the affinity mask, or fewer where the control group's quota is lower.
+    """Threads that can run at once: one for each fast core of the affinity mask (see `nas.measure.topology`), or fewer
+    where the control group's quota is lower.
 
     A fraction of a core is rounded down, because a thread that is throttled now and then ruins the tail of latency.
     """
     quota = cgroup_quota_cores()
-    cores = _affinity_cores()
+    cores = len(performance_cores(affinity())) or os.cpu_count() or 1
     return cores if quota is None else max(1, min(cores, int(quota)))
+
+
+def keep_to_usable_threads() -> None:
+    """Have torch compute with no more threads in this process than can run at once: it knows of no quota."""
+    import torch
+
+    torch.set_num_threads(min(torch.get_num_threads(), usable_threads()))
 
 
 def threads_here(asked: int | None) -> int:
@@ -145,80 +154,6 @@ def isa_of_interest(flags: frozenset[str]) -> tuple[str, ...]:
     return tuple(sorted(flag for flag in flags if flag.startswith(ISA_PREFIXES)))
 
 
-def parse_meminfo(meminfo: str, key: str = "MemTotal") -> int | None:
-    """Bytes in a line of `/proc/meminfo`, None where there is no such line."""
-    for line in meminfo.splitlines():
-        name, _, value = line.partition(":")
-        if name == key:
-            return int(value.split()[0]) * 1024
-    return None
-
-
-def parse_cpu_max(text: str) -> float | None:
-    """Cores allowed by a version-2 control group's `cpu.max` (`QUOTA PERIOD` in microseconds, or `max PERIOD`)."""
-    quota, period = text.split()
-    return None if quota == "max" else int(quota) / int(period)
-
-
-def parse_cfs_quota(quota: str, period: str) -> float | None:
-    """Cores allowed by a version-1 control group's `cpu.cfs_quota_us` (-1: no limit) and `cpu.cfs_period_us`."""
-    return None if int(quota) <= 0 else int(quota) / int(period)
-
-
-def cgroup_folders(membership: str, controller: str, root: Path = CGROUP_ROOT) -> list[Path]:
-    """Folders of a process's control groups, from its own up to the root, for `controller`.
-
-    Args:
-        membership: text of `/proc/self/cgroup`; version 1 lines name controllers, a version 2 line starts with `0::`.
-        controller: `cpu` or `memory`.
-        root: where control groups are mounted.
-    """
-    folders = []
-    for line in membership.splitlines():
-        _, controllers, path = line.split(":", 2)
-        if controllers and controller not in controllers.split(","):
-            continue
-        base = root / controllers if controllers else root
-        if controllers and not base.is_dir():
-            base = root / controller
-        own = base / path.lstrip("/")
-        # A container sees its own group mounted at the root while its membership may name the outer path.
-        folders += [own, *[parent for parent in own.parents if parent == base or base in parent.parents]]
-    return list(dict.fromkeys(folders))
-
-
-def cgroup_quota_cores(root: Path = CGROUP_ROOT, membership: str | None = None) -> float | None:
-    """The lowest CPU quota, in cores, of the control groups this process is in; None where there is no limit."""
-    text = membership if membership is not None else _read(Path("/proc/self/cgroup")) or ""
-    quotas = []
-    for folder in cgroup_folders(text, "cpu", root):
-        newer = _read(folder / "cpu.max")
-        quota, period = _read(folder / "cpu.cfs_quota_us"), _read(folder / "cpu.cfs_period_us")
-        if newer is not None:
-            quotas.append(parse_cpu_max(newer))
-        if quota is not None and period is not None:
-            quotas.append(parse_cfs_quota(quota, period))
-    return min((cores for cores in quotas if cores is not None), default=None)
-
-
-def cgroup_memory_bytes(root: Path = CGROUP_ROOT, membership: str | None = None) -> int | None:
-    """The lowest memory limit of the control groups this process is in; None where there is no limit."""
-    text = membership if membership is not None else _read(Path("/proc/self/cgroup")) or ""
-    limits = []
-    for folder in cgroup_folders(text, "memory", root):
-        for name in ("memory.max", "memory.limit_in_bytes"):
-            limit = _read(folder / name)
-            if limit is not None and limit != "max":
-                limits.append(int(limit))
-    return min(limits, default=None)
-
-
-def available_memory_bytes() -> int | None:
-    """Memory that can still be taken without swapping, by the machine's account, and no more than the control group's
-    limit; None where it is unknown."""
-    return _within_group("MemAvailable")
-
-
 def affinity() -> tuple[int, ...]:
     """Numbers of the cores this process may be scheduled on; empty where the system does not tell."""
     return tuple(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else ()
@@ -226,12 +161,6 @@ def affinity() -> tuple[int, ...]:
 
 def _affinity_cores() -> int:
     return len(affinity()) or os.cpu_count() or 1
-
-
-def _within_group(key: str) -> int | None:
-    """A size of `/proc/meminfo`, which shows the whole machine also in a container, or the container's limit."""
-    known = (parse_meminfo(_read(Path("/proc/meminfo")) or "", key), cgroup_memory_bytes())
-    return min((size for size in known if size is not None), default=None)
 
 
 def _version(package: str) -> str | None:

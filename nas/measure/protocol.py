@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 
 from nas.deployment import Placement
-from nas.measure.host import available_memory_bytes
+from nas.machine import available_memory_bytes
 from nas.measure.job import Job, JobModel, SessionTiming
 from nas.measure.measurement import Measurement, MeasureRequest, quieter, slowed_down, summarise
 from nas.measure.process import Limits

@@ -17,7 +17,8 @@ from nas.deploy.onnx import export_onnx
 from nas.deployment import CPU, Deployment
 from nas.errors import UserError
 from nas.files.writing import staged_file
-from nas.measure.host import HostFingerprint, isa_of_interest, parse_cpu_identity, parse_meminfo
+from nas.machine import parse_meminfo
+from nas.measure.host import HostFingerprint, isa_of_interest, parse_cpu_identity
 from nas.measure.protocol import REFERENCE_TOLERANCE
 from nas.measure.reference import reference_model
 from nas.measure.statistics import spread_pct

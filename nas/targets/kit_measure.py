@@ -144,7 +144,8 @@ def killed_later(process: subprocess.Popen[str]) -> threading.Timer:
 def work(job: dict[str, Any]) -> None:
     """Time the networks of a job one after the other, a line each on stdout."""
     if LINUX:
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-job["threads"] :])
+        usable = fast_cores() if len(fast_cores()) >= job["threads"] else sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, usable[-job["threads"] :])
     reference, _ = load("reference.onnx", job)
     for task, file in job["tasks"]:
         try:
@@ -248,8 +249,23 @@ def host() -> dict[str, Any]:
 
 def usable_threads() -> int:
     """Threads that can run at once: cores this process may run on, or fewer where its control group allows less."""
-    cores = len(os.sched_getaffinity(0)) if LINUX else os.cpu_count() or 1
+    cores = len(fast_cores()) if LINUX else os.cpu_count() or 1
     return max(1, int(min(cores, quota_cores() or cores)))
+
+
+def fast_cores(root: str = "/sys/devices") -> list[int]:
+    """One processor of each core that this process may run on, without efficiency cores where there are others."""
+    first: dict[str, int] = {}
+    for cpu in sorted(os.sched_getaffinity(0)):
+        first.setdefault(read(f"{root}/system/cpu/cpu{cpu}/topology/thread_siblings_list").strip() or str(cpu), cpu)
+    cores = sorted(first.values())
+    slow: set[int] = set()
+    for part in filter(None, read(f"{root}/cpu_atom/cpus").strip().split(",")):  # like 0-2,8
+        low, _, high = part.partition("-")
+        slow.update(range(int(low), int(high or low) + 1))
+    capacity = {cpu: int(read(f"{root}/system/cpu/cpu{cpu}/cpu_capacity").strip() or 0) for cpu in cores}
+    least = 0.7 * max(capacity.values())
+    return [cpu for cpu in cores if cpu not in slow and capacity[cpu] >= least] or cores
 
 
 def quota_cores(root: str = "/sys/fs/cgroup") -> float | None:

@@ -13,9 +13,11 @@ import numpy as np
 from nas.deployment import CPU, Deployment
 from nas.measure.devices.probe import Observation
 from nas.measure.energy import energy_j, why_no_energy
+from nas.measure.host import affinity
 from nas.measure.procfs import Snapshot, clear_peak_memory, memory_status, snapshot
 from nas.measure.reference import MatmulReference
 from nas.measure.statistics import Activity, disturbance, disturbance_with_pauses
+from nas.measure.topology import performance_cores
 from nas.runtimes import RUNTIMES, load_runtime
 from nas.runtimes.base import Inputs, Session
 from nas.runtimes.nodes import NodeTime, NodeTimer
@@ -109,10 +111,14 @@ class CpuWatch:
 
 
 def pin(threads: int) -> tuple[int, ...]:
-    """Keep this process on `threads` of its cores, the last ones (the first serves most interrupts); returns them."""
+    """Keep this process on `threads` of its fast cores, the last ones (the first serves most interrupts); returns them.
+
+    More threads than there are such cores get whatever the process may run on.
+    """
     if not hasattr(os, "sched_setaffinity"):
         return ()
-    cores = tuple(sorted(os.sched_getaffinity(0))[-threads:])
+    cores = performance_cores(affinity())[-threads:]
+    cores = cores if len(cores) == threads else affinity()[-threads:]
     os.sched_setaffinity(0, cores)
     return cores
 

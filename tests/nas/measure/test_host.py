@@ -4,18 +4,21 @@ from pathlib import Path
 
 import pytest
 
-from nas.measure.host import (
-    HostFingerprint,
+from nas.machine import (
     available_memory_bytes,
+    cgroup_free_bytes,
     cgroup_memory_bytes,
     cgroup_quota_cores,
+    parse_cfs_quota,
+    parse_cpu_max,
+    parse_meminfo,
+)
+from nas.measure.host import (
+    HostFingerprint,
     differences,
     fingerprint,
     isa_of_interest,
-    parse_cfs_quota,
     parse_cpu_identity,
-    parse_cpu_max,
-    parse_meminfo,
     usable_threads,
 )
 from nas.measure.procfs import (
@@ -80,12 +83,22 @@ def test_version_2_group_takes_the_lowest_limit_on_the_way_up(tmp_path: Path) ->
 
 
 def test_a_container_may_not_take_what_is_free_outside(monkeypatch: pytest.MonkeyPatch) -> None:
-    free = available_memory_bytes()
-    assert free is not None
-    monkeypatch.setattr("nas.measure.host.cgroup_memory_bytes", lambda: 2**20)
-    assert available_memory_bytes() == 2**20
-    monkeypatch.setattr("nas.measure.host.cgroup_memory_bytes", lambda: None)
     assert (available_memory_bytes() or 0) > 2**20
+    monkeypatch.setattr("nas.machine.cgroup_free_bytes", lambda: 2**20)
+    assert available_memory_bytes() == 2**20
+
+
+def test_what_a_container_uses_already_is_not_free(tmp_path: Path) -> None:
+    newer = tmp_path / "newer"
+    _write(newer / "job/memory.max", "1000\n")
+    _write(newer / "job/memory.current", "700\n")
+    _write(newer / "job/memory.stat", "anon 400\ninactive_file 200\n")
+    assert cgroup_free_bytes(newer, "0::/job\n") == 500, "cached files are given back"
+    older = tmp_path / "older"
+    _write(older / "memory/job/memory.limit_in_bytes", "1000\n")
+    _write(older / "memory/job/memory.usage_in_bytes", "1100\n")
+    assert cgroup_free_bytes(older, "5:memory:/job\n") == 0
+    assert cgroup_free_bytes(tmp_path / "none", "0::/job\n") is None
 
 
 @pytest.mark.parametrize("folder", ["cpu,cpuacct", "cpu"])
@@ -101,7 +114,7 @@ def test_container_sees_its_group_at_the_root(tmp_path: Path) -> None:
 
 
 def test_usable_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nas.measure.host.affinity", lambda: (0, 1, 2, 3))
+    monkeypatch.setattr("nas.measure.host.performance_cores", lambda cpus: (0, 1, 2, 3))
     for quota, expected in ((None, 4), (2.9, 2), (0.5, 1), (64.0, 4)):
         monkeypatch.setattr("nas.measure.host.cgroup_quota_cores", lambda quota=quota: quota)
         assert usable_threads() == expected

@@ -1,0 +1,122 @@
+"""Limits of the machine as the kernel and a container's control groups tell them: processor time and memory."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+CGROUP_ROOT = Path("/sys/fs/cgroup")
+_OLDER = "memory.limit_in_bytes", "memory.usage_in_bytes"
+"""Files of version 1: the limit, and what is used."""
+
+
+def parse_meminfo(meminfo: str, key: str = "MemTotal") -> int | None:
+    """Bytes in a line of `/proc/meminfo`, None where there is no such line."""
+    for line in meminfo.splitlines():
+        name, _, value = line.partition(":")
+        if name == key:
+            return int(value.split()[0]) * 1024
+    return None
+
+
+def parse_cpu_max(text: str) -> float | None:
+    """Cores allowed by a version-2 control group's `cpu.max` (`QUOTA PERIOD` in microseconds, or `max PERIOD`)."""
+    quota, period = text.split()
+    return None if quota == "max" else int(quota) / int(period)
+
+
+def parse_cfs_quota(quota: str, period: str) -> float | None:
+    """Cores allowed by a version-1 control group's `cpu.cfs_quota_us` (-1: no limit) and `cpu.cfs_period_us`."""
+    return None if int(quota) <= 0 else int(quota) / int(period)
+
+
+def cgroup_folders(membership: str, controller: str, root: Path = CGROUP_ROOT) -> list[Path]:
+    """Folders of a process's control groups, from its own up to the root, for `controller`.
+
+    Args:
+        membership: text of `/proc/self/cgroup`; version 1 lines name controllers, a version 2 line starts with `0::`.
+        controller: `cpu` or `memory`.
+        root: where control groups are mounted.
+    """
+    folders = []
+    for line in membership.splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers and controller not in controllers.split(","):
+            continue
+        base = root / controllers if controllers else root
+        if controllers and not base.is_dir():
+            base = root / controller
+        own = base / path.lstrip("/")
+        # A container sees its own group mounted at the root while its membership may name the outer path.
+        folders += [own, *[parent for parent in own.parents if parent == base or base in parent.parents]]
+    return list(dict.fromkeys(folders))
+
+
+def cgroup_quota_cores(root: Path = CGROUP_ROOT, membership: str | None = None) -> float | None:
+    """The lowest CPU quota, in cores, of the control groups this process is in; None where there is no limit."""
+    text = membership if membership is not None else _read(Path("/proc/self/cgroup")) or ""
+    quotas = []
+    for folder in cgroup_folders(text, "cpu", root):
+        newer = _read(folder / "cpu.max")
+        quota, period = _read(folder / "cpu.cfs_quota_us"), _read(folder / "cpu.cfs_period_us")
+        if newer is not None:
+            quotas.append(parse_cpu_max(newer))
+        if quota is not None and period is not None:
+            quotas.append(parse_cfs_quota(quota, period))
+    return min((cores for cores in quotas if cores is not None), default=None)
+
+
+def cgroup_memory_bytes(root: Path = CGROUP_ROOT, membership: str | None = None) -> int | None:
+    """The lowest memory limit of the control groups this process is in; None where there is no limit."""
+    return min((group.limit for group in memory_groups(root, membership)), default=None)
+
+
+def cgroup_free_bytes(root: Path = CGROUP_ROOT, membership: str | None = None) -> int | None:
+    """Memory that the tightest of the control groups still lets its processes take; None where there is no limit."""
+    return min((max(0, group.limit - group.used) for group in memory_groups(root, membership)), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryGroup:
+    """A control group that limits memory, in bytes."""
+
+    limit: int
+    used: int
+    """All that its processes hold, without cached files that would be given back when memory is needed."""
+
+
+def memory_groups(root: Path = CGROUP_ROOT, membership: str | None = None) -> list[MemoryGroup]:
+    """The control groups of this process that limit memory; arguments as of `cgroup_folders`."""
+    text = membership if membership is not None else _read(Path("/proc/self/cgroup")) or ""
+    found = []
+    for folder in cgroup_folders(text, "memory", root):
+        for limit_file, usage_file in (("memory.max", "memory.current"), _OLDER):
+            limit = _read(folder / limit_file)
+            if limit is not None and limit != "max":
+                stat = dict(line.split(maxsplit=1) for line in (_read(folder / "memory.stat") or "").splitlines())
+                cached = int(stat.get("total_inactive_file", stat.get("inactive_file", 0)))
+                found.append(MemoryGroup(int(limit), max(0, int(_read(folder / usage_file) or 0) - cached)))
+    return found
+
+
+def memory_bytes() -> int:
+    """The machine's memory, or the control group's limit where that is lower."""
+    import psutil
+
+    return _least(psutil.virtual_memory().total, cgroup_memory_bytes())
+
+
+def available_memory_bytes() -> int:
+    """Memory that can still be taken without swapping, on the machine and in the control group."""
+    import psutil
+
+    return _least(psutil.virtual_memory().available, cgroup_free_bytes())
+
+
+def _least(machine: int, group: int | None) -> int:
+    return machine if group is None else min(machine, group)
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return None
