@@ -53,16 +53,16 @@ def square(image: Image.Image, size: int) -> NDArray[np.uint8]:
     return np.asarray(image, dtype=np.uint8)
 
 
-def decode(read: Reader, name: str, size: int) -> NDArray[np.uint8]:
-    """One encoded image as (size, size, 3) uint8 RGB.
+def decode(read: Reader, name: str, size: int, *, exact: bool = False) -> NDArray[np.uint8]:
+    """One encoded image as (size, size, 3) uint8 RGB; `exact` where it has to be the very pixels that a bundle makes.
 
     Raises:
         UserError: `read` fails or does not give an image; the message has `name`.
     """
     try:
         with open_image(io.BytesIO(read())) as image:
-            # JPEG can be decoded at 1/2, 1/4 or 1/8; twice the size keeps the antialiasing.
-            image.draft("RGB", (2 * size, 2 * size))
+            if not exact:  # JPEG can be decoded at 1/2, 1/4 or 1/8; twice the size keeps the antialiasing
+                image.draft("RGB", (2 * size, 2 * size))
             return square(image, size)
     except DAMAGED as error:
         raise unreadable(name, error) from error
@@ -82,13 +82,14 @@ def usual_size(sizes: Sequence[tuple[int, int]]) -> tuple[int, int]:
     return sorted(sizes, key=lambda size: (size[0] * size[1], size))[len(sizes) // 2]
 
 
-def decode_all(readers: Sequence[Reader], names: Sequence[str], size: int) -> NDArray[np.uint8]:
-    """(n, size, size, 3) uint8, in order; the first unreadable image raises UserError with its name."""
+def decode_all(readers: Sequence[Reader], names: Sequence[str], size: int, *, exact: bool = False) -> NDArray[np.uint8]:
+    """(n, size, size, 3) uint8, in order, as `decode` makes each; the first unreadable image raises UserError with its
+    name."""
     ensure_fits(len(readers) * size * size * 3, f"{len(readers)} images at {size} px")
     out = np.empty((len(readers), size, size, 3), np.uint8)
 
     def work(index: int) -> None:
-        out[index] = decode(readers[index], names[index], size)
+        out[index] = decode(readers[index], names[index], size, exact=exact)
 
     run_in_threads(work, len(readers))
     return out

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from nas.data.decode import decode_all
 from nas.data.memo import Memo
+from nas.data.originals import Originals
 from nas.data.portable import affine, normalised
 from nas.errors import UserError
 from search_spaces.signature import Size, TensorSpec
@@ -45,6 +47,8 @@ class ImageSplit:
     """(n, h, w, 3) uint8, RGB, h == w."""
     labels: NDArray[np.int64]
     """(n,) int64, indices into the data set's `classes`."""
+    originals: Originals | None = None
+    """The files that the images were made from, where there were any."""
 
     def __post_init__(self) -> None:
         n, shape = len(self.labels), self.images.shape
@@ -75,7 +79,8 @@ class ImageSplit:
 
     def take(self, indices: NDArray[np.int64] | Sequence[int]) -> "ImageSplit":
         """The images at `indices`, in that order."""
-        return ImageSplit(self.images[indices], self.labels[indices])
+        originals = None if self.originals is None else self.originals.take(indices)
+        return ImageSplit(self.images[indices], self.labels[indices], originals)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +206,11 @@ class ImageData:
         return (self.num_classes,)
 
     def for_input(self, split: SplitName, input: TensorSpec) -> ImageSplit:
-        """`split` as a network takes it; kept in memory, so that a second call costs nothing."""
+        """`split` as a network takes it; kept in memory, so that a second call costs nothing.
+
+        What networks are judged on (`val` and `test`) is made of the original files where there are any, just as a
+        bundle makes it: images that were stored at another size first are less sharp.
+        """
         return self.at(split, image_side(input))
 
     def inputs(self, split: ImageSplit) -> NDArray[np.float32]:
@@ -211,13 +220,18 @@ class ImageData:
     def at(self, split: SplitName, resolution: int) -> ImageSplit:
         """`split` resized to `resolution`; kept in memory, so that a second call costs nothing."""
         original: ImageSplit = getattr(self, split)
-        if resolution == original.resolution:
+        judged = split != "train" and original.originals is not None
+        if resolution == original.resolution and not (judged and self._decoded_in_part(resolution)):
             return original
         key = (split, resolution)
         if key not in self._memo:
-            self._memo[key] = resized(original, resolution)
+            self._memo[key] = (from_originals if judged else resized)(original, resolution)
         found: ImageSplit = self._memo[key]
         return found
+
+    def _decoded_in_part(self, resolution: int) -> bool:
+        """True if usual pictures are so large that decoding skipped some of their detail (see `decode`)."""
+        return self.picture_size is not None and min(self.picture_size) >= 4 * resolution
 
     def with_splits(self, *, train: ImageSplit, val: ImageSplit, test: ImageSplit) -> "ImageData":
         """The same data with other examples."""
@@ -231,6 +245,17 @@ class ImageData:
 def resized(split: ImageSplit, resolution: int) -> ImageSplit:
     """`split` at (resolution, resolution), by antialiased bilinear interpolation."""
     return ImageSplit(resize_images(split.images, resolution), split.labels)
+
+
+def from_originals(split: ImageSplit, resolution: int) -> ImageSplit:
+    """`split` at (resolution, resolution), decoded from its original files as a bundle does it.
+
+    Raises:
+        UserError: a file is no longer there, or no image.
+    """
+    files = split.originals
+    assert files is not None
+    return ImageSplit(decode_all(files.readers(), files.labels(), resolution, exact=True), split.labels, files)
 
 
 def resize_images(images: NDArray[np.uint8], resolution: int) -> NDArray[np.uint8]:

@@ -8,7 +8,7 @@ import re
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from lzma import LZMAError
@@ -16,6 +16,7 @@ from pathlib import Path
 
 from nas.data.decode import Reader, ensure_fits
 from nas.data.images import SplitName
+from nas.data.originals import Originals, Parts
 from nas.errors import UserError
 
 ARCHIVE_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".zip")
@@ -31,8 +32,6 @@ SPLIT_NAMES: Mapping[str, SplitName] = {
 }
 """Names of the folders and files of a split, in lower case."""
 
-Parts = tuple[str, ...]
-
 
 @dataclass(frozen=True, slots=True)
 class Tree:
@@ -40,6 +39,10 @@ class Tree:
 
     files: Mapping[Parts, Reader]
     folders: set[Parts]
+    root: Path
+    """The folder or archive that all of it is in."""
+    above: Parts = ()
+    """Path below the root that the parts go on from."""
 
     def children(self) -> list[str]:
         """Names of the top-level folders, sorted."""
@@ -50,7 +53,13 @@ class Tree:
         return Tree(
             {parts[1:]: read for parts, read in self.files.items() if parts[0] == name and len(parts) > 1},
             {parts[1:] for parts in self.folders if parts[0] == name and len(parts) > 1},
+            self.root,
+            (*self.above, name),
         )
+
+    def originals(self, files: Sequence[Parts]) -> Originals:
+        """Some of its files, to be read again later."""
+        return Originals(self.root, tuple((*self.above, *parts) for parts in files))
 
 
 def split_of(text: str) -> SplitName | None:
@@ -81,7 +90,7 @@ def read_folder(path: Path, suffixes: tuple[str, ...]) -> Tree:
         for name in names:
             if name.lower().endswith(suffixes) and not _hidden((name,)):
                 files[*parts, name] = Path(current, name).read_bytes
-    return Tree(files, folders)
+    return Tree(files, folders, path.absolute())
 
 
 def read_archive(path: Path, suffixes: tuple[str, ...]) -> Tree:
@@ -103,7 +112,7 @@ def read_archive(path: Path, suffixes: tuple[str, ...]) -> Tree:
     # An archive need not have entries for its folders.
     for parts in contents:
         folders.update(parts[:depth] for depth in range(1, len(parts)))
-    return Tree({k: partial(bytes, v) for k, v in contents.items()}, folders)
+    return Tree({k: partial(bytes, v) for k, v in contents.items()}, folders, path.absolute())
 
 
 def _read_tar(path: Path, suffixes: tuple[str, ...]) -> tuple[dict[Parts, bytes], set[Parts]]:

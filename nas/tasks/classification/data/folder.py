@@ -83,4 +83,5 @@ def _decode_split(split: Tree, where: str, classes: tuple[str, ...], size: int) 
     items = sorted(((p, r) for p, r in split.files.items() if len(p) > 1), key=lambda item: item[0])
     index = {name: label for label, name in enumerate(classes)}
     images = decode_all([read for _, read in items], [f"{where}/{'/'.join(parts)}" for parts, _ in items], size)
-    return ImageSplit(images, np.array([index[parts[0]] for parts, _ in items], np.int64))
+    labels = np.array([index[parts[0]] for parts, _ in items], np.int64)
+    return ImageSplit(images, labels, split.originals([parts for parts, _ in items]))

@@ -14,7 +14,8 @@ import numpy as np
 
 from nas.data.decode import IMAGE_SUFFIXES
 from nas.data.images import SplitName
-from nas.data.tree import Parts, Tree, split_of, split_of_folders
+from nas.data.originals import Parts
+from nas.data.tree import Tree, split_of, split_of_folders
 from nas.errors import UserError
 from nas.tasks.detection.data.annotations import Annotated, Annotations, Mended, boxes_array, numbers, repeated
 
