@@ -42,4 +42,8 @@ def affine(mean: Sequence[float], std: Sequence[float]) -> tuple[NDArray[np.floa
 def normalised(images: NDArray[np.uint8], mean: Sequence[float], std: Sequence[float]) -> NDArray[np.float32]:
     """(n, h, w, 3) uint8 -> contiguous (n, 3, h, w) float32, `(x / 255 - mean) / std` of each channel."""
     scale, shift = affine(mean, std)
-    return np.ascontiguousarray((images.astype(np.float32) * scale + shift).transpose(0, 3, 1, 2))
+    # Bytes are turned round first, a quarter of what floats would be: several times faster, to the same numbers.
+    planes = np.ascontiguousarray(images.transpose(0, 3, 1, 2)).astype(np.float32)
+    planes *= scale[:, None, None]
+    planes += shift[:, None, None]
+    return planes

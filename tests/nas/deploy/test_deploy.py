@@ -82,7 +82,9 @@ def test_a_file_with_mirrored_views_gives_the_mean_of_two_answers(
 ) -> None:
     data = replace(digits, flip_ok=True)
     description = NetworkDescription.of_baseline("resnet10_w50", (10,), image_input(32))
-    network = description.build()
+    with torch.random.fork_rng():
+        torch.manual_seed(0)  # int8 is further off where an untrained network happens to answer all images alike
+        network = description.build()
     deployment = Deployment(runtime, precision, 1, batch=2)
     found = deploy(network, description, data, [deployment], folder=tmp_path, max_drop=1.0, slack=0.0, sessions=1)
     plain, views = found.tried
