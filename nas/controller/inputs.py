@@ -1,6 +1,7 @@
 """Checks and measurements before a search starts; nothing is written and nothing trained until all of it is good."""
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ import numpy as np
 from nas.controller.config import SearchConfig
 from nas.controller.planning.budget import Budget
 from nas.controller.planning.plan import planned_s
+from nas.controller.prediction.edge import at_the_edge
 from nas.controller.prediction.feasibility import DeploymentRange, latency_ranges, require_feasible
 from nas.controller.prediction.probes import FileModel, probe, probe_networks
 from nas.controller.prediction.processing import around_networks
@@ -17,7 +19,7 @@ from nas.controller.prediction.target_record import check_target, read_target
 from nas.controller.runs.storage import check_server
 from nas.controller.trials import SHORT
 from nas.deployment import PIPELINE
-from nas.errors import UnknownNameError, UserError
+from nas.errors import InfeasibleError, UnknownNameError, UserError
 from nas.evaluation.estimators import ESTIMATORS, require_estimator
 from nas.executors import check_choice
 from nas.limits import Limits
@@ -70,11 +72,29 @@ def load_inputs(
             files = file_model(config, space, target, data.output_size, progress)
         if config.limit_on == PIPELINE and not target.model.processing_ms:
             target = around_networks(config, target, data, space, progress)
+    inputs = partial(found_good, config, data, space, files=files)
+    try:
+        with budget.stage("prepare"):
+            return inputs(target)
+    except InfeasibleError:
+        if target.model.checks:
+            raise
+        with budget.stage("calibrate"):
+            checked = at_the_edge(target, space, data.output_size, config.limits, config.seed, progress)
+        if checked is None:
+            raise
     with budget.stage("prepare"):
-        rng = np.random.default_rng(config.seed)
-        ranges = latency_ranges(space, target.model, config.limits, data.output_size, rng)
-        scorer = CandidateScorer(space, target.model, config.limits, data.output_size, files=files)
-        require_feasible(ranges, scorer, config.target, rng)
+        return inputs(checked)
+
+
+def found_good(
+    config: SearchConfig, data: TaskData, space: SearchSpace, target: TargetModel, *, files: FileModel
+) -> SearchInputs:
+    """The inputs, where their limits can be kept; raises `InfeasibleError` where they cannot."""
+    rng = np.random.default_rng(config.seed)
+    ranges = latency_ranges(space, target.model, config.limits, data.output_size, rng)
+    scorer = CandidateScorer(space, target.model, config.limits, data.output_size, files=files)
+    require_feasible(ranges, scorer, config.target, rng)
     return SearchInputs(config=config, data=data, space=space, target=target, ranges=ranges, scorer=scorer)
 
 

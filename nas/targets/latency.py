@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from nas.deployment import CPU, PIPELINE, Deployment
+from nas.deployment import ALONE, CPU, PIPELINE, Deployment
 from nas.errors import UserError
 from nas.targets.profile import ENOUGH_NETWORKS, DeploymentTable, DeviceProfile, HeldOutError
 from predictors.base import Prediction
@@ -46,6 +46,16 @@ class Correction:
 
 
 @dataclass(frozen=True, slots=True)
+class Checked:
+    """How a few networks, measured now, took against their predictions; it holds for networks like them."""
+
+    scale: float
+    """Measured over predicted latency."""
+    relative_std: float
+    """Standard deviation of single networks around that, relative to it."""
+
+
+@dataclass(frozen=True, slots=True)
 class _KnownSpace:
     """Quantities computed once for all candidates of a space whose blocks can be enumerated."""
 
@@ -80,6 +90,8 @@ class LatencyModel:
         self.processing_ms: Mapping[TensorSpec, float] = {}
         """Milliseconds of pre- and post-processing for one example, by the network's input; empty: predictions are of
         the network alone."""
+        self.checks: Mapping[Deployment, Checked] = {}
+        """Findings by deployment, as it is asked for, that predictions of networks follow."""
         self._prior = tuple(prior)
         self._spaces: dict[tuple[str, Size], _KnownSpace] = {}
         self._predictors: dict[Deployment, BlockLatencyPredictor | TransferredLatencyPredictor] = {}
@@ -102,6 +114,20 @@ class LatencyModel:
         """The same model of calls every `interval_ms`; `profile` is its own, with timings of such calls."""
         deployments = [d.called(interval_ms) for d in self.deployments]
         return LatencyModel(profile, deployments, self.corrections, self._prior)
+
+    def checked(self, checks: Mapping[Deployment, Checked]) -> "LatencyModel":
+        """The same model, corrected by what networks like those in question took; by deployment of networks alone."""
+        found = copy(self)
+        found.checks = dict(checks)
+        return found
+
+    def of_networks(self) -> "LatencyModel":
+        """The same model of networks alone: undoes `around`."""
+        found = copy(self)
+        found.processing_ms = {}
+        found.deployments = tuple(d.covering(ALONE) for d in self.deployments)
+        found._patterns = {d.covering(ALONE): pattern for d, pattern in self._patterns.items()}
+        return found
 
     def around(self, processing_ms: Mapping[TensorSpec, float]) -> "LatencyModel":
         """The same model of the whole way from an example to an answer: `processing_ms` is added to each network's."""
@@ -135,6 +161,10 @@ class LatencyModel:
             if deployment in self._patterns:
                 pattern = self._patterns[deployment]
                 found[deployment] = pattern.predict(found[deployment], costs["params"], costs["layers"])
+            check = self.checks.get(deployment.covering(ALONE))
+            if check is not None:
+                mean = check.scale * found[deployment].mean
+                found[deployment] = Prediction(mean=mean, std=check.relative_std * mean)
         return self._with_processing(found, space, choices) if self.processing_ms else found
 
     def _with_processing(

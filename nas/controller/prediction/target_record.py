@@ -17,7 +17,7 @@ from nas.executors.ray_cluster import device_resource
 from nas.files.writing import write_json
 from nas.measure.site import Site, this_host
 from nas.targets.calling import completed_before, knows_calls
-from nas.targets.latency import Correction, LatencyModel
+from nas.targets.latency import Checked, Correction, LatencyModel
 from nas.targets.profile import calls_profile
 from nas.targets.registry import load_target
 from search_spaces import TensorSpec
@@ -61,6 +61,7 @@ def write_target(path: Path, target: TargetModel, files: FileModel) -> None:
                     if d.continuous in model.corrections
                     else None,
                     "files": asdict(files.known[d]) if d in files.known else None,
+                    "checked": asdict(model.checks[d]) if d in model.checks else None,
                 }
                 for d in (deployment.covering(ALONE) for deployment in model.deployments)
             ],
@@ -92,6 +93,7 @@ def read_target(path: Path, config: SearchConfig, device: Site | None = None) ->
         document, "files", lambda entry: DeploymentFiles(**{**entry, "memory": tuple(entry["memory"] or ()) or None})
     )
     model = LatencyModel(profile, deployments, corrections, prior_profiles(profile))
+    model = model.checked(_by_deployment(document, "checked", lambda entry: Checked(**entry)))
     around = {TensorSpec.from_json(e["input"]): float(e["ms"]) for e in document.get("processing_ms", ())}
     model = model.around(around) if around else model
     known = TargetModel(config.target, site, model, tuple(document["notes"]))
@@ -104,5 +106,5 @@ def _identity(target: TargetModel) -> dict[str, Any]:
 
 
 def _by_deployment(document: dict[str, Any], key: str, make: Any) -> Mapping[Deployment, Any]:
-    entries = [e for e in document["deployments"] if e[key] is not None]
+    entries = [e for e in document["deployments"] if e.get(key) is not None]
     return {Deployment(**e["deployment"]): make(e[key]) for e in entries}

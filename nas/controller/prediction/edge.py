@@ -1,0 +1,83 @@
+"""Limits at the edge of what the target can do: measured before they are refused.
+
+A prediction is uncertain by ten or twenty per cent, so where the fastest networks are predicted to take about as long
+as the limit allows, it cannot say whether the limit can be kept. A few of them are measured then, and tell.
+"""
+
+from dataclasses import replace
+from statistics import median
+
+import numpy as np
+
+from nas.controller.prediction.feasibility import SAMPLES, fastest_networks
+from nas.controller.prediction.target_model import TargetModel
+from nas.deployment import Deployment
+from nas.limits import Limits
+from nas.progress import Progress
+from nas.targets.latency import Checked, LatencyModel
+from nas.targets.preparing import preparer
+from nas.targets.profiling import measure_networks
+from search_spaces import Architecture, SearchSpace
+from search_spaces.signature import Size
+
+NETWORKS = 6
+AMONG = 48
+"""The fastest networks that a descent finds, of which every so many is measured."""
+LEAST = 4
+"""Fewest measured networks that tell something of a deployment."""
+REACH = 1.5
+"""A limit is out of reach where the fastest network is expected to take so many times as long."""
+SECONDS = 0.15
+LEAST_STD = 0.03
+"""Relative standard deviation that is left: sessions of a quiet machine differ by as much."""
+
+
+def at_the_edge(
+    target: TargetModel, space: SearchSpace, size: Size, limits: Limits, seed: int, progress: Progress
+) -> TargetModel | None:
+    """The target with predictions that follow a few of its fastest networks, measured now.
+
+    None where that would tell nothing: no limit is on calls, it is far out of reach, or nothing can be measured.
+    """
+    if target.site is None:
+        return None
+    rng = np.random.default_rng(seed)
+    choices = fastest_networks(space, target.model, size, space.sample(SAMPLES, rng), rng)[:AMONG]
+    expected = target.model.predict(space, choices, size)
+    nearest = min(p.mean.min() / limits.call_limit_ms(d.batch) for d, p in expected.items())
+    if not 0 < nearest <= REACH:
+        return None
+    progress.note("the limit is at the edge of what the target can do: measuring some of the fastest networks")
+    picked = [space.architecture(row) for row in choices[:: max(1, len(choices) // NETWORKS)][:NETWORKS]]
+    checks = check_networks(target, space, picked, size, seed)
+    if not checks:
+        return None
+    note = (
+        f"the limit is at the edge of what the target can do: {len(picked)} of its fastest networks were measured first"
+    )
+    return replace(target, model=target.model.checked(checks), notes=(*target.notes, note))
+
+
+def check_networks(
+    target: TargetModel, space: SearchSpace, archs: list[Architecture], size: Size, seed: int
+) -> dict[Deployment, Checked]:
+    """By deployment, how the measured latencies of `archs` compare with the predicted ones."""
+    assert target.site is not None
+    model: LatencyModel = target.model.of_networks()
+    with preparer() as workers:
+        rows = measure_networks(
+            archs, model.deployments, sessions=1, seconds_per_model=SECONDS, seed=seed, workers=workers,
+            measure=target.site.measure,
+        )  # fmt: skip
+    predicted = model.predict(space, space.choices(archs), size)
+    found = {}
+    for column, deployment in enumerate(model.deployments):
+        ratios = [
+            row[column].p50_ms / mean
+            for row, mean in zip(rows, predicted[deployment].mean, strict=True)
+            if row[column].failed is None
+        ]
+        if len(ratios) >= LEAST:
+            scale = median(ratios)
+            found[deployment] = Checked(scale, max(LEAST_STD, float(np.std(np.array(ratios) / scale, ddof=1))))
+    return found
