@@ -8,6 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from nas import __version__
+from nas.bench.blocks import bench_blocks
 from nas.bench.cells import Cell, plan_cells
 from nas.bench.document import SCHEMA, cell_document, model_document, operators_document
 from nas.bench.models import BenchModel, read_models
@@ -59,6 +60,8 @@ class BenchConfig:
     """Slowest operators to tell of; 0: no profiled run."""
     calls: tuple[str, ...] = OTHER_CALLS
     """Patterns of calls, besides continuous ones, in which single calls at the smallest batch are timed too."""
+    blocks: bool = False
+    """Also time each block of the networks, see `nas.networks.units`."""
     command: str = "nas bench"
 
 
@@ -83,6 +86,7 @@ def run_bench(config: BenchConfig, progress: Progress) -> dict[str, Any]:
         patterns = [calls for calls in dict.fromkeys(config.calls) if calls != CONTINUOUS]
         spaced = _spaced(patterns, cells, found, progress)
         operators = _operators(config, models, cells, files, found, progress) if config.operators else []
+    blocks = bench_blocks(models, deployments, progress) if config.blocks else []
     return {
         "schema": SCHEMA,
         "nas_version": __version__,
@@ -101,6 +105,7 @@ def run_bench(config: BenchConfig, progress: Progress) -> dict[str, Any]:
             for cell, m, others in zip(cells, found, spaced, strict=True)
         ],
         "operators": operators,
+        "blocks": blocks,
     }
 
 

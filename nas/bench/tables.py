@@ -1,7 +1,8 @@
 """A bench's document as tables for a terminal of 100 columns."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from rich.console import Console, RenderableType
 from rich.table import Table
@@ -46,6 +47,7 @@ def bench_tables(document: Document) -> list[RenderableType]:
     parts += [throughput_table(document)] if len(_ways(document)) > 1 else []
     operators = operators_table(document)
     parts += [operators] if operators is not None else []
+    parts += [blocks_table(document, entry) for entry in document["blocks"] if entry["units"]]
     return [*parts, *(Text(line) for line in remarks(document))]
 
 
@@ -139,12 +141,36 @@ def operators_table(document: Document) -> Table | None:
     return table if table.row_count else None
 
 
+def blocks_table(document: Document, entry: Mapping[str, Any]) -> Table:
+    """Shape, work and time of each block of one network in its fastest deployment, with their shares of the whole."""
+    best = fastest(document["cells"], entry["model"])
+    known = {name_in(d): d for d in entry["deployments"]}
+    name = name_in(best) if best is not None and name_in(best) in known else next(iter(known), "")
+    times: list[float | None] = known[name]["ms"] if known else [None] * len(entry["units"])
+    total_ms, macs = sum(ms or 0.0 for ms in times), sum(unit["macs"] for unit in entry["units"])
+    table = _table(
+        f"Blocks of {entry['model']} in {name or 'no runtime'} (a separate, profiled run: slower)",
+        ["block", "output"],
+        ["MACs", "of all", "ms", "of all"],
+    )
+    for unit, ms in zip(entry["units"], times, strict=True):
+        table.add_row(
+            Text(shortened(unit["name"], NAME_WIDTH)),
+            " x ".join(map(str, unit["output_shape"])),
+            count(unit["macs"]),
+            percent(unit["macs"] / macs) if macs else "-",
+            *(("-", "-") if ms is None else (milliseconds(ms), percent(ms / total_ms))),
+        )
+    return table
+
+
 def remarks(document: Document) -> list[str]:
     """Meaning of the marks, and every cell that was not measured, with its reason."""
     cells = document["cells"]
     lines = []
     if any(cell["int8_calibrated_on"] == RANDOM_INPUTS for cell in cells):
         lines.append("* calibrated on random inputs: its speed counts, its outputs do not")
+    lines += [f"no blocks: {entry['not_split']}" for entry in document["blocks"] if entry["not_split"]]
     untrained = [model["model"] for model in document["models"] if model["weights"] == "random"]
     if untrained:
         lines.append(f"untrained, random weights: {', '.join(untrained)}")

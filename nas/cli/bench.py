@@ -49,6 +49,7 @@ def _or_none(context: click.Context, parameter: click.Parameter, value: tuple[An
 @click.option(
     "--operators", type=click.IntRange(min=0), help="Slowest operators; 0: none.  [default: 0; with --full 5]"
 )
+@click.option("--blocks", is_flag=True, help="Also show how long each block of a network takes, by deployment.")
 @click.option("--full", is_flag=True, help="Also larger batches, several calls at once, and the slowest operators.")
 @click.option("--plot", type=click.Path(path_type=Path), help="Also draw it: FILE.html or FILE.png.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of tables.")
@@ -80,6 +81,7 @@ def bench(
     Example:
       nas bench runs/imagenette#1 torchvision:resnet50 --resolution 128
       nas bench model.onnx runs/imagenette#1 --full --plot bench.html
+      nas bench torchvision:resnet18 --resolution 128 --blocks
       nas bench model.onnx --runtime openvino --precision int8 --batch 1 --batch 16
     """
     from nas.bench.bench import FULL_BATCHES, FULL_OPERATORS, OTHER_CALLS, BenchConfig, run_bench

@@ -18,6 +18,7 @@ from nas.deployment import CPU, Deployment
 from nas.errors import UserError
 from nas.files.writing import staged_file
 from nas.machine import parse_meminfo
+from nas.measure.block_times import slot_times_ms
 from nas.measure.host import HostFingerprint, isa_of_interest, parse_cpu_identity
 from nas.measure.protocol import REFERENCE_TOLERANCE
 from nas.measure.reference import reference_model
@@ -27,7 +28,6 @@ from nas.runtimes import deployments_here, load_runtime
 from nas.runtimes.cpu import parse_cpu_flags
 from nas.runtimes.devices import execution_providers
 from nas.runtimes.nodes import NodeTime
-from nas.targets.block_times import slot_times_ms
 from nas.targets.latency import held_out_error
 from nas.targets.preparing import CALIBRATION_INPUTS, OUTPUT_SIZE, networks_to_measure
 from nas.targets.profile import FAILED, DeploymentTable, DeviceProfile, NetworkTiming

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from nas.deployment import CPU, Deployment
 from nas.errors import UserError
 from nas.files.folders import check_writable
+from nas.measure.block_times import slot_times_ms
 from nas.measure.devices import why_no_energy
 from nas.measure.host import fingerprint, threads_here
 from nas.measure.measurement import Measurement
@@ -23,7 +24,6 @@ from nas.measure.site import Measure
 from nas.progress import Progress
 from nas.runtimes import deployments_here, nothing_runs
 from nas.runtimes.devices import require_device
-from nas.targets.block_times import slot_times_ms
 from nas.targets.latency import held_out_error
 from nas.targets.preparing import (
     OUTPUT_SIZE,

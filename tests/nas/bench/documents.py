@@ -81,6 +81,7 @@ def document(names: Sequence[str] = ("runs/photos#1", "torchvision:resnet50")) -
         "calls": ["continuous", *SPACED["onnxruntime"]],
         "models": [model_document(model) for model in models],
         "cells": [cell_document(c, models[c.model], m, spaced(c)) for c, m in zip(cells, measured, strict=True)],
+        "blocks": [],
         "operators": [
             operators_document(cell, models[cell.model], nodes, 3)
             for cell in cells

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from nas.bench import bench, figure
+from nas.bench import bench, blocks, figure
+from nas.bench.tables import print_bench
 from nas.cli.main import run
 from nas.measure import protocol
 from tests.nas.detectors import RESOLUTION, smallest, write_detector
+from tests.nas.small_bundles import save_pair
 from tests.nas.tiny import write_tiny_network
 
 
@@ -32,6 +34,31 @@ def test_two_networks_side_by_side(
     assert (operators["model"], len(operators["slowest"])) == (str(good), 2)
     assert document["fingerprint"]["cpu_model"] == document["device"]
     assert (tmp_path / "plot.html").stat().st_size > 10_000
+
+
+def test_blocks_of_a_network(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(protocol, "REPEATS", 0)
+    monkeypatch.setattr(blocks, "PROFILED_S", 0.05)
+    network, graph = save_pair(tmp_path / "pair"), write_tiny_network(tmp_path / "graph.onnx")
+    options = ["--batch", "1", "--threads", "1", "--sessions", "1", "--calls", "continuous", "--blocks"]
+    deployments = ["--runtime", "onnxruntime", "--runtime", "openvino", "--precision", "fp32"]
+    assert run(["bench", str(network), str(graph), *options, *deployments, "--json", "--quiet"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    known, unknown = document["blocks"]
+    assert known["units"][-1]["output_shape"] == [10]
+    assert {d["runtime"] for d in known["deployments"]} == {"onnxruntime", "openvino"}
+    for deployment in known["deployments"]:
+        assert len(deployment["ms"]) == len(known["units"])
+        assert all(ms is None or ms >= 0 for ms in deployment["ms"])
+        assert sum(ms or 0 for ms in deployment["ms"]) > 0
+    assert sum(ms is not None and ms > 0 for ms in known["deployments"][0]["ms"]) > len(known["units"]) / 2
+    assert "is a graph without its network" in unknown["not_split"]
+    print_bench(document)
+    said = capsys.readouterr().out
+    assert "Blocks of " in said
+    assert "no blocks: " in said
 
 
 @pytest.mark.slow

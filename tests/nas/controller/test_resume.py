@@ -106,7 +106,7 @@ def test_a_front_under_size_and_memory(tmp_path: Path, colours: Path, capsys: py
         assert b["size_bytes"] <= 3e6
         assert b["memory_bytes"] <= 400e6
         assert b["within_limit"]
-    speeds = [b["measured_latency_ms"]["p50"] for b in best]
+    speeds = [b["measured_latency_ms"]["p90"] for b in best]  # what was limited is what the front is of
     accuracies = [b["accuracy"]["deployed"] for b in best]
     assert accuracies == sorted(accuracies, reverse=True)
     assert len(best) == 1 or speeds[0] > speeds[-1]

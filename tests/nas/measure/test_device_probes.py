@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from nas.deployment import Deployment, Placement
+from nas.measure.block_times import slot_times_ms
 from nas.measure.devices import DeviceProbe, probe_of, why_no_energy
 from nas.measure.devices.cpu import CpuProbe
 from nas.measure.devices.cuda import CudaProbe
@@ -20,7 +21,6 @@ from nas.measure.job import Job, JobModel
 from nas.measure.reference import reference_model
 from nas.measure.worker import work
 from nas.runtimes.nodes import NodeTime
-from nas.targets.block_times import slot_times_ms
 from search_spaces.signature import TensorSpec
 from tests.nas.measure.fake_gpu import FakeGpu, FakeNvml
 from tests.nas.tiny import calibration_images, write_tiny_network

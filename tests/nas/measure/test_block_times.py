@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from nas.deployment import Deployment
+from nas.measure.block_times import slot_times_ms
 from nas.runtimes import load_runtime
 from nas.runtimes.nodes import NodeTime, NodeTimer
-from nas.targets.block_times import slot_times_ms
 from nas.targets.preparing import deploy_untrained
 from search_spaces import load_search_space
 
