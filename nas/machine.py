@@ -92,7 +92,9 @@ def memory_groups(root: Path = CGROUP_ROOT, membership: str | None = None) -> li
             limit = _read(folder / limit_file)
             if limit is not None and limit != "max":
                 stat = dict(line.split(maxsplit=1) for line in (_read(folder / "memory.stat") or "").splitlines())
-                cached = int(stat.get("total_inactive_file", stat.get("inactive_file", 0)))
+                cached = sum(
+                    int(stat.get(f"total_{kind}_file", stat.get(f"{kind}_file", 0))) for kind in ("active", "inactive")
+                )
                 found.append(MemoryGroup(int(limit), max(0, int(_read(folder / usage_file) or 0) - cached)))
     return found
 

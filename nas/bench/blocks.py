@@ -1,12 +1,13 @@
 """Where the time of a network goes, block by block: `nas bench --blocks`."""
 
-import math
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from nas.bench.models import BenchModel
+from nas.bench.preparing import REFUSALS, untrained
 from nas.deploy.onnx import export_onnx
 from nas.deployment import Deployment
 from nas.errors import UserError
@@ -38,8 +39,9 @@ def bench_blocks(
         for model in models:
             try:
                 found.append(_blocks(model, deployments))
-            except UserError as error:
-                found.append({"model": model.name, "not_split": str(error), "units": [], "deployments": []})
+            except REFUSALS as error:
+                why = str(error).strip().partition("\n")[0] or type(error).__name__
+                found.append({"model": model.name, "not_split": why, "units": [], "deployments": []})
             bar.advance(1)
     return found
 
@@ -52,11 +54,13 @@ def _blocks(model: BenchModel, deployments: Sequence[Deployment]) -> dict[str, A
     with TemporaryDirectory(prefix="nas-blocks-") as folder:
         file = export_onnx(chain(units), model.input, Path(folder) / "model.onnx")
         calibration = model.input.draw_torch(CALIBRATION_INPUTS).numpy()
-        requests = [
-            MeasureRequest(load_runtime(d.runtime).prepare(file, d.precision, Path(folder), calibration), d)
-            for d in deployments
-            if d.runtime != "torch"  # which has no profile by operator
-        ]
+        requests = []
+        for deployment in deployments:
+            with suppress(*REFUSALS):  # the cell of the same deployment says why it cannot be made
+                prepared = load_runtime(deployment.runtime).prepare(
+                    file, deployment.precision, Path(folder), calibration
+                )
+                requests.append(MeasureRequest(prepared, deployment))
         measured = measure(requests, sessions=1, seconds_per_model=SECONDS, node_seconds=PROFILED_S)
     return {
         "model": model.name,
@@ -70,10 +74,7 @@ def _network(model: BenchModel) -> "nn.Module":
     if model.network is not None:
         return load_network(model.network)
     if model.torchvision is not None:
-        from torchvision.models import get_model
-
-        built: nn.Module = get_model(model.torchvision, weights=None)
-        return built.eval()
+        return untrained(model.torchvision, model.input)[0]
     raise UserError(
         f"{model.name} is a graph without its network, so its blocks are not known", "name the network, not its file"
     )
@@ -94,11 +95,15 @@ def _times(measured: Measurement, units: Sequence[Unit]) -> dict[str, Any] | Non
     nodes = measured.sessions[0].nodes if measured.sessions else ()
     if not nodes:
         return None
-    times_ms = slot_times_ms(nodes, [[place] for place in places(units)])
+    named = places(units)
+    seen = {scope for node in nodes for scope in node.name.split("/")}
+    if not seen & set(named):
+        return None  # the runtime has names of its own for all of them
+    times_ms = slot_times_ms(nodes, [[place] for place in named])
     deployment = measured.request.deployment
     return {
         "runtime": deployment.runtime,
         "precision": deployment.precision,
         "runs_on": deployment.device,
-        "ms": [None if math.isnan(ms) else ms for ms in times_ms],
+        "ms": [ms if place in seen else None for place, ms in zip(named, times_ms, strict=True)],
     }

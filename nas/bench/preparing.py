@@ -28,8 +28,8 @@ INT8_TOLERANCE = 0.05
 """Tolerance for int8, like `onnx_graph.TOLERANCE`: a last bit may move a value to the next of 256 steps."""
 TORCHVISION_SIZE = (1000,)
 
-# Exporters and quantisers refuse a graph with whatever their code runs into.
-_REFUSALS = (UserError, RuntimeError, ValueError, LookupError, TypeError, AttributeError, AssertionError, OSError)
+REFUSALS = (UserError, RuntimeError, ValueError, LookupError, TypeError, AttributeError, AssertionError, OSError)
+"""What exporters and quantisers refuse a graph with: whatever their code runs into."""
 
 
 def prepare_cells(models: Sequence[BenchModel], cells: Sequence[Cell], folder: Path) -> "list[Path | str]":
@@ -49,7 +49,7 @@ def _path_or_reason(files: "ModelFiles", deployment: Deployment) -> "Path | str"
     try:
         return files.path(deployment)
     except (
-        *_REFUSALS,
+        *REFUSALS,
         ort_errors.Fail,
         ort_errors.InvalidArgument,
         ort_errors.InvalidGraph,
@@ -137,7 +137,7 @@ class ModelFiles:
         if self._model.network is not None:
             return load_network(self._model.network, fold=False), _read_description(self._model.network)
         assert self._model.torchvision is not None
-        return _untrained(self._model.torchvision, self._model.input)
+        return untrained(self._model.torchvision, self._model.input)
 
 
 def _read_description(path: Path) -> NetworkDescription:
@@ -146,7 +146,7 @@ def _read_description(path: Path) -> NetworkDescription:
     return NetworkDescription.from_json(json.loads(path.read_text(encoding="utf-8")))
 
 
-def _untrained(name: str, input: TensorSpec) -> "tuple[nn.Module, NetworkDescription | None]":
+def untrained(name: str, input: TensorSpec) -> "tuple[nn.Module, NetworkDescription | None]":
     import torch
     from torchvision.models import get_model
 

@@ -159,7 +159,7 @@ def blocks_table(document: Document, entry: Mapping[str, Any]) -> Table:
             " x ".join(map(str, unit["output_shape"])),
             count(unit["macs"]),
             percent(unit["macs"] / macs) if macs else "-",
-            *(("-", "-") if ms is None else (milliseconds(ms), percent(ms / total_ms))),
+            *(("-", "-") if ms is None else (milliseconds(ms), percent(ms / total_ms) if total_ms else "-")),
         )
     return table
 

@@ -206,7 +206,7 @@ class FinalRound:
         if not possible:
             return False
         with TemporaryDirectory(prefix="nas-candidate-") as folder:
-            requests = deploy_untrained(candidate.arch, possible, Path(folder), 0)
+            requests = deploy_untrained(candidate.arch, possible, Path(folder), 0, self.data.output_size)
             write_pipeline(Path(folder), self.data, self._description(candidate).signature)
             sizes = [files_bytes(r.path) for r in requests]
             found = site.measure(requests)

@@ -140,7 +140,7 @@ def file_model(
     progress.note(f"{what} a few networks for the limits on files, memory or slow calls")
     sampled = space.sample(PROBED_FROM, np.random.default_rng(config.seed))
     archs = probe_networks(space, sampled, size, planned_s(config.seconds))
-    return probe(space, archs, target.model.deployments, limits, config.seed, target.site)
+    return probe(space, archs, target.model.of_networks().deployments, limits, config.seed, target.site)
 
 
 def require_predictable(limits: Limits, target: str) -> None:

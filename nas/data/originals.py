@@ -28,7 +28,7 @@ class Originals:
         return Originals(self.root, tuple(self.names[i] for i in indices))
 
     def readers(self) -> list[Reader]:
-        """How to read each of them, in order; an archive is read into memory.
+        """How to read each of them, in order; those of an archive are read into memory.
 
         Raises:
             UserError: the archive is not what it was.
@@ -38,7 +38,7 @@ class Originals:
         from nas.data.decode import IMAGE_SUFFIXES
         from nas.data.tree import read_archive
 
-        files = read_archive(self.root, IMAGE_SUFFIXES).files
+        files = read_archive(self.root, IMAGE_SUFFIXES, frozenset(self.names)).files
         missing = next((name for name in self.names if name not in files), None)
         if missing is not None:
             raise UserError(f"'{self.root}' no longer has {'/'.join(missing)}", "restore it, or begin a new search")

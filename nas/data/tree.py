@@ -8,7 +8,7 @@ import re
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from lzma import LZMAError
@@ -31,6 +31,9 @@ SPLIT_NAMES: Mapping[str, SplitName] = {
     "testing": "test",
 }
 """Names of the folders and files of a split, in lower case."""
+
+CHECK_BYTES = 2**26
+"""Read so much of an archive before looking again whether it fits into memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,15 +96,15 @@ def read_folder(path: Path, suffixes: tuple[str, ...]) -> Tree:
     return Tree(files, folders, path.absolute())
 
 
-def read_archive(path: Path, suffixes: tuple[str, ...]) -> Tree:
-    """The same of a tar (plain or compressed) or zip.
+def read_archive(path: Path, suffixes: tuple[str, ...], only: Collection[Parts] | None = None) -> Tree:
+    """The same of a tar (plain or compressed) or zip. `only`: the files to read; None: all of them.
 
     Raises:
         UserError: a damaged archive, one with a password, or one that does not fit into memory.
     """
     read = _read_zip if path.name.lower().endswith(".zip") else _read_tar
     try:
-        contents, folders = read(path, suffixes)
+        contents, folders = read(path, suffixes, only)
     except (tarfile.TarError, zipfile.BadZipFile, zlib.error, LZMAError, EOFError, OSError, RuntimeError) as error:
         # RuntimeError is what zipfile raises for an encrypted member
         reason = (str(error).splitlines() or ["it is damaged"])[0].rstrip(":")  # tarfile lists every attempt
@@ -115,10 +118,12 @@ def read_archive(path: Path, suffixes: tuple[str, ...]) -> Tree:
     return Tree({k: partial(bytes, v) for k, v in contents.items()}, folders, path.absolute())
 
 
-def _read_tar(path: Path, suffixes: tuple[str, ...]) -> tuple[dict[Parts, bytes], set[Parts]]:
+def _read_tar(
+    path: Path, suffixes: tuple[str, ...], only: Collection[Parts] | None
+) -> tuple[dict[Parts, bytes], set[Parts]]:
     contents: dict[Parts, bytes] = {}
     folders: set[Parts] = set()
-    total = 0
+    total = next_check = 0
     with tarfile.open(path) as archive:
         for member in archive:
             parts = _parts(member.name)
@@ -126,27 +131,32 @@ def _read_tar(path: Path, suffixes: tuple[str, ...]) -> tuple[dict[Parts, bytes]
                 continue
             if member.isdir():
                 folders.add(parts)
-            elif member.isreg() and parts[-1].lower().endswith(suffixes):
+            elif member.isreg() and parts[-1].lower().endswith(suffixes) and (only is None or parts in only):
                 total += member.size
-                ensure_fits(total, f"archive '{path}'")
+                if total >= next_check:  # asking the system for each of a million files would take minutes
+                    ensure_fits(total, f"archive '{path}'")
+                    next_check = total + CHECK_BYTES
                 stream = archive.extractfile(member)
                 assert stream is not None  # a regular file always has one
                 contents[parts] = stream.read()
     return contents, folders
 
 
-def _read_zip(path: Path, suffixes: tuple[str, ...]) -> tuple[dict[Parts, bytes], set[Parts]]:
+def _read_zip(
+    path: Path, suffixes: tuple[str, ...], only: Collection[Parts] | None
+) -> tuple[dict[Parts, bytes], set[Parts]]:
     contents: dict[Parts, bytes] = {}
     folders: set[Parts] = set()
     with zipfile.ZipFile(path) as archive:
-        ensure_fits(sum(info.file_size for info in archive.infolist()), f"archive '{path}'")
+        wanted = (info for info in archive.infolist() if only is None or _parts(info.filename) in only)
+        ensure_fits(sum(info.file_size for info in wanted), f"archive '{path}'")
         for info in archive.infolist():
             parts = _parts(info.filename)
             if _hidden(parts):
                 continue
             if info.is_dir():
                 folders.add(parts)
-            elif parts[-1].lower().endswith(suffixes):
+            elif parts[-1].lower().endswith(suffixes) and (only is None or parts in only):
                 contents[parts] = archive.read(info)
     return contents, folders
 

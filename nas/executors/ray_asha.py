@@ -19,6 +19,7 @@ from nas.executors.base import Evaluate, Evaluation, Failure, Finished, Outcome
 from nas.executors.journal import Journal
 from nas.executors.ray_cluster import Slots, connected, nodes_of, slots_of
 from nas.executors.ray_tasks import RETRIES, quiet_here
+from nas.executors.shared_data import without_files
 from nas.executors.training import train_briefly
 from nas.tasks import TaskData
 from nas.training.result import EpochRecord
@@ -64,7 +65,7 @@ class AshaExecutor:
     def __enter__(self) -> Self:
         self._ray = self._stack.enter_context(connected(self._address))
         self._slots = slots_of(nodes_of(self._ray), self._workers)
-        self._data_ref = self._ray.put(self._data)
+        self._data_ref = self._ray.put(without_files(self._data))
         return self
 
     def __exit__(

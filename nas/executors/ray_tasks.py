@@ -16,6 +16,7 @@ from nas.executors.base import Evaluate, Evaluation, Failure, Finished, Outcome
 from nas.executors.journal import Journal
 from nas.executors.local import MEMORY_SHARE, Worker
 from nas.executors.ray_cluster import Slots, connected, cores_held, nodes_of, slots_of
+from nas.executors.shared_data import without_files
 from nas.executors.training import train_briefly
 from nas.executors.worker import Setup
 from nas.machine import available_memory_bytes
@@ -82,7 +83,7 @@ class RayExecutor:
     def __enter__(self) -> Self:
         self._ray: ModuleType = self._stack.enter_context(connected(self._address))
         self._slots = slots_of(nodes_of(self._ray), self._workers)
-        self._data_ref = self._ray.put(self._data)
+        self._data_ref = self._ray.put(without_files(self._data))
         timeout_s, memory_bytes = self._limits
         self._setup = NodeSetup(
             evaluate=self._evaluate, threads=self._slots.cpus, timeout_s=timeout_s, memory_bytes=memory_bytes

@@ -48,5 +48,11 @@ def share(data: TaskData, folder: Path) -> SharedData:
     return SharedData(folder=folder.absolute(), empty=empty, arrays=names)
 
 
+def without_files(data: TaskData) -> TaskData:
+    """The data as their arrays alone: what refers to files of this machine stays here."""
+    task = task_of(data)
+    return data.with_splits(**{split: task.split_of(task.arrays(getattr(data, split))) for split in _SPLITS})
+
+
 def _file(folder: Path, split: str, array: str) -> Path:
     return folder / f"{split}-{array}.npy"

@@ -97,7 +97,10 @@ def threads_here(asked: int | None) -> int:
     """
     usable = usable_threads()
     if asked is not None and asked > usable:
-        raise UserError(f"{asked} threads are more than the {usable} this machine can run", "give fewer --threads")
+        raise UserError(
+            f"{asked} threads are more than the {usable} fast cores that this machine has for us",
+            "give fewer --threads: second threads of a core and efficiency cores are not counted",
+        )
     return asked or usable
 
 

@@ -6,10 +6,12 @@ a convolution with the norm, activation and pooling that follow it, and all piec
 residual without a shortcut. Joined again, the units compute the same bits as the network.
 """
 
+import inspect
 import math
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -53,8 +55,8 @@ def units_of(network: nn.Module, example: torch.Tensor) -> list[Unit]:
     graph = traced(network)
     nodes = _operations(graph)
     with torch.no_grad():
-        expected = network(example)
-        ShapeProp(graph).propagate(example)
+        expected = network(example.clone())  # it may change what it is given
+        ShapeProp(graph).propagate(example.clone())
     if not isinstance(expected, torch.Tensor):
         raise UserError(
             f"{type(network).__name__} gives a {type(expected).__name__} instead of one tensor",
@@ -63,10 +65,10 @@ def units_of(network: nn.Module, example: torch.Tensor) -> list[Unit]:
     modules = dict(network.named_modules())
     blocks = frozenset(path for path, module in modules.items() if path and _is_block(module))
     units = _units(network, graph, _joined(_cut(graph, nodes), modules, blocks), blocks)
-    with torch.no_grad():
-        found = example
-        for unit in units:
-            found = unit.module(found)
+    found = example.clone()
+    for place, unit in enumerate(units):
+        found, macs = _counted(unit.module, found)
+        units[place] = replace(unit, macs=macs)
     if not torch.equal(found, expected):
         raise UserError(
             f"the {len(units)} units of {type(network).__name__} do not compute what it computes",
@@ -107,12 +109,25 @@ def traced(network: nn.Module) -> fx.GraphModule:
                 ) from error
             leaves = {*leaves, culprit}
             continue
-        inputs = [node for node in graph.nodes if node.op == "placeholder" and node.users]
+        graph = fx.GraphModule(network, graph).graph
+        graph.eliminate_dead_code(partial(_has_effects, network))
+        for node in [node for node in graph.nodes if node.op == "placeholder" and not node.users]:
+            graph.erase_node(node)
+        inputs = [node for node in graph.nodes if node.op == "placeholder"]
         if len(inputs) != 1:
             raise UserError(
                 f"{type(network).__name__} takes {len(inputs)} inputs", "wrap it in a module that takes one tensor"
             )
         return fx.GraphModule(network, graph)
+
+
+def _has_effects(network: nn.Module, node: fx.Node) -> bool:
+    """True for what has to stay although nobody uses its result: inputs, outputs, and changes in place."""
+    if node.op in ("placeholder", "output"):
+        return True
+    if node.op == "call_module":
+        return any(getattr(part, "inplace", False) for part in network.get_submodule(str(node.target)).modules())
+    return str(getattr(node.target, "__name__", node.target)).endswith("_")
 
 
 class _Tracer(fx.Tracer):
@@ -127,6 +142,15 @@ class _Tracer(fx.Tracer):
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         return isinstance(m, self._leaves) or super().is_leaf_module(m, module_qualified_name)
+
+    def create_args_for_root(
+        self, root_fn: Callable[..., Any], is_module: bool, concrete_args: Any = None
+    ) -> tuple[Callable[..., Any], list[Any]]:
+        """Arguments that nobody has to give keep their defaults: given a proxy, a network would not know `None`."""
+        function, args = super().create_args_for_root(root_fn, is_module, concrete_args)
+        parameters = inspect.signature(inspect.unwrap(root_fn)).parameters.values()
+        defaults = [p.default for p in parameters]
+        return function, [a if d is inspect.Parameter.empty else d for a, d in zip(args, defaults, strict=False)]
 
     def call_module(
         self, m: nn.Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -241,7 +265,6 @@ def _scopes(node: fx.Node) -> list[str]:
 def _units(
     network: nn.Module, graph: fx.GraphModule, pieces: Sequence[Sequence[fx.Node]], blocks: Collection[str]
 ) -> list[Unit]:
-    modules = dict(network.named_modules())
     before = next(node for node in graph.graph.nodes if node.op == "placeholder")
     units = []
     for piece in pieces:
@@ -252,7 +275,7 @@ def _units(
                 module=module,
                 input_shape=tuple(before.meta["tensor_meta"].shape),
                 output_shape=tuple(piece[-1].meta["tensor_meta"].shape),
-                macs=sum(_macs(node, modules) for node in piece),
+                macs=0,
                 params=sum(p.numel() for p in module.parameters()),
             )
         )
@@ -277,11 +300,22 @@ def _name(piece: Sequence[fx.Node], blocks: Collection[str]) -> str:
     return named[0] if named[0] == named[-1] else f"{named[0]} to {named[-1]}"
 
 
-def _macs(node: fx.Node, modules: Mapping[str, nn.Module]) -> int:
-    """Multiply-accumulates of one convolution or linear layer for one example; 0 for anything else."""
-    module = modules.get(str(node.target)) if node.op == "call_module" else None
-    shape = getattr(node.meta.get("tensor_meta"), "shape", None)
-    if shape is None or not isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d | nn.Linear):
-        return 0
-    places: int = math.prod(shape[1:-1] if isinstance(module, nn.Linear) else shape[2:])
-    return places * module.weight.numel()
+def _counted(module: nn.Module, given: torch.Tensor) -> tuple[torch.Tensor, int]:
+    """The module's output, and the multiply-accumulates of the convolutions and linear layers that ran, per example."""
+    macs = 0
+
+    def count(layer: nn.Module, _: Any, output: torch.Tensor) -> None:
+        nonlocal macs
+        assert isinstance(layer, nn.Conv1d | nn.Conv2d | nn.Conv3d | nn.Linear)
+        places = output.shape[1:-1] if isinstance(layer, nn.Linear) else output.shape[2:]
+        macs += math.prod(places) * layer.weight.numel()
+
+    layers = [m for m in module.modules() if isinstance(m, nn.Conv1d | nn.Conv2d | nn.Conv3d | nn.Linear)]
+    hooks = [layer.register_forward_hook(count) for layer in layers]
+    try:
+        with torch.no_grad():
+            output: torch.Tensor = module(given)
+        return output, macs
+    finally:
+        for hook in hooks:
+            hook.remove()

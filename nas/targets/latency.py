@@ -1,5 +1,6 @@
 """Latency of candidates on a target: one predictor per deployment, fitted on the target's profile."""
 
+import math
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
@@ -53,6 +54,8 @@ class Checked:
     """Measured over predicted latency."""
     relative_std: float
     """Standard deviation of single networks around that, relative to it."""
+    limit_ms: float
+    """The limit on the median call near which the networks were."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,11 +170,23 @@ class LatencyModel:
                 found[deployment] = Prediction(mean=mean, std=check.relative_std * mean)
         return self._with_processing(found, space, choices) if self.processing_ms else found
 
+    def around_ms(self, space: SearchSpace, choices: Choices, batch: int) -> float:
+        """Milliseconds of a call that predictions of the first of `choices` have besides its network."""
+        if not self.processing_ms:
+            return 0.0
+        (input, *_), _ = space.inputs_of(choices[:1])
+        return batch * self._processing_of(input)
+
+    def _processing_of(self, input: TensorSpec) -> float:
+        """By the input that was timed; for one that was not, by the nearest in size."""
+        nearest = min(self.processing_ms, key=lambda known: abs(math.prod(known.shape) - math.prod(input.shape)))
+        return self.processing_ms[nearest]
+
     def _with_processing(
         self, found: Mapping[Deployment, Prediction], space: SearchSpace, choices: Choices
     ) -> dict[Deployment, Prediction]:
         inputs, places = space.inputs_of(choices)
-        extra_ms = np.array([self.processing_ms[input] for input in inputs])[places]
+        extra_ms = np.array([self._processing_of(input) for input in inputs])[places]
         return {d: Prediction(mean=p.mean + d.batch * extra_ms, std=p.std) for d, p in found.items()}
 
     def _known(self, space: SearchSpace, size: Size) -> "_KnownSpace":

@@ -61,17 +61,17 @@ def networks_to_measure(
 
 
 def deploy_untrained(
-    arch: Architecture, deployments: Sequence[Deployment], folder: Path, seed: int
+    arch: Architecture, deployments: Sequence[Deployment], folder: Path, seed: int, size: Size = OUTPUT_SIZE
 ) -> list[MeasureRequest]:
     """Export a network with random weights but unit-scale activations, and prepare it for each deployment.
 
-    All deployments have the same batch.
+    All deployments have the same batch. `size`: of the network's answer.
     """
     import torch
 
     from search_spaces.modules import set_norm_statistics
 
-    described = NetworkDescription.of_architecture(space_of(arch), arch, OUTPUT_SIZE)
+    described = NetworkDescription.of_architecture(space_of(arch), arch, size)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         network = described.build()

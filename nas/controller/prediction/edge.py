@@ -9,18 +9,23 @@ from dataclasses import replace
 from statistics import median
 
 import numpy as np
+from scipy.special import stdtrit
 
 from nas.controller.prediction.feasibility import SAMPLES, fastest_networks
 from nas.controller.prediction.target_model import TargetModel
 from nas.deployment import Deployment
 from nas.limits import Limits
+from nas.measure.measurement import QUIET
 from nas.progress import Progress
-from nas.targets.latency import Checked, LatencyModel
+from nas.targets.latency import Z_90, Checked, LatencyModel
 from nas.targets.preparing import preparer
 from nas.targets.profiling import measure_networks
 from search_spaces import Architecture, SearchSpace
 from search_spaces.signature import Size
 
+EDGE = "the limit is at the edge of what the target can do"
+LEVEL = 0.95
+"""Quantile of the upper end of a central 90 % interval."""
 NETWORKS = 6
 AMONG = 48
 """The fastest networks that a descent finds, of which every so many is measured."""
@@ -39,32 +44,32 @@ def at_the_edge(
 ) -> TargetModel | None:
     """The target with predictions that follow a few of its fastest networks, measured now.
 
-    None where that would tell nothing: no limit is on calls, it is far out of reach, or nothing can be measured.
+    None where that would tell nothing: no limit is on calls, the fastest networks surely keep it (something else is in
+    the way), it is far out of reach, or nothing can be measured.
     """
     if target.site is None:
         return None
     rng = np.random.default_rng(seed)
     choices = fastest_networks(space, target.model, size, space.sample(SAMPLES, rng), rng)[:AMONG]
     expected = target.model.predict(space, choices, size)
+    of_calls = [(p, limit_ms) for d, p in expected.items() if math.isfinite(limit_ms := limits.call_limit_ms(d.batch))]
+    if any(np.any(p.mean + Z_90 * p.std <= limit_ms) for p, limit_ms in of_calls) and not limits.limits_tail:
+        return None
     if not any(
-        np.any((p.mean <= REACH * limit_ms) | (p.mean - REACH_STDS * p.std <= limit_ms))
-        for d, p in expected.items()
-        if math.isfinite(limit_ms := limits.call_limit_ms(d.batch))
+        np.any((p.mean <= REACH * limit_ms) | (p.mean - REACH_STDS * p.std <= limit_ms)) for p, limit_ms in of_calls
     ):
         return None
-    progress.note("the limit is at the edge of what the target can do: measuring some of the fastest networks")
+    progress.note(f"{EDGE}: measuring some of the fastest networks")
     picked = [space.architecture(row) for row in choices[:: max(1, len(choices) // NETWORKS)][:NETWORKS]]
-    checks = check_networks(target, space, picked, size, seed)
+    checks = check_networks(target, space, picked, size, limits, seed)
     if not checks:
         return None
-    note = (
-        f"the limit is at the edge of what the target can do: {len(picked)} of its fastest networks were measured first"
-    )
+    note = f"{EDGE}: {len(picked)} of its fastest networks were measured first"
     return replace(target, model=target.model.checked(checks), notes=(*target.notes, note))
 
 
 def check_networks(
-    target: TargetModel, space: SearchSpace, archs: list[Architecture], size: Size, seed: int
+    target: TargetModel, space: SearchSpace, archs: list[Architecture], size: Size, limits: Limits, seed: int
 ) -> dict[Deployment, Checked]:
     """By deployment, how the measured latencies of `archs` compare with the predicted ones."""
     assert target.site is not None
@@ -75,14 +80,17 @@ def check_networks(
             measure=target.site.measure,
         )  # fmt: skip
     predicted = model.predict(space, space.choices(archs), size)
-    found = {}
+    found: dict[Deployment, Checked] = {}
     for column, deployment in enumerate(model.deployments):
         ratios = [
             row[column].p50_ms / mean
             for row, mean in zip(rows, predicted[deployment].mean, strict=True)
-            if row[column].failed is None
+            if row[column].failed is None and row[column].verdict == QUIET
         ]
         if len(ratios) >= LEAST:
             scale = median(ratios)
-            found[deployment] = Checked(scale, max(LEAST_STD, float(np.std(np.array(ratios) / scale, ddof=1))))
+            spread = float(np.std(np.array(ratios) / scale, ddof=1))
+            # Of so few networks the interval is Student's.
+            widened = spread * float(stdtrit(len(ratios) - 1, LEVEL)) / Z_90
+            found[deployment] = Checked(scale, max(LEAST_STD, widened), limits.call_limit_ms(deployment.batch))
     return found

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from nas.controller.config import SearchConfig
+from nas.controller.prediction.edge import EDGE
 from nas.controller.prediction.probes import DeploymentFiles, FileModel
 from nas.controller.prediction.target_model import TargetModel, prior_profiles
 from nas.controller.runs.records import same_site
@@ -93,10 +94,13 @@ def read_target(path: Path, config: SearchConfig, device: Site | None = None) ->
         document, "files", lambda entry: DeploymentFiles(**{**entry, "memory": tuple(entry["memory"] or ()) or None})
     )
     model = LatencyModel(profile, deployments, corrections, prior_profiles(profile))
-    model = model.checked(_by_deployment(document, "checked", lambda entry: Checked(**entry)))
+    checks = _by_deployment(document, "checked", lambda entry: Checked(**entry))
+    near = {d: c for d, c in checks.items() if c.limit_ms == config.limits.call_limit_ms(d.batch)}
+    model = model.checked(near)
     around = {TensorSpec.from_json(e["input"]): float(e["ms"]) for e in document.get("processing_ms", ())}
     model = model.around(around) if around else model
-    known = TargetModel(config.target, site, model, tuple(document["notes"]))
+    notes = [note for note in document["notes"] if near or not note.startswith(EDGE)]
+    known = TargetModel(config.target, site, model, tuple(notes))
     return (known, FileModel(files)) if _identity(known) == document["profile"] else None
 
 

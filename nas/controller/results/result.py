@@ -114,6 +114,7 @@ def _winner(o: Outcome, f: Finalist, rank: int, estimates: Estimates) -> dict[st
     planned = next(d for d in o.target.model.deployments if d.name == chosen.deployment.name)
     predicted = o.scorer.predicted(arch, planned)  # with the target's threads; the chosen one may have fewer
     views = 2 if chosen.mirrored else 1  # predictions are of one
+    around_ms = o.target.model.around_ms(o.space, o.space.choices([arch]), planned.batch)
     choices = o.space.choices([arch])
     ((estimate, std),) = estimates.of(choices)
     measured = chosen.measurement
@@ -136,7 +137,7 @@ def _winner(o: Outcome, f: Finalist, rank: int, estimates: Estimates) -> dict[st
         "epochs": f.trained.epochs,
         "weights": "short training" if f.trained.by_short_training else "full training",
         "mirrored_views": chosen.mirrored,
-        "predicted_latency_ms": views * predicted.mean_ms,
+        "predicted_latency_ms": views * (predicted.mean_ms - around_ms) + around_ms,
         "predicted_std_ms": views * predicted.std_ms,
         "measured_latency_ms": latencies(measured),
         "latency_by_calls_ms": chosen.p50_by_calls_ms,

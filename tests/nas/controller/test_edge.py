@@ -104,6 +104,7 @@ def test_nothing_is_measured_where_it_would_tell_nothing(
     asked = measured_as(monkeypatch, target, 1.0)
     assert checked(target, fastest_ms / 10) is None
     assert at_the_edge(target, SPACE, SIZE, Limits.of(max_params=1e3), 0, SilentProgress()) is None
+    assert checked(target, 100 * fastest_ms, max_params=1e3) is None, "what is in the way is not the latency"
     assert checked(replace(target, site=None), fastest_ms) is None
     assert asked == []
 
@@ -125,9 +126,12 @@ def test_a_continued_search_knows_what_was_found(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     save_fake_profile(tmp_path, target.model.profile)
-    known = replace(target, model=target.model.checked({INT8: Checked(0.9, 0.05)}))
+    known = replace(target, model=target.model.checked({INT8: Checked(0.9, 0.05, 1.0)}))
     write_target(tmp_path / "target.json", known, FileModel())
     config = SearchConfig(target="fake", limits=Limits.of(latency_ms=1.0), space="mixed")
     again = read_target(tmp_path / "target.json", config)
     assert again is not None
-    assert again[0].model.checks == {INT8: Checked(0.9, 0.05)}
+    assert again[0].model.checks == {INT8: Checked(0.9, 0.05, 1.0)}
+    other = read_target(tmp_path / "target.json", replace(config, limits=Limits.of(latency_ms=20.0)))
+    assert other is not None
+    assert other[0].model.checks == {}, "it holds for networks near the limit that it was made for"

@@ -20,7 +20,9 @@ from nas.measure.pipeline import PipelineSession, processing_ms, read_pipeline, 
 from nas.measure.protocol import measure
 from nas.networks.description import NetworkDescription
 from nas.runtimes.ort import OnnxRuntime
+from nas.targets.preparing import deploy_untrained
 from nas.tasks.classification.data.registry import load_dataset
+from search_spaces import load_search_space
 
 ORT = Deployment("onnxruntime", "fp32", threads=1)
 LARGE = 1200, 1600
@@ -124,3 +126,14 @@ def test_the_parts_of_a_call_need_both_measurements() -> None:
     assert ALONE == ORT.covers == ORT.covering(PIPELINE).called(50.0).continuous.covers
     with pytest.raises(ValueError, match="covers network or pipeline"):
         replace(ORT, covers="photo")  # type: ignore[arg-type]
+
+
+def test_an_untrained_candidate_answers_as_many_classes_as_the_data_have(photos: ImageData, tmp_path: Path) -> None:
+    space = load_search_space("compact").restrict("resolution", [32])
+    arch = space.architecture([0] * len(space.decisions))
+    few = replace(photos, classes=photos.classes[:3])
+    write_pipeline(tmp_path, few, space.signature(arch, few.output_size))
+    requests = deploy_untrained(arch, [ORT.covering(PIPELINE)], tmp_path, 0, few.output_size)
+    (measured,) = measure(requests, sessions=1, seconds_per_model=0.02)
+    assert measured.failed is None
+    assert measured.postprocess_ms is not None

@@ -121,3 +121,25 @@ def test_what_is_no_chain_is_refused(network: nn.Module, message: str) -> None:
     with pytest.raises(UserError, match=message) as caught:
         units_of(network, IMAGE)
     assert caught.value.hint
+
+
+class Peculiar(nn.Module):
+    """Changes what it is given, computes what nobody uses, and takes arguments that nobody has to give."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.unused = nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 3), nn.Conv2d(3, 2, 1)
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None, scale: float = 2.0) -> torch.Tensor:
+        x = x.sub_(0.5) * scale
+        found = self.b(self.a(x).relu_())
+        self.unused(x)
+        return found if mask is None else found * mask
+
+
+def test_peculiar_networks_are_taken_apart_too() -> None:
+    given = IMAGE.clone()
+    units = units_of(Peculiar(), given)
+    assert torch.equal(given, IMAGE), "what it was given is as it was"
+    assert [unit.name for unit in units] == ["a", "b"]
+    assert units[0].macs == 62 * 62 * 4 * 3 * 9

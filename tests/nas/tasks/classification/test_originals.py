@@ -10,6 +10,7 @@ from PIL import Image
 from nas.data import ImageData
 from nas.data.images import image_input, image_side
 from nas.errors import UserError
+from nas.executors.shared_data import without_files
 from nas.tasks.classification.artifacts import ClassificationArtifacts, ClassificationProcessor
 from nas.tasks.classification.data.registry import load_dataset
 from search_spaces import OutputSpec, Signature, TensorSpec
@@ -83,3 +84,12 @@ def test_files_that_went_away_are_named(photos: Path, tmp_path: Path) -> None:
         tar.add(photos / "train", "photos/train")
     with pytest.raises(UserError, match=r"no longer has photos/test/dark/0\.jpg"):
         data.for_input("test", image_input(48))
+
+
+def test_what_goes_to_another_machine_refers_to_no_file_of_this_one(photos: Path) -> None:
+    data = load_dataset(str(photos), max_resolution=96)
+    sent = without_files(data)
+    assert data.val.originals is not None
+    assert [split.originals for split in (sent.train, sent.val, sent.test)] == [None] * 3
+    np.testing.assert_array_equal(sent.val.images, data.val.images)
+    assert sent.for_input("val", image_input(48)).resolution == 48, "made of what was stored"
