@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from nas.data import ImageData
-from nas.data.images import image_input
+from nas.data.images import ImageSplit, image_input
 from nas.deploy.onnx import export_onnx
 from nas.deploy.tried import TriedDeployment
 from nas.deployment import ALONE, PIPELINE, Deployment
@@ -131,7 +131,8 @@ def test_the_parts_of_a_call_need_both_measurements() -> None:
 def test_an_untrained_candidate_answers_as_many_classes_as_the_data_have(photos: ImageData, tmp_path: Path) -> None:
     space = load_search_space("compact").restrict("resolution", [32])
     arch = space.architecture([0] * len(space.decisions))
-    few = replace(photos, classes=photos.classes[:3])
+    val = ImageSplit(photos.val.images, photos.val.labels % 3)
+    few = replace(photos, classes=photos.classes[:3], val=val)
     write_pipeline(tmp_path, few, space.signature(arch, few.output_size))
     requests = deploy_untrained(arch, [ORT.covering(PIPELINE)], tmp_path, 0, few.output_size)
     (measured,) = measure(requests, sessions=1, seconds_per_model=0.02)
