@@ -394,6 +394,13 @@ class TokenTask:
     def agreement(self, got: NDArray[np.float32], expected: NDArray[np.float32], signature: Signature) -> float:
         return float((got.argmax(1) == expected.argmax(1)).mean())
 
+    def hits(self, outputs: NDArray[np.float32], split: Sentences, signature: Signature) -> NDArray[np.bool_] | None:
+        right: NDArray[np.bool_] = outputs.argmax(axis=1) == split.labels
+        return right
+
+    def usual_preprocess(self, data: SentenceData) -> Mapping[str, Any]:
+        return {}
+
     def mirrored(self, network: nn.Module, data: SentenceData) -> nn.Module | None:
         return None
 

@@ -8,6 +8,13 @@ import click
 from click.core import ParameterSource
 
 from nas.calls import CONTINUOUS
+from nas.cli.baseline import (
+    OWN,
+    baseline_options,
+    refuse_without_baseline,
+    search_again_from_baseline,
+    search_from_baseline,
+)
 from nas.cli.shell import Shell
 from nas.cli.types import Calls, Device, LatencyMs, PercentagePoints, Positive, Seconds, TaskReference, only
 from nas.deployment import ALONE, EXTENTS
@@ -171,6 +178,7 @@ def _limit_type(kind: type[Limit]) -> click.ParamType[float]:
     help="A trained network that candidates and finalists also learn from: RUN#1, a network's files, a bundle, or "
     "torchvision:NAME:FILE.safetensors.",
 )
+@baseline_options
 @click.option("--ray", help="Train on a Ray cluster: `auto` for the one this machine belongs to, or HOST:PORT.")
 @click.option("--asha", is_flag=True, help="Stop short trainings early whose curves are hopeless (needs --ray).")
 @click.option("--storage", help="Database server for many machines (postgresql://..., mysql://...).  [default: SQLite]")
@@ -201,6 +209,7 @@ def search(context: click.Context, /, *, as_json: bool, quiet: bool, run: Path |
       nas search --latency-ms 10 --data ./photos --budget 5m --estimator zero-cost
       nas search --run runs/classification-local-10ms --latency-ms 5
     """
+    from nas.baseline.again import runs_from_baseline
     from nas.controller.config import SearchConfig
     from nas.controller.runs.storage import without_passwords
     from nas.controller.search import run_search
@@ -209,15 +218,23 @@ def search(context: click.Context, /, *, as_json: bool, quiet: bool, run: Path |
 
     shell = context.ensure_object(Shell)
     shell.resume = without_passwords(shell.command)
-    options["percentile"] = int(options["percentile"])
-    if run is None:
+    typed = {name: value for name, value in options.items() if is_typed(context, name)}
+    if run is not None and runs_from_baseline(run):
+        result = search_again_from_baseline(run, typed, shell.resume, progress_for(quiet=quiet))
+    elif options["baseline"] is not None and run is None:
+        result = search_from_baseline(options, typed, shell.resume, progress_for(quiet=quiet))
+    elif run is None:
+        refuse_without_baseline(options)
+        options = {name: value for name, value in options.items() if name not in ("baseline", *OWN)}
+        options["percentile"] = int(options["percentile"])
         limits = Limits.of(**{name: options.pop(name) for name in NAMES})
         config = SearchConfig(**options, limits=limits, command=shell.resume)
         result = run_search(config, progress_for(quiet=quiet))
     else:
         from nas.controller.new_limits import search_again
 
-        typed = {name: value for name, value in options.items() if is_typed(context, name)}
+        if "percentile" in typed:
+            typed["percentile"] = int(typed["percentile"])
         result = search_again(run, {**typed, "command": shell.resume}, progress_for(quiet=quiet))
     if as_json:
         click.echo(to_json(result.document))

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from nas.errors import UserError
+from nas.networks.derived import source_key
 from nas.networks.description import NetworkDescription
 from nas.networks.find import FoundNetwork, find_networks
 from nas.networks.run_networks import read_run_json
@@ -31,8 +32,7 @@ class Candidate:
 
     @property
     def name(self) -> str:
-        source = self.description.source
-        return source if isinstance(source, str) else source.key
+        return source_key(self.description.source)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

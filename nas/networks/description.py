@@ -1,15 +1,17 @@
 """Networks on disk: what the network is as JSON, its weights as safetensors. Nothing is ever unpickled."""
 
 import json
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nas.errors import UserError
 from nas.files.writing import write_json, write_whole
+from nas.networks.derived import Derived, Source, source_from_json, source_to_json
 from nas.networks.weights import load_weights, weights_of
 from nas.tasks import baseline_named, task_of_baseline
-from search_spaces import Architecture, SearchSpace, Signature, TensorSpec, architecture_of_json, space_of
+from search_spaces import Architecture, SearchSpace, Signature, TensorSpec, space_of
 from search_spaces.signature import Size
 
 if TYPE_CHECKING:
@@ -23,10 +25,10 @@ _PAIR = "a network is a pair of files: NAME.network.json, NAME.safetensors"
 
 @dataclass(frozen=True, slots=True)
 class NetworkDescription:
-    """Enough to rebuild a network without its weights: an architecture of a space, or a network of the zoo."""
+    """Enough to rebuild a network without its weights."""
 
-    source: Architecture | str
-    """An `Architecture`, or a name in the `baselines` of a task."""
+    source: Source
+    """An architecture of a space, a name in the `baselines` of a task, or a network made of another one's units."""
     signature: Signature
     """Input and output of the network."""
 
@@ -42,26 +44,31 @@ class NetworkDescription:
 
     def resized(self, size: Size) -> "NetworkDescription":
         """The same network with an answer of another size."""
+        if isinstance(self.source, Derived):
+            return self.origin.resized(size).derived(self.source.options)
         if isinstance(self.source, Architecture):
             return self.of_architecture(space_of(self.source), self.source, size)
         return self.of_baseline(self.source, size, self.signature.input)
 
+    def derived(self, options: Sequence[str]) -> "NetworkDescription":
+        """This network with its units replaced as `options` say, which takes and gives what it does."""
+        return replace(self, source=Derived(self.source, tuple(options)))
+
+    @property
+    def origin(self) -> "NetworkDescription":
+        """The network whose units this one is made of; itself where it is of no other."""
+        return replace(self, source=self.source.origin) if isinstance(self.source, Derived) else self
+
     def to_json(self) -> dict[str, object]:
-        document: dict[str, object] = {"signature": self.signature.to_json()}
-        if isinstance(self.source, Architecture):
-            document["architecture"] = space_of(self.source).to_json(self.source)
-        else:
-            document["zoo"] = self.source
-        return document
+        return {"signature": self.signature.to_json(), **source_to_json(self.source)}
 
     @classmethod
     def from_json(cls, document: object) -> "NetworkDescription":
         """Raises `UserError` if the document does not describe a network."""
-        if not isinstance(document, dict) or ("architecture" in document) == ("zoo" in document):
-            raise UserError("this is not a network description", "it needs either 'architecture' or 'zoo'")
-        signature = Signature.from_json(document.get("signature"))
-        zoo, nested = document.get("zoo"), document.get("architecture")
-        described = cls(architecture_of_json(nested) if nested is not None else str(zoo), signature)
+        if not isinstance(document, dict):
+            raise UserError("this is not a network description", "it needs 'architecture', 'zoo' or 'derived'")
+        source, signature = source_from_json(document), Signature.from_json(document.get("signature"))
+        described = cls(source, signature)
         try:
             fits = described.resized(signature.output.size) == described
         except ValueError:  # no such network exists
@@ -74,6 +81,10 @@ class NetworkDescription:
 
     def build(self) -> "nn.Module":
         """A fresh, trainable network with random weights."""
+        if isinstance(self.source, Derived):
+            from nas.networks.derive import derive
+
+            return derive(self.origin.build(), self.signature.input, self.source.options)
         if isinstance(self.source, Architecture):
             return space_of(self.source).build(self.source, self.signature.output.size)
         return baseline_named(self.source).build(self.signature)
@@ -81,6 +92,8 @@ class NetworkDescription:
     @property
     def task(self) -> str:
         """Reference of the task it is for, see `nas.tasks.task_named`."""
+        if isinstance(self.source, Derived):
+            return self.origin.task
         if isinstance(self.source, Architecture):
             return space_of(self.source).task
         return task_of_baseline(self.source)

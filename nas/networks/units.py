@@ -67,7 +67,7 @@ def units_of(network: nn.Module, example: torch.Tensor) -> list[Unit]:
     units = _units(network, graph, _joined(_cut(graph, nodes), modules, blocks), blocks)
     found = example.clone()
     for place, unit in enumerate(units):
-        found, macs = _counted(unit.module, found)
+        found, macs = run_counted(unit.module, found)
         units[place] = replace(unit, macs=macs)
     if not torch.equal(found, expected):
         raise UserError(
@@ -300,7 +300,7 @@ def _name(piece: Sequence[fx.Node], blocks: Collection[str]) -> str:
     return named[0] if named[0] == named[-1] else f"{named[0]} to {named[-1]}"
 
 
-def _counted(module: nn.Module, given: torch.Tensor) -> tuple[torch.Tensor, int]:
+def run_counted(module: nn.Module, given: torch.Tensor) -> tuple[torch.Tensor, int]:
     """The module's output, and the multiply-accumulates of the convolutions and linear layers that ran, per example."""
     macs = 0
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nas.deployment import name_in
+from nas.report.baseline import units_html
 from nas.report.document import (
     Document,
     agreement_text,
@@ -62,6 +63,7 @@ def report_html(document: Document, candidates: "pd.DataFrame", folder: Path | N
     title = f"{document['target']}, {limits_text(document) or objective(document)}"
     sections = (
         _headline(document),
+        units_html(document),
         _plot(document, candidates),
         _winners(document),
         _pictures(document, folder),
@@ -159,6 +161,11 @@ def _dots(document: Document) -> str:
     name = document["estimator"]["name"]
     if name == "zero-cost":
         return "Dots are candidates by their zero-cost score, which is no accuracy and has the axis on the right"
+    if name == "assembled":
+        return (
+            "Dots are networks of taught parts before any training as a whole, by their accuracy on some validation "
+            "images"
+        )
     if name == "supernet":
         return (
             "Large dots are candidates by the accuracy of their path through the supernet, which is below that of a "

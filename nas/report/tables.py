@@ -8,6 +8,8 @@ from rich.table import Table
 from rich.text import Text
 
 from nas.deployment import name_in
+from nas.report.baseline import HEADINGS, unit_rows
+from nas.report.baseline import summary as baseline_summary
 from nas.report.document import (
     Document,
     agreement_text,
@@ -143,6 +145,10 @@ def print_checks(folder: str, checks: Sequence[Mapping[str, str]], console: Cons
 def result_tables(document: Document) -> list[RenderableType]:
     """Headline, feasibility, winners, deployments, baselines and notes, in reading order."""
     parts: list[RenderableType] = [Text(question(document)), Text(answer(document), style="bold"), Text("")]
+    if document.get("baseline"):
+        parts += [Text(baseline_summary(document)), Text("")]
+        if any(unit["options"] for unit in document["baseline"]["units"]):
+            parts.append(units_table(document))
     parts.append(feasibility_table(document))
     if document["best"]:
         parts += [winners_table(document), deployments_table(document)]
@@ -205,6 +211,14 @@ def _limit(document: Document) -> str:
 
 
 _NUMBERS = ("p50 ms", "limits", "valid. %", "test %", "MACs", "params")
+
+
+def units_table(document: Document) -> Table:
+    """What became of each unit of the network that the run began from."""
+    table = _table("Units of the baseline", HEADINGS[:2], HEADINGS[2:4], HEADINGS[4:5], HEADINGS[5:])
+    for row in unit_rows(document):
+        _add(table, *row)
+    return table
 
 
 def winners_table(document: Document) -> Table:

@@ -1,6 +1,7 @@
 """Code that all tasks on square images share."""
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from nas.data.images import Preprocess, image_side
@@ -10,6 +11,14 @@ from search_spaces.architecture import Option
 if TYPE_CHECKING:
     import torch
 
+USUAL_PREPROCESS: Mapping[str, Preprocess] = MappingProxyType(
+    {
+        "ImageNet's": Preprocess((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+        "-1 to 1": Preprocess((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
+        "0 to 1": Preprocess((0.0, 0.0, 0.0), (1.0, 1.0, 1.0)),
+    }
+)
+"""Normalisations that most published networks are trained with, by names for people."""
 RESOLUTION = "resolution"
 """The decision of a space of images that is up to the data."""
 

@@ -331,6 +331,16 @@ class Task(Protocol[Data, Split]):
         """Fraction of examples (axis 0) for which two outputs of one network mean the same answer."""
         ...
 
+    def hits(self, outputs: NDArray[np.float32], split: Split, signature: Signature) -> NDArray[np.bool_] | None:
+        """(n,) whether each of a network's outputs (n, ...) is the right answer; None where the metric is no share of
+        right answers."""
+        ...
+
+    def usual_preprocess(self, data: Data) -> Mapping[str, Any]:
+        """Values of `TaskData.preprocess` that networks from elsewhere are often trained with, by names for people;
+        perhaps none."""
+        ...
+
     def mirrored(self, network: "nn.Module", data: Data) -> "nn.Module | None":
         """`network` asked about an input and about its mirror image, with the mean of both answers, as it is deployed.
 

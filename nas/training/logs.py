@@ -2,6 +2,7 @@
 
 import csv
 import io
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -49,6 +50,6 @@ class TensorBoardLog:
 
     def add(self, record: EpochRecord) -> None:
         for name, value in asdict(record).items():
-            if name != "epoch":
+            if name != "epoch" and not math.isnan(value):  # of epochs that were not validated
                 self._writer.add_scalar(name, value, record.epoch)
         self._writer.flush()

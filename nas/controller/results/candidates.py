@@ -50,7 +50,7 @@ def candidate_rows(o: Outcome) -> list[dict[str, Any]]:
             row["accuracy_short"] = e.short_accuracy
     for row, f in zip(rows[len(evaluated) :], o.failed, strict=False):
         row |= {"trial": f.trial, "state": "failed", "reason": f.reason}
-    _mark_pareto([r for r in rows if r["state"] == "evaluated" and r["origin"] != "random"])
+    mark_pareto([r for r in rows if r["state"] == "evaluated" and r["origin"] != "random"])
     return rows
 
 
@@ -117,7 +117,7 @@ def _rows(
     ]
 
 
-def _mark_pareto(rows: list[dict[str, Any]]) -> None:
+def mark_pareto(rows: list[dict[str, Any]]) -> None:
     """Set `pareto` on the rows that no other beats in both predicted latency and estimate."""
     best = -math.inf
     for row in sorted(rows, key=lambda r: (r["predicted_latency_ms"], -r["estimate"])):

@@ -3,9 +3,10 @@
 import hashlib
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from nas.controller.config import SearchConfig
@@ -125,20 +126,26 @@ def check_folder(config: SearchConfig) -> RunFolder:
     Raises `UserError` where it holds another configuration or other files, or cannot be written.
     """
     folder = RunFolder(config.run_dir)
+    check_identity(folder, config.identity())
+    if folder.config.exists():
+        _check_storage(config, folder)
+    return folder
+
+
+def check_identity(folder: RunFolder, identity: dict[str, Any]) -> None:
+    """Raises `UserError` where the folder holds a run with another identity or other files, or cannot be written."""
     if folder.path.exists() and not folder.path.is_dir():
         raise UserError(f"--out {folder.path} is a file", "name a folder")
     if folder.config.exists():
-        differing = _differences(json.loads(folder.config.read_text()), _plain(config.identity()))
+        differing = _differences(json.loads(folder.config.read_text()), _plain(identity))
         if differing:
             raise UserError(
                 f"{folder.path} holds a run with another configuration ({differing})",
                 "give another --out, or remove it",
             )
-        _check_storage(config, folder)
     elif folder.path.is_dir() and any(folder.path.iterdir()):
         raise UserError(f"{folder.path} is not empty and no run of this program", "give another --out")
     check_writable(folder.path)
-    return folder
 
 
 def _check_storage(config: SearchConfig, folder: RunFolder) -> None:
@@ -152,11 +159,22 @@ def _check_storage(config: SearchConfig, folder: RunFolder) -> None:
 
 def open_folder(config: SearchConfig, folder: RunFolder) -> None:
     """Create the folder and record its configuration."""
+    table = {} if config.space_document is None else {folder.space: json.loads(config.space_document)}
+    record_identity(folder, config.identity(), table)
+
+
+def record_identity(
+    folder: RunFolder, identity: dict[str, Any], before: Mapping[Path, Any] = MappingProxyType({})
+) -> None:
+    """Create the folder with its `config.json`, which is written after the documents in `before`.
+
+    Raises `UserError` where it cannot be written.
+    """
     try:
         folder.path.mkdir(parents=True, exist_ok=True)
-        if config.space_document is not None:
-            write_json(folder.space, json.loads(config.space_document))
-        write_json(folder.config, _plain(config.identity()))
+        for path, document in before.items():
+            write_json(path, document)
+        write_json(folder.config, _plain(identity))
     except OSError as error:
         raise UserError(
             f"{folder.path} cannot be written to: {error.strerror}", "give an --out you may write to"

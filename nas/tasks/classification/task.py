@@ -15,7 +15,7 @@ from nas.tasks.classification.baselines import BASELINES
 from nas.tasks.classification.data.labels import require_labels
 from nas.tasks.classification.recipe import check_recipe
 from nas.tasks.floor import Floor
-from nas.tasks.images import at_fitting_resolutions, side_label, teacher_images
+from nas.tasks.images import USUAL_PREPROCESS, at_fitting_resolutions, side_label, teacher_images
 from nas.tasks.task import Run, TrainingShape
 from nas.training.precision import Precision
 from search_spaces import SearchSpace, Signature, TensorSpec
@@ -154,6 +154,13 @@ class Classification:
 
     def agreement(self, got: NDArray[np.float32], expected: NDArray[np.float32], signature: Signature) -> float:
         return top1_agreement(got, expected)
+
+    def hits(self, outputs: NDArray[np.float32], split: ImageSplit, signature: Signature) -> NDArray[np.bool_] | None:
+        right: NDArray[np.bool_] = outputs.argmax(axis=1) == split.labels
+        return right
+
+    def usual_preprocess(self, data: ImageData) -> Mapping[str, Any]:
+        return {"the data's own": data.preprocess, **USUAL_PREPROCESS}
 
     def mirrored(self, network: "nn.Module", data: ImageData) -> "nn.Module | None":
         from nas.tasks.classification.views import MirroredViews

@@ -15,7 +15,7 @@ from nas.tasks.detection.baselines import BASELINES
 from nas.tasks.detection.data import Boxes, DetectionData, DetectionSplit
 from nas.tasks.detection.recipe import check_recipe
 from nas.tasks.floor import Floor
-from nas.tasks.images import at_fitting_resolutions, side_label, teacher_images
+from nas.tasks.images import USUAL_PREPROCESS, at_fitting_resolutions, side_label, teacher_images
 from nas.tasks.task import Run, TrainingShape
 from nas.training.precision import Precision
 from search_spaces import SearchSpace, Signature, TensorSpec
@@ -176,6 +176,15 @@ class Detection:
 
         side = image_side(signature.input)
         return agreement(got, expected, head_kind=signature.output.kind, resolution=side)
+
+    def hits(
+        self, outputs: NDArray[np.float32], split: DetectionSplit, signature: Signature
+    ) -> NDArray[np.bool_] | None:
+        """None: mean average precision is no share of right answers."""
+        return None
+
+    def usual_preprocess(self, data: DetectionData) -> Mapping[str, Any]:
+        return {"the data's own": data.preprocess, **USUAL_PREPROCESS}
 
     def mirrored(self, network: "nn.Module", data: DetectionData) -> "nn.Module | None":
         return None  # boxes of a mirror image lie elsewhere, and two sets of them have no mean

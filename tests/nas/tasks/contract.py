@@ -157,6 +157,12 @@ def check_learning_and_evaluating(task: Any, data: Any, space: SearchSpace) -> N
     assert raw.shape[1:] == signature.output.shape
     assert raw.dtype == np.float32
     assert task.agreement(raw, raw + np.float32(1e-6), signature) == 1.0
+    hits = task.hits(raw, val, signature)
+    if hits is not None:
+        assert hits.shape == (len(val),)
+        assert hits.mean() == pytest.approx(again, abs=1e-3)
+    for preprocess in task.usual_preprocess(data).values():
+        assert data.inputs(val).shape == data.with_preprocess(preprocess).inputs(val).shape
 
 
 def check_floors(task: Any, data: Any) -> None:

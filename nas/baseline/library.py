@@ -1,0 +1,232 @@
+"""The library: for each unit of a teacher the options that may replace it, each taught to give what the unit gives.
+
+All options learn at once, in one stream over augmented training examples: the teacher computes a batch once, and each
+option takes what its unit takes there (Molchanov et al. 2022, LANA, https://arxiv.org/abs/2107.10624; Bercovich et al.
+2024, Puzzle, https://arxiv.org/abs/2411.19146). An option's price is its own multiply-adds alone, and every number of a
+feature map is a target, so that a few epochs of few images are enough.
+"""
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+
+from nas.files.tensors import load_tensors, save_tensors
+from nas.networks.derive import chain_of
+from nas.networks.options import KEEP, options_of
+from nas.networks.units import Unit, run_counted
+from nas.training.optimizer import (
+    group_numbers,
+    make_optimizer,
+    optimizer_tensors,
+    restore_optimizer,
+    set_rate,
+)
+from nas.training.recipe import OptimizerSettings, ScheduleSettings
+from nas.training.schedule import learning_rate
+from nas.training.state import below, prefixed
+from search_spaces.modules import folded
+
+OPTIMIZER = OptimizerSettings(name="adamw", lr=2e-3, weight_decay=0.0)
+SCHEDULE = ScheduleSettings(name="cosine", warmup_fraction=0.05)
+DRIFT = 0.5
+"""Probability that an option takes what a random option of the unit before it gives, not what that unit gives: in a
+network of options it will take nothing else."""
+SAVE_STEPS = 50
+"""Steps after which what was learnt is saved."""
+_VARIANCE = 1e-6
+"""Least variance of a channel that errors are measured in."""
+
+
+class Library(nn.Module):
+    """A teacher's units and, for each, the options that may replace it.
+
+    `shelves[i][name]` is the option of that name for unit i; `KEEP` is the unit itself and on no shelf.
+    """
+
+    def __init__(self, units: Sequence[Unit], offered: Sequence[Sequence[str]], seed: int = 0) -> None:
+        """`offered`: for each unit the names of its options, beside `KEEP`. `seed`: of their weights.
+
+        Raises:
+            KeyError: a unit has no option of that name.
+        """
+        super().__init__()
+        self.units = tuple(units)
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            made = [options_of(unit) for unit in units]
+        self.shelves = nn.ModuleList(
+            nn.ModuleDict({name: options[name] for name in names}) for options, names in zip(made, offered, strict=True)
+        )
+
+    @property
+    def offered(self) -> tuple[tuple[str, ...], ...]:
+        """For each unit the names of all that may stand in its place, `KEEP` first."""
+        return tuple((KEEP, *shelf.keys()) for shelf in self._shelves())
+
+    def module(self, unit: int, option: str) -> nn.Module:
+        """What stands in the place of a unit."""
+        if option == KEEP:
+            return self.units[unit].module
+        found: nn.Module = self._shelves()[unit][option]
+        return found
+
+    def network(self, options: Sequence[str]) -> nn.Sequential:
+        """A network of copies of what the options name."""
+        modules = [copy.deepcopy(self.module(i, option)) for i, option in enumerate(options)]
+        return chain_of(self.units, modules)
+
+    def costs(self) -> tuple[list[dict[str, int]], list[dict[str, int]]]:
+        """For each unit the multiply-accumulates for one example, and the parameters, of all that may be in its place,
+        as they are deployed."""
+        macs: list[dict[str, int]] = [{} for _ in self.units]
+        params: list[dict[str, int]] = [{} for _ in self.units]
+        for i, (unit, names) in enumerate(zip(self.units, self.offered, strict=True)):
+            for name in names:
+                module = folded(self.module(i, name))
+                _, macs[i][name] = run_counted(module, torch.zeros(1, *unit.input_shape[1:]))
+                params[i][name] = sum(p.numel() for p in module.parameters())
+        return macs, params
+
+    def _shelves(self) -> list[nn.ModuleDict]:
+        return [shelf for shelf in self.shelves if isinstance(shelf, nn.ModuleDict)]
+
+
+@dataclass(frozen=True, slots=True)
+class Lessons:
+    """How much a library learns."""
+
+    steps: int
+    seed: int = 0
+
+
+@torch.no_grad()
+def tensors_between(units: Sequence[Unit], inputs: torch.Tensor) -> list[torch.Tensor]:
+    """What the first unit takes (b, ...), and what each unit gives."""
+    found = [inputs]
+    for unit in units:
+        found.append(unit.module(found[-1]))
+    return found
+
+
+def teach(
+    library: Library,
+    batches: Callable[[int], Iterator[torch.Tensor]],
+    lessons: Lessons,
+    path: Path | None = None,
+    on_step: Callable[[int], None] = lambda step: None,
+) -> None:
+    """Teach every option of `library` in place, from where the file at `path` says.
+
+    The loss of an option is the mean squared error of each channel over the channel's variance (so that 1 is the error
+    of a constant). The teacher is left in evaluation mode, the options too.
+
+    Args:
+        library: with the teacher's units on the device of the batches.
+        batches: gives the inputs (b, ...) of the steps from the given one on.
+        lessons: how much.
+        path: file for what was learnt so far; None: it is kept nowhere.
+        on_step: gets the number of steps that are done.
+
+    Raises:
+        UserError: the file is damaged, or the disk is full.
+    """
+    for unit in library.units:
+        unit.module.eval()
+    trained = library.shelves
+    learns = any(True for _ in trained.parameters())
+    optimizer = make_optimizer(trained, OPTIMIZER, OPTIMIZER.lr) if learns else None
+    done = 0
+    if path is not None and path.exists():
+        tensors, story = load_tensors(path)
+        done = int(story["steps"])
+        trained.load_state_dict(below("library", tensors))
+        if optimizer is not None and done < lessons.steps:
+            restore_optimizer(optimizer, below("optimizer", tensors), story["groups"])
+    trained.train()
+    coming = batches(done) if learns and done < lessons.steps else iter(())
+    while done < lessons.steps and optimizer is not None:
+        rate = learning_rate(SCHEDULE, OPTIMIZER.lr, (done + 0.5) / lessons.steps, 1)
+        set_rate(optimizer, rate)
+        optimizer.zero_grad(set_to_none=True)
+        _learn(library, next(coming), np.random.default_rng((lessons.seed, done)))
+        optimizer.step()
+        done += 1
+        if path is not None and (done % SAVE_STEPS == 0 or done == lessons.steps):
+            _save(path, trained, optimizer if done < lessons.steps else None, done)
+        on_step(done)
+    trained.eval()
+
+
+def _learn(library: Library, inputs: torch.Tensor, rng: np.random.Generator) -> None:
+    """Add the gradients of one batch."""
+    tensors = tensors_between(library.units, inputs)
+    instead: torch.Tensor | None = None
+    for i, shelf in enumerate(library.shelves):
+        assert isinstance(shelf, nn.ModuleDict)
+        given, wanted = tensors[i], tensors[i + 1]
+        drawn = None if not len(shelf) else str(rng.choice(list(shelf)))
+        following: torch.Tensor | None = None
+        for name, option in shelf.items():
+            drifted = instead is not None and rng.random() < DRIFT
+            output = option(instead if drifted else given)
+            if output.requires_grad:
+                channel_error(output, wanted).backward()  # type: ignore[no-untyped-call]
+            if name == drawn:
+                following = output.detach()
+        instead = following
+
+
+def channel_error(output: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+    """Mean over channels of the mean squared error over the variance of what was wanted, both (b, c, ...); a scalar."""
+    others = [axis for axis in range(wanted.ndim) if axis != 1]
+    variance = wanted.var(others).clamp_min(_VARIANCE)
+    return ((output - wanted).square().mean(others) / variance).mean()
+
+
+def _save(path: Path, trained: nn.Module, optimizer: torch.optim.Optimizer | None, steps: int) -> None:
+    tensors, groups = prefixed("library", trained.state_dict()), []
+    if optimizer is not None:
+        tensors |= prefixed("optimizer", optimizer_tensors(optimizer))
+        groups = group_numbers(optimizer)
+    save_tensors(path, tensors, {"steps": steps, "groups": groups})
+
+
+@torch.no_grad()
+def replacement_losses(
+    library: Library,
+    inputs: Sequence[torch.Tensor],
+    distance: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+    on_batch: Callable[[int], None] = lambda batch: None,
+) -> list[dict[str, float]]:
+    """For each unit, what each option loses: the distance of the teacher's outputs from those of the teacher with this
+    one unit replaced, a mean over batches of inputs; 0 for `KEEP`, and never below.
+
+    Args:
+        library: with everything in evaluation mode.
+        inputs: batches (b, ...) of training examples.
+        distance: of outputs (b, ...) and the teacher's, a scalar.
+        on_batch: gets the number of batches that are done.
+    """
+    sums: list[dict[str, float]] = [dict.fromkeys(names, 0.0) for names in library.offered]
+    for done, batch in enumerate(inputs, start=1):
+        tensors = tensors_between(library.units, batch)
+        for i, named in enumerate(sums):
+            for name in named.keys() - {KEEP}:
+                output = library.module(i, name)(tensors[i])
+                for unit in library.units[i + 1 :]:
+                    output = unit.module(output)
+                named[name] += float(distance(output, tensors[-1])) / len(inputs)
+        on_batch(done)
+    return [{name: max(0.0, loss) for name, loss in named.items()} for named in sums]
+
+
+def units_without_inplace(network: nn.Module) -> None:
+    """Make activations of `network` write results of their own: what one unit gave is still needed by others."""
+    for module in network.modules():
+        if getattr(module, "inplace", False):
+            module.inplace = False  # type: ignore[assignment]

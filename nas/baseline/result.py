@@ -1,0 +1,415 @@
+"""The result of a derivation: the document that every run has, the table of networks, the page, and the bundle."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import Any
+
+from nas import __version__
+from nas.baseline.config import BaselineConfig
+from nas.baseline.contract import PairedLoss, Verdict
+from nas.baseline.folder import BaselineFolder
+from nas.baseline.shortlist import Proposal, Shortlist
+from nas.baseline.teacher import TeacherNetwork
+from nas.baseline.times import UnitTimes
+from nas.bundles.bundle import Claims, DataSource, complete_bundle, deliver_files
+from nas.controller.results.result import SCHEMA, first_of, input_label, latencies
+from nas.controller.runs.run_folder import write_candidates
+from nas.deploy.tried import Deployed, TriedDeployment
+from nas.files.writing import write_json
+from nas.limits import LatencyLimit, Limits
+from nas.measure.devices import why_no_energy
+from nas.measure.site import Site
+from nas.networks.derived import source_key
+from nas.networks.description import NetworkDescription
+from nas.networks.options import KEEP
+from nas.networks.units import Unit
+from nas.tasks import task_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivered:
+    """The network that is handed over."""
+
+    description: NetworkDescription
+    deployed: Deployed
+    proposal: Proposal
+    test: Mapping[str, float] | None
+    loss: PairedLoss
+    """Against the baseline in fp32, on the validation examples."""
+    verdict: Verdict
+    test_loss: PairedLoss | None
+    """Against the baseline in its own deployment, on the test examples."""
+    trained_accuracy: float
+    epochs: int
+
+    @property
+    def chosen(self) -> TriedDeployment:
+        found = self.deployed.chosen
+        assert found is not None
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """Everything that is told of a run."""
+
+    config: BaselineConfig
+    folder: BaselineFolder
+    teacher: TeacherNetwork
+    limits: Limits
+    untouched: Deployed
+    untouched_test: Mapping[str, float] | None
+    units: tuple[Unit, ...]
+    """Of the baseline."""
+    macs: tuple[Mapping[str, int], ...]
+    """For each unit those of each option; of `KEEP` alone where the baseline is delivered as it is."""
+    params: tuple[Mapping[str, int], ...]
+    shortlist: Shortlist | None
+    tables: tuple[UnitTimes, ...]
+    losses: tuple[Mapping[str, float], ...]
+    delivered: Delivered
+    account: Mapping[str, float]
+    notes: tuple[str, ...]
+    site: Site
+
+    @property
+    def own(self) -> TriedDeployment:
+        """The baseline's fastest deployment."""
+        found = self.untouched.chosen
+        assert found is not None
+        return found
+
+    @property
+    def limit_ms(self) -> float:
+        return self.limits.call_limit_ms(1)
+
+    @cached_property
+    def speedup(self) -> float:
+        """Against the baseline in its own fastest deployment."""
+        return self.own.p50_ms / self.delivered.chosen.p50_ms
+
+    @cached_property
+    def same_speedup(self) -> float | None:
+        """Against the baseline in the deployment of what is delivered; None where that was not measured."""
+        chosen = self.delivered.chosen.deployment
+        same = [t for t in self.untouched.tried if t.deployment.name == chosen.name and not t.fewer_threads]
+        return same[0].p50_ms / self.delivered.chosen.p50_ms if same and math.isfinite(same[0].p50_ms) else None
+
+
+def write_evidence(e: Evidence) -> dict[str, Any]:
+    """Write everything into the run's folder, `result.json` last, and return that document."""
+    import pandas as pd
+
+    from nas.report.html import write_report
+
+    deployed = deliver_files(e.delivered.deployed, e.folder.winner(1))
+    document = result_document(e, deployed)
+    _write_bundle(e, deployed, document)
+    rows = candidate_rows(e)
+    write_candidates(e.folder, rows)
+    write_report(document, pd.DataFrame(rows), e.folder.report)
+    write_json(e.folder.result, document)
+    return document
+
+
+def result_document(e: Evidence, deployed: Deployed) -> dict[str, Any]:
+    """The document of `result.json`, with the keys that the result of any search has, and `baseline`."""
+    config, data = e.config, e.teacher.data
+    made = len(e.shortlist.proposals) if e.shortlist else 0
+    return {
+        "schema": SCHEMA,
+        "nas_version": __version__,
+        "command": config.command,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "run_dir": str(e.folder.path),
+        "task": config.task,
+        "metric": task_of(data).metric,
+        "target": config.target,
+        "device": e.site.fingerprint.cpu_model,
+        "measured_on": e.site.to_json(),
+        "objective": "accuracy",
+        "limits": e.limits.to_json(),
+        "limits_text": e.limits.text,
+        "limit_ms": e.limits.given.get(LatencyLimit.name),
+        "feasible": True,
+        "space": f"units of {config.baseline}",
+        "space_size": math.prod(len(named) for named in e.losses),
+        "restricted_to": {},
+        "seed": config.seed,
+        "data": {
+            "name": data.name,
+            "classes": len(data.classes),
+            "train": len(data.train),
+            "val": len(data.val),
+            "test": len(data.test),
+        },
+        "recipe": {"short_s": None, "final_epochs": e.delivered.epochs, "precision": "fp32"},
+        "budget_s": config.seconds,
+        "max_trials": None,
+        "estimate_s": {},
+        "seconds": dict(e.account),
+        "cost_usd": None,
+        "interrupted": False,
+        "candidates_scored": made,
+        "candidates_evaluated": made,
+        "feasibility": [_feasible(e, table) for table in e.tables],
+        "estimator": {
+            "asked": "assembled",
+            "name": "assembled",
+            "why": "networks are made of parts that were trained already",
+            "unit": "accuracy",
+            "interval_level": 0.9,
+            "prepared_s": e.account.get("library", 0.0),
+            "evaluated_by": [{"estimator": "assembled", "candidates": made, "median_s": _each_s(e, made)}] * (made > 0),
+        },
+        "predictor": [_predictor(table) for table in e.tables],
+        "baseline": baseline_document(e),
+        "best": [_winner(e, deployed)],
+        "baselines": [_untouched(e, t) for t in e.untouched.tried if t.measurement is not None and not t.fewer_threads],
+        "floors": [],
+        "agreement": {},
+        "notes": [*data.notes, *e.notes],
+        "pictures": [],
+    }
+
+
+def baseline_document(e: Evidence) -> dict[str, Any]:
+    """The baseline, what its units may become, and what was tried of that."""
+    reference, solutions = e.teacher.reference, e.shortlist.proposals if e.shortlist else ()
+    options = e.delivered.proposal.options
+    return {
+        "reference": reference.text,
+        "weights": reference.weights,
+        "sha256": reference.sha256,
+        "accuracy": {"torch": e.teacher.accuracy, "test": first_of(e.untouched_test)},
+        "latency_ms": {t.name: t.p50_ms for t in e.untouched.tried if t.measurement and t.measurement.failed is None},
+        "deployments": [t.to_json() for t in e.untouched.tried],
+        "max_loss": e.config.max_loss,
+        "asked_speedup": e.config.speedup,
+        "units": [
+            {
+                "name": unit.name,
+                "input": list(unit.input_shape[1:]),
+                "output": list(unit.output_shape[1:]),
+                "macs": unit.macs,
+                "params": unit.params,
+                "became": options[i] if options else KEEP,
+                "options": [
+                    {
+                        "option": name,
+                        "loss": loss,
+                        "ms": {t.deployment.name: _finite(t.unit_ms[i].get(name)) for t in e.tables},
+                    }
+                    for name, loss in (e.losses[i].items() if e.losses else ())
+                ],
+            }
+            for i, unit in enumerate(e.units)
+        ],
+        "solutions": [{**s.to_json(), "delivered": s.options == options} for s in solutions],
+    }
+
+
+def candidate_rows(e: Evidence) -> list[dict[str, Any]]:
+    """One row for each network that was assembled, as the table of any search has it."""
+    from nas.controller.results.candidates import mark_pareto
+
+    label = input_label(e.teacher.data, e.teacher.description.signature)
+    origin = e.teacher.description
+    proposals = e.shortlist.proposals if e.shortlist else (e.delivered.proposal,)
+    rows = []
+    for p in proposals:
+        latency_ms = p.measured_ms if p.measured_ms is not None else p.predicted_ms
+        rows.append(
+            {
+                "key": source_key(origin.derived(p.options).source),
+                "trial": -1,
+                "origin": "search" if p.origin == "exact" else "anchor",
+                "predicted_latency_ms": latency_ms,
+                "predicted_std_ms": math.nan,
+                "deployment": p.deployment,
+                "estimator": "assembled",
+                "estimate": p.accuracy,
+                "estimate_low": math.nan,
+                "estimate_high": math.nan,
+                "estimate_s": math.nan,
+                "accuracy_estimate": p.accuracy,
+                "accuracy_std": math.nan,
+                "accuracy_short": math.nan,
+                "accuracy_trained": e.delivered.trained_accuracy if p is e.delivered.proposal else math.nan,
+                "macs": _sum(e.macs, p.options),
+                "params": _sum(e.params, p.options),
+                "input": label,
+                "pareto": False,
+                "state": "evaluated",
+                "reason": p.origin,
+            }
+        )
+    mark_pareto(rows)
+    return rows
+
+
+def _sum(costs: Sequence[Mapping[str, int]], options: Sequence[str]) -> int:
+    """Of the options, or of the baseline where there are none."""
+    return sum(named[name] for named, name in zip(costs, options or [KEEP] * len(costs), strict=True))
+
+
+def _winner(e: Evidence, deployed: Deployed) -> dict[str, Any]:
+    found, chosen = e.delivered, deployed.chosen
+    assert chosen is not None
+    assert chosen.path is not None
+    measured = chosen.measurement
+    assert measured is not None
+    options = found.proposal.options
+    folder, p50_ms = e.folder.path, chosen.p50_ms
+    return {
+        "rank": 1,
+        "key": source_key(found.description.source),
+        "architecture": found.description.to_json(),
+        "runtime": chosen.deployment.runtime,
+        "precision": chosen.deployment.precision,
+        "threads": chosen.deployment.threads,
+        "batch": chosen.deployment.batch,
+        "runs_on": chosen.deployment.device,
+        "calls": chosen.deployment.calls,
+        "limit_on": chosen.deployment.covers,
+        "pipeline": chosen.pipeline_ms,
+        "input": input_label(e.teacher.data, found.description.signature),
+        "epochs": found.epochs,
+        "weights": "full training" if found.epochs else "the baseline's",
+        "mirrored_views": chosen.mirrored,
+        "predicted_latency_ms": found.proposal.predicted_ms,
+        "predicted_std_ms": _error(e, found.proposal) * found.proposal.predicted_ms,
+        "measured_latency_ms": latencies(measured),
+        "latency_by_calls_ms": chosen.p50_by_calls_ms,
+        "session_p50_ms": [s.p50_ms for s in measured.sessions],
+        "verdict": measured.verdict,
+        "measured": True,
+        "machine": measured.machine,
+        "within_limit": True,
+        "margin_pct": 100 * (1 - e.limits.worst_ms(measured) / e.limit_ms),
+        "images_per_s": 1000 * chosen.deployment.batch / p50_ms,
+        "memory_bytes": measured.memory_bytes,
+        "energy_mj": measured.energy_mj if math.isfinite(measured.energy_mj) else None,
+        "energy_not_measured": why_no_energy(),
+        "size_bytes": chosen.size_bytes,
+        "estimate": {
+            "estimator": "assembled",
+            "value": found.proposal.accuracy,
+            "unit": "accuracy",
+            "interval": None,
+            "seconds": 0.0,
+        },
+        "accuracy": {
+            "estimate": found.proposal.accuracy,
+            "estimate_std": None,
+            "short": None,
+            "trained": found.trained_accuracy,
+            "deployed": chosen.accuracy,
+            "test": first_of(found.test),
+        },
+        "test_figures": dict(found.test) if found.test else None,
+        "macs": _sum(e.macs, options),
+        "params": _sum(e.params, options),
+        "onnx": str(deployed.onnx.relative_to(folder)),
+        "model": str(chosen.path.relative_to(folder)),
+        "receipt": str(deployed.onnx.with_name("receipt.json").relative_to(folder)),
+        "parity": deployed.parity.to_json() if deployed.parity else None,
+        "deployments": [t.to_json() for t in deployed.tried],
+        "postprocess_ms": None,
+        "speedup": e.speedup,
+        "speedup_in_deployment": e.same_speedup,
+        "loss": {
+            "validation": {**found.loss.to_json(), "verdict": found.verdict},
+            "test": found.test_loss.to_json() if found.test_loss else None,
+        },
+    }
+
+
+def _untouched(e: Evidence, t: TriedDeployment) -> dict[str, Any]:
+    """The baseline as it is, in one deployment, as a row beside the winner."""
+    is_own = t.deployment == e.own.deployment
+    return {
+        "name": f"untouched, {t.deployment.precision}",
+        "kind": "untouched",
+        "runtime": t.deployment.runtime,
+        "precision": t.deployment.precision,
+        "runs_on": t.deployment.device,
+        "input": input_label(e.teacher.data, e.teacher.description.signature),
+        "measured_latency_ms": latencies(t.measurement),
+        "machine": t.measurement.machine if t.measurement else None,
+        "within_limit": t.p50_ms <= e.limit_ms,
+        "accuracy": {
+            "trained": e.teacher.accuracy,
+            "deployed": t.accuracy,
+            "test": first_of(e.untouched_test) if is_own else None,
+        },
+        "test_figures": dict(e.untouched_test) if e.untouched_test and is_own else None,
+        "macs": _sum(e.macs, ()),
+        "params": _sum(e.params, ()),
+        "note": "",
+    }
+
+
+def _feasible(e: Evidence, table: UnitTimes) -> dict[str, Any]:
+    fastest = table.fastest
+    known = [p.predicted_ms for p in (e.shortlist.proposals if e.shortlist else ())] or [math.nan]
+    whole_ms = table.predicted_ms([KEEP] * len(table.unit_ms))
+    return {
+        "deployment": table.deployment.name,
+        "min_ms": table.predicted_ms(fastest),
+        "median_ms": sorted(known)[len(known) // 2],
+        "max_ms": whole_ms,
+        "satisfiable": table.predicted_ms(fastest) <= e.limit_ms,
+    }
+
+
+def _predictor(table: UnitTimes) -> dict[str, Any]:
+    return {
+        "deployment": table.deployment.name,
+        "n_networks": len(table.timed),
+        "n_heldout": len(table.mixed),
+        "mape": _finite(table.error),
+        "within_10pct": None,
+        "corrected_by": table.correction,
+    }
+
+
+def _error(e: Evidence, proposal: Proposal) -> float:
+    """Mean relative error of the table of the proposal's deployment; 0 where there is none."""
+    found = [t.error for t in e.tables if t.deployment.name == proposal.deployment and math.isfinite(t.error)]
+    return found[0] if found else 0.0
+
+
+def _each_s(e: Evidence, made: int) -> float:
+    return e.account.get("shortlist", 0.0) / max(1, made)
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _write_bundle(e: Evidence, deployed: Deployed, document: Mapping[str, Any]) -> None:
+    """Complete the winner's folder, which holds its model files, with everything else a bundle has."""
+    (best,) = document["best"]
+    write_json(e.folder.winner(1) / "architecture.json", best["architecture"])
+    told = ("speedup", "speedup_in_deployment", "loss", "macs", "params", "epochs")
+    known = {key: document["baseline"][key] for key in ("reference", "weights", "sha256", "accuracy", "latency_ms")}
+    claims = Claims(
+        command=e.config.command,
+        source=f"{e.folder.path}#1",
+        target=e.config.target,
+        data=DataSource(source=e.config.data, seed=e.config.seed),
+        max_drop=e.config.max_drop,
+        limits=e.limits.to_json(),
+        limits_text=e.limits.text,
+        within_limit=True,
+        margin_pct=best["margin_pct"],
+        torch_accuracy=e.delivered.trained_accuracy,
+        test_accuracy=best["accuracy"]["test"],
+        measured_on=e.site.fingerprint,
+        more={"baseline": {**known, **{key: best[key] for key in told}}},
+    )
+    complete_bundle(e.folder.winner(1), deployed, e.teacher.data, claims)

@@ -1,0 +1,44 @@
+"""What options lose together: the losses of single options, corrected by those of networks made of many."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+PRIOR, FLOOR = 0.5, 0.05
+"""Standard deviation of an option's share in a network's loss: as a part of what it loses alone, and at least as a part
+of the largest such loss."""
+NOISE = 0.1
+"""Standard deviation of a network's loss that no sum explains, as a part of the mean."""
+
+
+def refitted(
+    losses: Sequence[Mapping[str, float]], known: Sequence[tuple[Sequence[str], float]]
+) -> list[dict[str, float]]:
+    """For each unit what each option adds to the loss of a network of options, by Bayesian linear regression.
+
+    The prior of each option is what it loses alone, times one factor for all, which is fitted first: losses of many
+    changes together are not their sum. Options that no network has keep their prior; none adds less than nothing.
+
+    Args:
+        losses: for each unit what each option loses alone.
+        known: networks of options, one for each unit, and what they lose.
+    """
+    columns = [(i, name) for i, named in enumerate(losses) for name in named]
+    alone = np.array([losses[i][name] for i, name in columns])
+    if not known or not alone.any():
+        return [dict(named) for named in losses]
+    taken = np.array([[float(options[i] == name) for i, name in columns] for options, _ in known])
+    seen = np.array([loss for _, loss in known])
+    sums = taken @ alone
+    factor = float(sums @ seen / (sums @ sums)) if sums.any() else 1.0
+    mean = factor * alone
+    std = PRIOR * mean + FLOOR * mean.max() * (alone > 0)
+    spread = taken * std
+    noise = NOISE * seen.mean()
+    # In units of the priors' deviations: a ridge regression of what the prior does not explain.
+    change = np.linalg.solve(spread.T @ spread + noise**2 * np.eye(len(columns)), spread.T @ (seen - taken @ mean))
+    found = np.maximum(mean + std * change, 0.0)
+    refit: list[dict[str, float]] = [{} for _ in losses]
+    for (i, name), value in zip(columns, found, strict=True):
+        refit[i][name] = float(value)
+    return refit

@@ -1,0 +1,146 @@
+"""Networks assembled from a library, and their training: all of it is to say what the teacher says."""
+
+import copy
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from nas.baseline.library import Library
+from nas.baseline.teacher import TeacherNetwork
+from nas.networks.description import NetworkDescription
+from nas.tasks import task_of
+from nas.tasks.examples import Examples, examples_of
+from nas.training.batch_norm import recalibrate_batch_norm
+from nas.training.batches import Batches
+from nas.training.distill import Teacher
+from nas.training.folder import kept_setup, train_in
+from nas.training.loop import Training
+from nas.training.objective import Objective, random_inputs
+from nas.training.recipe import Recipe
+from nas.training.setup import Setup, choose_setup, step_seconds, update_seconds
+from nas.training.world import World
+
+COMPARED = 512
+"""Training examples on which networks are compared with the teacher: those for validation are kept for decisions
+between few."""
+CPU = torch.device("cpu")
+LEARNING_RATES = {"lr": 0.02, "turn_lr": 0.02}
+"""Of a network that knows most of it already: below those of one that begins from nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Classroom:
+    """A teacher with the examples it teaches on."""
+
+    teacher: TeacherNetwork
+    examples: Examples[Any]
+    objective: Objective
+    glance: Objective
+    """The same with few validation examples, to compare many networks."""
+    recipe: Recipe
+    """Everything but the number of epochs."""
+
+    @property
+    def inputs(self) -> list[torch.Tensor]:
+        """Batches (b, ...) of training examples to compare networks on, always the same."""
+        return list(random_inputs(self.objective, COMPARED))
+
+    def batches(self, size: int, seed: int, start: int) -> Iterator[torch.Tensor]:
+        """Augmented inputs (b, ...) of the steps from `start` on, without end."""
+        order = Batches(self.objective.train_examples, size, seed)
+        epoch, skipped = divmod(start, order.per_epoch)
+        while True:
+            for number, (indices, generator) in enumerate(order.epoch(epoch)):
+                if number >= skipped:
+                    yield self.objective.batch(indices, generator, 0.5)[0]
+            epoch, skipped = epoch + 1, 0
+
+    def distance(self, outputs: torch.Tensor, teacher_outputs: torch.Tensor) -> torch.Tensor:
+        """How far outputs (b, ...) are from the teacher's, a scalar; 0 where they say the same."""
+        return self.objective.distillation_loss(outputs, teacher_outputs)
+
+
+def classroom(teacher: TeacherNetwork, seed: int) -> Classroom:
+    """The room for a teacher whose students learn from its answers alone: labels on top make them worse (Bercovich
+    et al. 2024, Puzzle, section 5)."""
+    data = teacher.data
+    task, signature = task_of(data), teacher.description.signature
+    recipe = task.recipe(
+        start="trained", seed=seed, draws="step", distillation={"logits_weight": 1.0}, optimizer=LEARNING_RATES
+    )
+    examples = examples_of(data, signature.input)
+    few = replace(examples, val=examples.val.some(COMPARED))
+    objective, glance = (
+        task.objective(teacher.reference.network, each, recipe, device=CPU) for each in (examples, few)
+    )
+    return Classroom(teacher=teacher, examples=examples, objective=objective, glance=glance, recipe=recipe)
+
+
+@torch.no_grad()
+def assemble(room: Classroom, library: Library, options: Sequence[str]) -> nn.Sequential:
+    """A network of the library's options, with batch-norm statistics of its own."""
+    network = library.network(options)
+    recalibrate_batch_norm(network, room.inputs)
+    return network.eval()
+
+
+@torch.no_grad()
+def loss_against_teacher(room: Classroom, network: nn.Module) -> float:
+    """Mean distance from the teacher over `COMPARED` training examples."""
+    network.eval()
+    inputs = room.inputs
+    return sum(float(room.distance(network(batch), room.teacher.reference.network(batch))) for batch in inputs) / len(
+        inputs
+    )
+
+
+def accuracy_at_a_glance(room: Classroom, network: nn.Module) -> float:
+    """Accuracy of a network on up to `COMPARED` validation examples, in torch."""
+    return room.glance.validate(network, "fp32").accuracy
+
+
+def epoch_seconds(room: Classroom, network: nn.Module) -> float:
+    """Expected seconds of an epoch of training under the teacher."""
+    recipe, input = room.recipe, room.teacher.description.signature.input
+    size = recipe.batch_for(room.objective.train_examples)
+    setup = Setup(precision="fp32", channels_last=True, batch_size=size)
+    step_s = step_seconds(network, input, setup, CPU) + update_seconds(network, recipe.optimizer, CPU)
+    step_s += step_seconds(room.teacher.reference.network, input, setup, CPU) / 3  # forwards alone
+    return step_s * max(1, round(room.objective.train_examples / size))
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Student:
+    """A network that learns from the teacher."""
+
+    network: nn.Module
+    description: NetworkDescription
+    folder: Path
+    accuracy: float
+    """So far, on validation examples, in torch."""
+
+
+def train_student(room: Classroom, student: Student, stage: str, epochs: int) -> None:
+    """Train in place, from where the stage's folder inside the student's says; sets the student's accuracy.
+
+    Raises:
+        UserError: the training diverged, or the folder holds another one.
+    """
+    recipe = room.recipe.changed(epochs=epochs)
+    input = student.description.signature.input
+    teacher = Teacher(copy.deepcopy(room.teacher.reference.network).eval(), room.teacher.reference.text)
+    teacher.network.requires_grad_(False)
+    folder = student.folder / stage
+    setup = kept_setup(folder) or choose_setup(recipe, student.network, input, room.objective.train_examples, CPU)
+    training = Training(
+        student.network, room.objective, recipe, world=World(0, 1, CPU), setup=setup, teacher=teacher, validates="last"
+    )
+    result = train_in(folder, training)
+    if training.network is not student.network:
+        student.network.load_state_dict(training.network.state_dict())
+    student.network.eval()
+    student.accuracy = result.accuracy

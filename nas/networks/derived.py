@@ -1,0 +1,67 @@
+"""Networks that were made of another one: some of its units replaced by options."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from nas.errors import UserError
+from search_spaces import Architecture, architecture_of_json, space_of
+
+_FORMAT = "a derived network has an origin ('zoo', 'architecture' or 'derived') and a list of options"
+
+
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """A network of another one's units, see `nas.networks.units` and `nas.networks.options`."""
+
+    origin: "Source"
+    """The network whose units they are, as `NetworkDescription.source` says it."""
+    options: tuple[str, ...]
+    """For each of its units, in order, the name of what stands in its place."""
+
+    @property
+    def key(self) -> str:
+        """Equal for equal networks, in every process."""
+        return f"{source_key(self.origin)}>{'.'.join(self.options)}"
+
+
+Source = Architecture | str | Derived
+"""Where a network comes from: an architecture of a space, a network of the zoo by its name, or another network."""
+
+
+def source_key(source: Source) -> str:
+    """Equal for equal sources, in every process."""
+    return source if isinstance(source, str) else source.key
+
+
+def source_to_json(source: Source) -> dict[str, Any]:
+    """One entry, named for the kind of source."""
+    if isinstance(source, str):
+        return {"zoo": source}
+    if isinstance(source, Derived):
+        return {"derived": {"origin": source_to_json(source.origin), "options": list(source.options)}}
+    return {"architecture": space_of(source).to_json(source)}
+
+
+def source_from_json(document: Mapping[str, Any]) -> Source:
+    """Inverse of `source_to_json`; other entries of the document are not looked at.
+
+    Raises:
+        UserError: the document names no source, or several.
+    """
+    named = [kind for kind in ("zoo", "architecture", "derived") if kind in document]
+    if len(named) != 1:
+        raise UserError("this is not a network description", "it needs either 'architecture', 'zoo' or 'derived'")
+    (kind,) = named
+    if kind == "architecture":
+        return architecture_of_json(document[kind])
+    return str(document[kind]) if kind == "zoo" else _derived(document[kind])
+
+
+def _derived(document: object) -> Derived:
+    if not isinstance(document, dict) or document.keys() != {"origin", "options"}:
+        raise UserError("this does not describe a derived network", _FORMAT)
+    origin, options = document["origin"], document["options"]
+    if not isinstance(origin, dict) or not isinstance(options, list) or not all(isinstance(o, str) for o in options):
+        raise UserError("this does not describe a derived network", _FORMAT)
+    return Derived(source_from_json(origin), tuple(options))

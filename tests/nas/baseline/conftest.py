@@ -1,0 +1,87 @@
+"""A small trained network, and a run that began from it."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from nas.baseline import run as module
+from nas.baseline.config import BaselineConfig
+from nas.baseline.run import run_baseline
+from nas.data.images import image_input
+from nas.limits import Limits
+from nas.networks.description import NetworkDescription, save_network
+from nas.tasks.classification.data.registry import load_dataset
+from nas.tasks.classification.task import Classification
+from nas.tasks.examples import examples_of
+from nas.training.loop import train
+
+PLAN = {"library": 40, "tried": 1, "final": 2}
+"""Steps and epochs, which a budget would decide."""
+SIDE = 16
+
+
+@pytest.fixture(scope="session")
+def teacher(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a ResNet that knows digits at 16 px."""
+    folder = tmp_path_factory.mktemp("teacher")
+    data, task = load_dataset("digits"), Classification()
+    description = NetworkDescription.of_baseline("resnet10_w50", data.output_size, image_input(SIDE))
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        network = description.build()
+    recipe = task.recipe(epochs=3, precision="fp32")
+    objective = task.objective(
+        network, examples_of(data, description.signature.input), recipe, device=torch.device("cpu")
+    )
+    train(network, objective, recipe, device="cpu", validates="last")
+    save_network(network, description, folder / "model.network.json")
+    (folder / "preprocess.json").write_text(_preprocess(data))
+    return folder
+
+
+def _preprocess(data: Any) -> str:
+    import json
+
+    documents = Classification().artifacts.documents(
+        data.preprocess, NetworkDescription.of_baseline("resnet10_w50", (10,), image_input(SIDE)).signature
+    )
+    return json.dumps(documents["preprocess.json"])
+
+
+@pytest.fixture
+def planned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trainings as long as `PLAN` says, whatever the clock says."""
+    plan_by_work(monkeypatch)
+
+
+def plan_by_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    real: Callable[..., int] = module.Derivation._planned
+    monkeypatch.setattr(module.Derivation, "_planned", lambda self, name, plan: real(self, name, lambda: PLAN[name]))
+
+
+def configured(teacher: Path, out: Path, **settings: Any) -> BaselineConfig:
+    if "limits" not in settings and "speedup" not in settings:
+        settings["speedup"] = 1.5
+    return BaselineConfig(
+        **{
+            "baseline": str(teacher), "data": "digits", "out": out, "max_loss": 0.1, "threads": 1,
+            "runtimes": ("onnxruntime",), "budget_s": 600.0, "command": "nas search --baseline ...", **settings,
+        }
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def finished(teacher: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run that made the teacher 1.5 times as fast."""
+    out = tmp_path_factory.mktemp("derived") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        plan_by_work(patch)
+        run_baseline(configured(teacher, out))
+    return out
+
+
+def latency(limit_ms: float) -> Limits:
+    return Limits.of(latency_ms=limit_ms)

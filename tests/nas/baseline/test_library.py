@@ -1,0 +1,131 @@
+"""The library: options learn what their units give, go on after a kill to the same bits, and losses are those of whole
+networks."""
+
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import mse_loss
+
+from nas.baseline import library as module
+from nas.baseline.library import Lessons, Library, channel_error, replacement_losses, teach, tensors_between
+from nas.errors import UserError
+from nas.networks.options import DROP, KEEP
+from nas.networks.units import units_of
+
+INPUTS = torch.randn(16, 3, 16, 16, generator=torch.Generator().manual_seed(1))
+
+
+def teacher() -> nn.Module:
+    torch.manual_seed(0)
+    widths = [3, 8, 8, 16]
+    layers: list[nn.Module] = []
+    for i, (before, after) in enumerate(pairwise(widths)):
+        layers += [nn.Conv2d(before, after, 3, 2 if i == 2 else 1, 1), nn.BatchNorm2d(after), nn.ReLU()]
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 4)).eval()
+
+
+def make() -> Library:
+    units = units_of(teacher(), INPUTS[:2])
+    offered = [["conv3"], [DROP, "conv3", "bottleneck"], ["basic-half"], []]
+    assert len(units) == len(offered)
+    return Library(units, offered)
+
+
+def batches(start: int) -> Iterator[torch.Tensor]:
+    step = start
+    while True:
+        yield torch.randn(16, 3, 16, 16, generator=torch.Generator().manual_seed(step))
+        step += 1
+
+
+def errors(library: Library) -> dict[tuple[int, str], float]:
+    between = tensors_between(library.units, INPUTS)
+    with torch.no_grad():
+        return {
+            (i, name): float(channel_error(library.module(i, name)(between[i]), between[i + 1]))
+            for i, names in enumerate(library.offered)
+            for name in names
+        }
+
+
+def test_options_learn_to_give_what_their_units_give() -> None:
+    library = make()
+    library.eval()
+    before = errors(library)
+    teach(library, batches, Lessons(60))
+    after = errors(library)
+    assert not library.shelves.training
+    for key, error in after.items():
+        if key[1] == KEEP:
+            assert error == 0
+        elif key[1] != DROP:
+            assert error < min(0.8, before[key])
+
+
+def test_the_teacher_is_left_as_it_is() -> None:
+    library = make()
+    before = [{k: v.clone() for k, v in unit.module.state_dict().items()} for unit in library.units]
+    teach(library, batches, Lessons(3))
+    for unit, state in zip(library.units, before, strict=True):
+        assert all(torch.equal(v, state[k]) for k, v in unit.module.state_dict().items())
+
+
+def test_a_killed_teaching_goes_on_to_the_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SAVE_STEPS", 2)
+    whole, killed, again = make(), make(), make()
+    teach(whole, batches, Lessons(7))
+    with pytest.raises(KeyboardInterrupt):
+        teach(killed, batches, Lessons(7), tmp_path / "library.safetensors", _kill_at(5))
+    done: list[int] = []
+    teach(again, batches, Lessons(7), tmp_path / "library.safetensors", done.append)
+    assert done == [5, 6, 7]
+    expected = whole.shelves.state_dict()
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in again.shelves.state_dict().items())
+    finished = make()
+    teach(finished, batches, Lessons(7), tmp_path / "library.safetensors", done.append)
+    assert done == [5, 6, 7], "what was finished is only read"
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in finished.shelves.state_dict().items())
+
+
+def _kill_at(step: int) -> Callable[[int], None]:
+    def on_step(done: int) -> None:
+        if done == step:
+            raise KeyboardInterrupt
+
+    return on_step
+
+
+def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "library.safetensors"
+    teach(make(), batches, Lessons(2), path)
+    path.write_bytes(path.read_bytes()[:-1] + b"\0")
+    with pytest.raises(UserError):
+        teach(make(), batches, Lessons(2), path)
+
+
+def test_losses_are_those_of_whole_networks_with_one_option() -> None:
+    library = make()
+    teach(library, batches, Lessons(5))
+    losses = replacement_losses(library, [INPUTS[:8], INPUTS[8:]], mse_loss)
+    assert all(named[KEEP] == 0 for named in losses)
+    network = library.network([KEEP, "bottleneck", KEEP, KEEP]).eval()
+    own = library.network([KEEP] * 4).eval()
+    with torch.no_grad():
+        expected = sum(float(mse_loss(network(part), own(part))) for part in (INPUTS[:8], INPUTS[8:])) / 2
+    assert losses[1]["bottleneck"] == pytest.approx(expected, rel=1e-4)
+
+
+def test_costs_are_those_of_deployed_parts() -> None:
+    macs, params = make().costs()
+    assert macs[0] == {KEEP: 3 * 8 * 9 * 256, "conv3": 3 * 8 * 9 * 256}
+    assert (macs[1][DROP], params[1][DROP]) == (0, 0)
+    assert params[0]["conv3"] == 3 * 8 * 9 + 8
+
+
+def test_an_option_that_a_unit_has_not_is_no_option() -> None:
+    with pytest.raises(KeyError):
+        Library(units_of(teacher(), INPUTS[:2]), [[DROP], [], [], []])

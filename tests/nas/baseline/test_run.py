@@ -1,0 +1,188 @@
+"""From a trained network to a faster one, end to end on real runtimes; the run is made once and read by many tests."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nas.baseline.again import derive_again, runs_from_baseline
+from nas.baseline.run import run_baseline
+from nas.bundles.verify import verify_bundle
+from nas.errors import InfeasibleError, LimitMissedError, UserError
+from nas.networks.find import find_network
+from nas.networks.options import KEEP
+from nas.report.html import report_html
+from nas.report.run_folder import read_run
+from nas.report.tables import result_tables
+from tests.nas.baseline.conftest import PLAN, configured, latency
+
+
+def document_of(run: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((run / "result.json").read_text())
+    return found
+
+
+def test_the_winner_keeps_the_limit_and_the_loss(finished: Path) -> None:
+    document = document_of(finished)
+    (best,), baseline = document["best"], document["baseline"]
+    assert best["within_limit"]
+    assert max(best["session_p50_ms"]) <= document["limit_ms"]
+    own_ms = min(d["p50_ms"] for d in baseline["deployments"] if d["accepted"])
+    assert document["limit_ms"] == pytest.approx(own_ms / 1.5, rel=1e-3)
+    assert best["speedup"] == pytest.approx(own_ms / best["measured_latency_ms"]["p50"], rel=1e-6)
+    assert best["speedup"] >= 1.5
+    loss = best["loss"]["validation"]
+    assert loss["mean"] == pytest.approx(baseline["accuracy"]["torch"] - best["accuracy"]["deployed"], abs=1e-9)
+    assert loss["verdict"] in ("kept", "kept, not proven")
+    assert loss["mean"] <= 0.1
+    assert best["epochs"] in (PLAN["final"], PLAN["final"] + PLAN["tried"])
+
+
+def test_every_unit_says_what_it_became(finished: Path) -> None:
+    document = document_of(finished)
+    units, (best,) = document["baseline"]["units"], document["best"]
+    assert best["architecture"]["derived"]["options"] == [unit["became"] for unit in units]
+    assert any(unit["became"] != KEEP for unit in units)
+    for unit in units:
+        offered = {option["option"]: option for option in unit["options"]}
+        assert unit["became"] in offered
+        assert offered[KEEP]["loss"] == 0
+        assert all(ms is None or ms >= 0 for option in offered.values() for ms in option["ms"].values())
+    solutions = document["baseline"]["solutions"]
+    delivered = next(s["options"] for s in solutions if s["delivered"])
+    assert delivered == best["architecture"]["derived"]["options"]
+    assert {"exact", "greedy"} & {s["origin"] for s in solutions}
+    assert best["macs"] < sum(unit["macs"] for unit in units)
+
+
+def test_the_untouched_baseline_stands_beside_it(finished: Path) -> None:
+    rows = document_of(finished)["baselines"]
+    assert {row["precision"] for row in rows} >= {"fp32", "int8"}
+    assert all(row["name"].startswith("untouched, ") for row in rows)
+    assert all(row["measured_latency_ms"]["p50"] > 0 for row in rows)
+
+
+def test_the_bundle_is_whole_and_runs(finished: Path) -> None:
+    bundle = finished / "winners" / "1"
+    receipt = json.loads((bundle / "receipt.json").read_text())
+    assert receipt["baseline"]["speedup"] == document_of(finished)["best"][0]["speedup"]
+    assert receipt["baseline"]["sha256"] == document_of(finished)["baseline"]["sha256"]
+    run = subprocess.run([sys.executable, "run.py", "sample.png"], cwd=bundle, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert "%" in run.stdout
+
+
+def test_the_network_is_one_of_a_run(finished: Path) -> None:
+    found = find_network(f"{finished}#1")
+    assert found.description is not None
+    assert found.description.to_json() == document_of(finished)["best"][0]["architecture"]
+    assert found.preprocess("classification") is not None
+
+
+def test_reports_are_made_of_the_documents(finished: Path) -> None:
+    document, candidates = read_run(finished)
+    page = report_html(document, candidates, finished)
+    assert "What became of each unit" in page
+    for unit in document["baseline"]["units"]:
+        assert unit["became"] in page
+    assert len(result_tables(document)) > 5
+
+
+def test_a_finished_run_is_only_read(finished: Path, teacher: Path) -> None:
+    before = (finished / "result.json").stat().st_mtime_ns
+    result = run_baseline(configured(teacher, finished))
+    assert result.exit_code == 0
+    assert (finished / "result.json").stat().st_mtime_ns == before
+    with pytest.raises(UserError, match="another configuration"):
+        run_baseline(configured(teacher, finished, speedup=2.0))
+
+
+def test_another_limit_is_answered_with_what_was_taught(finished: Path, planned: None) -> None:
+    assert runs_from_baseline(finished)
+    limit_ms = 1.1 * document_of(finished)["limit_ms"]
+    result = derive_again(finished, {"limits": latency(limit_ms), "speedup": None, "max_loss": 0.2})
+    assert result.run_dir.parent == finished / "limits"
+    assert (result.run_dir / "library.safetensors").read_bytes() == (finished / "library.safetensors").read_bytes()
+    assert not {"library", "options", "losses"} & {k for k, s in result.document["seconds"].items() if s > 5}
+    assert result.document["best"][0]["measured_latency_ms"]["p50"] <= limit_ms
+
+
+def test_a_baseline_that_keeps_the_limit_is_delivered_as_it_is(teacher: Path, tmp_path: Path) -> None:
+    result = run_baseline(configured(teacher, tmp_path / "run", limits=latency(1000.0), precisions=("fp32",)))
+    (best,) = result.document["best"]
+    assert best["weights"] == "the baseline's"
+    assert best["loss"]["validation"]["worse"] == best["loss"]["validation"]["better"] == 0
+    assert any("nothing was changed" in note for note in result.document["notes"])
+    assert not (tmp_path / "run" / "library.safetensors").exists()
+    assert len(result_tables(result.document)) > 5
+
+
+def test_a_limit_below_every_network_is_refused_before_anything_is_taught(teacher: Path, tmp_path: Path) -> None:
+    with pytest.raises(InfeasibleError, match="the fastest one takes about"):
+        run_baseline(configured(teacher, tmp_path / "run", limits=latency(1e-4), precisions=("fp32",)))
+    assert not (tmp_path / "run" / "library.safetensors").exists()
+
+
+def test_a_loss_that_is_not_allowed_is_not_delivered(
+    finished: Path, planned: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import nas.baseline.run as module
+
+    real = module.deployed_hits
+
+    def forgetful(tried: Any, data: Any, split: Any, signature: Any) -> np.ndarray:
+        hits = real(tried, data, split, signature)
+        hits[: len(hits) // 2] = False
+        return hits
+
+    monkeypatch.setattr(module, "deployed_hits", forgetful)
+    limit_ms = 1.05 * document_of(finished)["limit_ms"]
+    with pytest.raises(LimitMissedError, match=r"loses \d+\.\d points of the validation examples"):
+        derive_again(finished, {"limits": latency(limit_ms), "speedup": None, "max_loss": 0.01})
+
+
+def test_weights_that_changed_belong_to_another_run(finished: Path, teacher: Path, tmp_path: Path) -> None:
+    moved = tmp_path / "run"
+    shutil.copytree(finished, moved)
+    (moved / "result.json").unlink()
+    config = json.loads((moved / "config.json").read_text())
+    (moved / "config.json").write_text(json.dumps({**config, "baseline_sha256": "0" * 64}))
+    with pytest.raises(UserError, match="baseline_sha256"):
+        run_baseline(configured(teacher, moved))
+
+
+@pytest.mark.slow
+def test_a_killed_run_comes_to_the_same_network(finished: Path, teacher: Path, tmp_path: Path) -> None:
+    """Killed where students are trained, the same command goes on with the same library and shortlist."""
+    run = tmp_path / "run"
+    command = [
+        *(sys.executable, "-m", "nas", "search", "--baseline", str(teacher), "--data", "digits", "--speedup", "1.5"),
+        *("--max-loss", "10", "--threads", "1", "--runtime", "onnxruntime", "--budget", "90s", "--out", str(run)),
+    ]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    until = time.monotonic() + 300
+    while not (run / "shortlist.json").exists():
+        assert time.monotonic() < until
+        assert process.poll() is None
+        time.sleep(0.05)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    before = {name: (run / name).read_bytes() for name in ("times.json", "library.safetensors", "shortlist.json")}
+    again = subprocess.run(command, capture_output=True, text=True)
+    assert again.returncode == 0, again.stderr
+    assert {name: (run / name).read_bytes() for name in before} == before
+    delivered = document_of(run)["best"][0]["architecture"]["derived"]["options"]
+    assert delivered in [p["options"] for p in json.loads(before["shortlist.json"])["found"]["proposals"]]
+
+
+def test_verification_repeats_the_checks(finished: Path) -> None:
+    checks = verify_bundle(finished / "winners" / "1")
+    assert all(check.status != "failed" for check in checks)
