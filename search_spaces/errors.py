@@ -6,6 +6,9 @@ They live in the lowest layer so that every package can raise them; only the com
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+MOST_LISTED = 40
+"""Of more names than that a message lists the closest alone."""
+
 
 class UserError(Exception):
     """A wrong input: one sentence that names the value, and a hint that says what to do.
@@ -26,9 +29,9 @@ class UnknownNameError(UserError):
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
         names = sorted(known)
         close = get_close_matches(name, names, n=3, cutoff=0.5)
-        hint = f"did you mean {' or '.join(repr(c) for c in close)}?" if close else f"known: {', '.join(names)}"
-        super().__init__(
-            f"unknown {kind} {name!r} (known: {', '.join(names)})" if close else f"unknown {kind} {name!r}", hint
-        )
+        few = len(names) <= MOST_LISTED
+        listed = f"known: {', '.join(names if few else [*names[:MOST_LISTED], '...'])}"
+        hint = f"did you mean {' or '.join(repr(c) for c in close)}?" if close else listed
+        super().__init__(f"unknown {kind} {name!r}" + (f" ({listed})" if close and few else ""), hint)
         self.kind = kind
         self.name = name

@@ -11,8 +11,9 @@ from nas.deploy.onnx import Parity
 from nas.errors import UserError
 from nas.files.records import read_record
 from nas.networks.description import weights_path
-from nas.networks.find import TORCHVISION, FoundNetwork, find_network
+from nas.networks.find import FoundNetwork, find_network
 from nas.networks.run_networks import DEPLOYED
+from nas.tasks.baseline import TORCHVISION
 from search_spaces import TensorSpec
 
 DEFAULT_RESOLUTION = 224
@@ -71,8 +72,8 @@ def read_models(texts: Sequence[str], resolution: int | None) -> list[BenchModel
 def read_model(text: str, resolution: int | None) -> BenchModel:
     """One network; see `read_models`."""
     found = find_network(text, accept=("network", "onnx", "torchvision"), forms=FORMS)
-    if found.torchvision is not None:
-        return _torchvision(found, found.torchvision, resolution or DEFAULT_RESOLUTION)
+    if found.published is not None:
+        return _torchvision(found, found.published, resolution or DEFAULT_RESOLUTION)
     if found.description is None:
         return _graph(found, resolution)
     assert found.file is not None

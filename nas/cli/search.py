@@ -176,7 +176,7 @@ def _limit_type(kind: type[Limit]) -> click.ParamType[float]:
 @click.option(
     "--teacher",
     help="A trained network that candidates and finalists also learn from: RUN#1, a network's files, a bundle, or "
-    "torchvision:NAME:FILE.safetensors.",
+    "torchvision:NAME:FILE.safetensors (or timm:).",
 )
 @baseline_options
 @click.option("--ray", help="Train on a Ray cluster: `auto` for the one this machine belongs to, or HOST:PORT.")

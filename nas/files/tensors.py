@@ -31,7 +31,7 @@ def save_tensors(path: Path, tensors: Mapping[str, torch.Tensor], story: Mapping
     """
     plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
     text = json.dumps(story)
-    sums = {"sha256": _checksum(plain), "header_sha256": _header_checksum(plain, text)}
+    sums = {"sha256": checksum(plain), "header_sha256": _header_checksum(plain, text)}
     try:
         write_whole(path, save(plain, {"story": text, **sums}), durable=True)
     except OSError as error:
@@ -70,10 +70,11 @@ def load_tensors(path: Path) -> tuple[Tensors, dict[str, Any]]:
 
 def _as_written(tensors: Tensors, metadata: Mapping[str, str]) -> bool:
     header_as_written = metadata.get("header_sha256") == _header_checksum(tensors, metadata.get("story", ""))
-    return header_as_written and metadata.get("sha256") == _checksum(tensors)
+    return header_as_written and metadata.get("sha256") == checksum(tensors)
 
 
-def _checksum(tensors: Mapping[str, torch.Tensor]) -> str:
+def checksum(tensors: Mapping[str, torch.Tensor]) -> str:
+    """SHA-256 of names and values of tensors on the CPU, as hexadecimal digits."""
     digest = hashlib.sha256()
     for name in sorted(tensors):
         digest.update(name.encode())

@@ -6,6 +6,7 @@ NAME.network.json          a network with `NAME.safetensors` beside it
 ARCH.json                  an architecture as `SearchSpace.to_json` writes it; its weights come from elsewhere
 FILE.onnx                  a network that nothing but its graph is known of
 torchvision:NAME           an architecture of torchvision; torchvision:NAME:FILE.safetensors with weights
+timm:NAME                  an architecture of timm; timm:NAME:FILE.safetensors with weights
 """
 
 import json
@@ -20,6 +21,7 @@ from nas.errors import UserError
 from nas.networks.description import NETWORK, NetworkDescription, read_description, read_json, weights_path
 from nas.networks.run_networks import TRAINED, RunNetwork, numbered_network, run_networks, split_number
 from nas.tasks import task_named
+from nas.tasks.baseline import TIMM, TORCHVISION
 from search_spaces import Architecture, architecture_of_json, space_of
 
 RECEIPT, LABELS, ONNX = "receipt.json", "labels.json", "model.onnx"
@@ -27,26 +29,29 @@ RECEIPT, LABELS, ONNX = "receipt.json", "labels.json", "model.onnx"
 EXPORTS = "exports"
 """Folder of a run with what `nas export` delivers of its networks, by their numbers."""
 PAIR_SUFFIX = ".network.json"
-TORCHVISION = "torchvision:"
 RECORDS = (RECEIPT, TRAINED)
 """Files that may lie beside weights and list their checksum."""
 RUN_DEPTH = 4
 """So many folders up a network's run is looked for."""
 
-Kind = Literal["network", "architecture", "onnx", "torchvision"]
+Kind = Literal["network", "architecture", "onnx", "torchvision", "timm"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 _IS: Mapping[Kind, str] = {
     "network": "a network of this program with its weights",
     "architecture": "an architecture without weights",
     "onnx": "an ONNX file",
     "torchvision": "a network of torchvision",
+    "timm": "a network of timm",
 }
 _FORMS: Mapping[Kind, str] = {
     "network": "RUN#1, a bundle's folder, NAME.network.json",
     "architecture": "ARCH.json with --checkpoint",
     "onnx": "an ONNX file",
     "torchvision": "torchvision:NAME",
+    "timm": "timm:NAME",
 }
+PREFIXES: Mapping[Kind, str] = {"torchvision": TORCHVISION, "timm": TIMM}
+"""How the names of a library's networks begin."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +62,7 @@ class FoundNetwork:
     """The network as the user typed it."""
     kind: Kind
     file: Path | None = None
-    """`NAME.network.json`, `ARCH.json` or the ONNX file; None for torchvision's."""
+    """`NAME.network.json`, `ARCH.json` or the ONNX file; None for a library's."""
     description: NetworkDescription | None = None
     """Set for the kind `network` alone: others say nothing of their classes."""
     architecture: Architecture | None = None
@@ -74,8 +79,8 @@ class FoundNetwork:
     """Folder of the run that the network is of."""
     rank: int | None = None
     """The k of `RUN#k`, where it was asked for by that."""
-    torchvision: str | None = None
-    """The name after `torchvision:`."""
+    published: str | None = None
+    """The name after `torchvision:` or `timm:`: that of the network in its library, which is the kind."""
 
     @property
     def folder(self) -> Path:
@@ -176,10 +181,10 @@ def is_run(folder: Path) -> bool:
 
 
 def _found(text: str, forms: str) -> FoundNetwork:
-    if text.startswith(TORCHVISION):
-        name, _, file = text.removeprefix(TORCHVISION).partition(":")
-        weights = Path(file).expanduser() if file else None
-        return FoundNetwork(text=text, kind="torchvision", torchvision=name, weights=weights)
+    library = next((kind for kind, prefix in PREFIXES.items() if text.startswith(prefix)), None)
+    if library is not None:
+        name, _, file = text.removeprefix(PREFIXES[library]).partition(":")
+        return FoundNetwork(text=text, kind=library, published=name, weights=Path(file).expanduser() if file else None)
     path = Path(text).expanduser()
     numbered = split_number(text)
     if numbered is not None:

@@ -12,6 +12,9 @@ from search_spaces.signature import OutputSpec, Signature, Size, TensorSpec
 if TYPE_CHECKING:
     from torch import nn
 
+TORCHVISION, TIMM = "torchvision:", "timm:"
+"""What the names of a library's networks begin with, as published there: `torchvision:resnet18`."""
+
 
 @dataclass(frozen=True, slots=True)
 class BaselineNetwork:

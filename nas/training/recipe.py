@@ -110,8 +110,8 @@ class DistillationSettings(Section):
     """Learning from a teacher (Hinton et al. 2015)."""
 
     teacher: str | None = None
-    """`RUN#k`, `NAME.network.json` or its folder, or `torchvision:NAME:FILE.safetensors`; empty: has to be set; None:
-    none."""
+    """`RUN#k`, `NAME.network.json` or its folder, or `torchvision:NAME:FILE.safetensors` (or `timm:`); empty: has
+    to be set; None: none."""
     logits_weight: Probability = 0.7
     """Share of the loss that compares logits (in detection also boxes) with the teacher; the rest compares with the
     labels."""

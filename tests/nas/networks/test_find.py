@@ -84,7 +84,8 @@ def other_kinds(folder: Path) -> dict[str, FoundNetwork]:
     )
     write_tiny_network(folder / "net.onnx")
     names = {"architecture": str(folder / "arch.json"), "onnx": str(folder / "net.onnx")}
-    return {kind: find_network(name) for kind, name in ({**names, "torchvision": "torchvision:resnet18"}).items()}
+    names |= {"torchvision": "torchvision:resnet18", "timm": "timm:resnet18"}
+    return {kind: find_network(name) for kind, name in names.items()}
 
 
 def test_a_command_refuses_what_it_cannot_use(tmp_path: Path) -> None:
@@ -94,6 +95,7 @@ def test_a_command_refuses_what_it_cannot_use(tmp_path: Path) -> None:
         "architecture": {"bench", "export", "finetune", "teacher"},
         "onnx": {"export", "finetune", "teacher"},
         "torchvision": {"export", "finetune", "teacher"},
+        "timm": {"bench", "export", "finetune", "teacher"},
     }
     for kind, commands in refused.items():
         for name, command in COMMANDS.items():
