@@ -329,7 +329,9 @@ class Derivation:
             train_student(self.room, chosen, "final", further)
             bar.advance(1, note=percent(chosen.accuracy))
         for student, proposal in zip(students, distinct, strict=True):
-            self._save(student, proposal, epochs + further * (student is chosen))
+            trained = epochs + further * (student is chosen)
+            if trained:
+                self._save(student, proposal, trained)
         return Trained(
             network=chosen.network, description=chosen.description, proposal=name, accuracy=chosen.accuracy,
             epochs=epochs + further, folder=chosen.folder,
