@@ -26,11 +26,11 @@ def derive_again(run: Path, changes: Mapping[str, Any], progress: Progress | Non
         UserError: `run` has taught none; and what `run_baseline` raises.
     """
     old = BaselineFolder(run)
-    config = changed_config(old, changes)
-    new = BaselineFolder(config.run_dir)
-    if not new.config.exists():
-        _take_over(old, new)
-    return run_baseline(config, progress)
+    if not old.library.exists():
+        raise UserError(
+            f"the run '{run}' has taught no options that could be used again", "run its search to the end first"
+        )
+    return run_baseline(changed_config(old, changes), progress, before=lambda new: take_over(old, new))
 
 
 def runs_from_baseline(run: Path) -> bool:
@@ -55,12 +55,10 @@ def changed_config(old: BaselineFolder, changes: Mapping[str, Any]) -> BaselineC
     return replace(config, out=old.path / "limits" / goal)
 
 
-def _take_over(old: BaselineFolder, new: BaselineFolder) -> None:
-    if not old.library.exists():
-        raise UserError(
-            f"the run '{old.path}' has taught no options that could be used again", "run its search to the end first"
-        )
-    new.path.mkdir(parents=True, exist_ok=True)
+def take_over(old: BaselineFolder, new: BaselineFolder) -> None:
+    """Copy what holds for any limit to a new run's folder, unless it has begun already."""
+    if new.plan.exists():
+        return
     shutil.copytree(old.baseline_network, new.baseline_network, dirs_exist_ok=True)
     for name in ("times", "library", "losses"):
         source: Path = getattr(old, name)

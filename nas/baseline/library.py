@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from nas.baseline.fitting import fit_last_layer
 from nas.files.tensors import load_tensors, save_tensors
 from nas.networks.derive import chain_of
 from nas.networks.options import KEEP, options_of
@@ -31,15 +32,16 @@ from nas.training.schedule import learning_rate
 from nas.training.state import below, prefixed
 from search_spaces.modules import folded
 
-OPTIMIZER = OptimizerSettings(name="adamw", lr=2e-3, weight_decay=0.0)
+OPTIMIZER = OptimizerSettings(name="adamw", lr=8e-3, weight_decay=0.0)
 SCHEDULE = ScheduleSettings(name="cosine", warmup_fraction=0.05)
 DRIFT = 0.5
 """Probability that an option takes what a random option of the unit before it gives, not what that unit gives: in a
 network of options it will take nothing else."""
 SAVE_STEPS = 50
 """Steps after which what was learnt is saved."""
-_VARIANCE = 1e-6
-"""Least variance of a channel that errors are measured in."""
+QUIET = 0.05
+"""Least variance of a channel that errors are measured in, by the mean over the channels: those that hardly say
+anything would outweigh all others."""
 
 
 class Library(nn.Module):
@@ -113,6 +115,24 @@ def tensors_between(units: Sequence[Unit], inputs: torch.Tensor) -> list[torch.T
     return found
 
 
+@torch.no_grad()
+def begin(library: Library, inputs: torch.Tensor) -> None:
+    """Give every option its start, in place: see `nas.baseline.fitting`.
+
+    Args:
+        library: new.
+        inputs: training examples (b, ...); a few hundred are enough.
+    """
+    for unit in library.units:
+        unit.module.eval()
+    tensors = tensors_between(library.units, inputs)
+    library.shelves.train()
+    for i, shelf in enumerate(library.shelves):
+        assert isinstance(shelf, nn.ModuleDict)
+        for option in shelf.values():
+            fit_last_layer(option, tensors[i], tensors[i + 1])
+
+
 def teach(
     library: Library,
     batches: Callable[[int], Iterator[torch.Tensor]],
@@ -122,8 +142,8 @@ def teach(
 ) -> None:
     """Teach every option of `library` in place, from where the file at `path` says.
 
-    The loss of an option is the mean squared error of each channel over the channel's variance (so that 1 is the error
-    of a constant). The teacher is left in evaluation mode, the options too.
+    The loss of an option is the mean squared error of each channel over the channel's variance (so that 1 is about
+    the error of a constant). The teacher is left in evaluation mode, the options too.
 
     Args:
         library: with the teacher's units on the device of the batches.
@@ -182,10 +202,13 @@ def _learn(library: Library, inputs: torch.Tensor, rng: np.random.Generator) -> 
 
 
 def channel_error(output: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
-    """Mean over channels of the mean squared error over the variance of what was wanted, both (b, c, ...); a scalar."""
+    """Mean over channels of the mean squared error over the variance of what was wanted, both (b, c, ...); a scalar.
+
+    Channels count as if they varied by `QUIET` more than they do.
+    """
     others = [axis for axis in range(wanted.ndim) if axis != 1]
-    variance = wanted.var(others).clamp_min(_VARIANCE)
-    return ((output - wanted).square().mean(others) / variance).mean()
+    variance = wanted.var(others)
+    return ((output - wanted).square().mean(others) / (variance + QUIET * variance.mean() + 1e-12)).mean()
 
 
 def _save(path: Path, trained: nn.Module, optimizer: torch.optim.Optimizer | None, steps: int) -> None:

@@ -24,9 +24,9 @@ from nas.training.recipe import Recipe
 from nas.training.setup import Setup, choose_setup, step_seconds, update_seconds
 from nas.training.world import World
 
-COMPARED = 512
-"""Training examples on which networks are compared with the teacher: those for validation are kept for decisions
-between few."""
+COMPARED, NORMED = 512, 256
+"""Training examples on which networks are compared with the teacher (those for validation are kept for decisions
+between few), and those among them that batch-norm statistics are taken from."""
 CPU = torch.device("cpu")
 LEARNING_RATES = {"lr": 0.02, "turn_lr": 0.02}
 """Of a network that knows most of it already: below those of one that begins from nothing."""
@@ -43,11 +43,10 @@ class Classroom:
     """The same with few validation examples, to compare many networks."""
     recipe: Recipe
     """Everything but the number of epochs."""
-
-    @property
-    def inputs(self) -> list[torch.Tensor]:
-        """Batches (b, ...) of training examples to compare networks on, always the same."""
-        return list(random_inputs(self.objective, COMPARED))
+    inputs: tuple[torch.Tensor, ...]
+    """Batches (b, ...) of training examples to compare networks on."""
+    answers: tuple[torch.Tensor, ...]
+    """What the teacher says of them, (b, ...) each."""
 
     def batches(self, size: int, seed: int, start: int) -> Iterator[torch.Tensor]:
         """Augmented inputs (b, ...) of the steps from `start` on, without end."""
@@ -77,14 +76,20 @@ def classroom(teacher: TeacherNetwork, seed: int) -> Classroom:
     objective, glance = (
         task.objective(teacher.reference.network, each, recipe, device=CPU) for each in (examples, few)
     )
-    return Classroom(teacher=teacher, examples=examples, objective=objective, glance=glance, recipe=recipe)
+    inputs = tuple(random_inputs(objective, COMPARED))
+    with torch.no_grad():
+        answers = tuple(teacher.reference.network(batch) for batch in inputs)
+    return Classroom(
+        teacher=teacher, examples=examples, objective=objective, glance=glance, recipe=recipe, inputs=inputs,
+        answers=answers,
+    )  # fmt: skip
 
 
 @torch.no_grad()
 def assemble(room: Classroom, library: Library, options: Sequence[str]) -> nn.Sequential:
     """A network of the library's options, with batch-norm statistics of its own."""
     network = library.network(options)
-    recalibrate_batch_norm(network, room.inputs)
+    recalibrate_batch_norm(network, room.inputs[: max(1, NORMED * len(room.inputs) // COMPARED)])
     return network.eval()
 
 
@@ -92,10 +97,8 @@ def assemble(room: Classroom, library: Library, options: Sequence[str]) -> nn.Se
 def loss_against_teacher(room: Classroom, network: nn.Module) -> float:
     """Mean distance from the teacher over `COMPARED` training examples."""
     network.eval()
-    inputs = room.inputs
-    return sum(float(room.distance(network(batch), room.teacher.reference.network(batch))) for batch in inputs) / len(
-        inputs
-    )
+    pairs = zip(room.inputs, room.answers, strict=True)
+    return sum(float(room.distance(network(batch), answers)) for batch, answers in pairs) / len(room.inputs)
 
 
 def accuracy_at_a_glance(room: Classroom, network: nn.Module) -> float:

@@ -148,7 +148,7 @@ def _inverted(place: Place) -> nn.Module | None:
     strides = place.strides
     if strides is None or strides[1] > 1:
         return None
-    inner = 2 * place.input_shape[0]
+    inner = _whole(2 * place.input_shape[0])
     return _around(
         place,
         ConvBn(place.input_shape[0], inner, activation="relu"),
@@ -189,7 +189,11 @@ def _initialised(module: nn.Module) -> nn.Module:
 
 
 def _inner(place: Place, share: float) -> int:
-    return max(MULTIPLE, round(share * place.output_shape[0] / MULTIPLE) * MULTIPLE)
+    return _whole(share * place.output_shape[0])
+
+
+def _whole(channels: float) -> int:
+    return max(MULTIPLE, round(channels / MULTIPLE) * MULTIPLE)
 
 
 OPTIONS: Mapping[str, Callable[[Place], nn.Module | None]] = MappingProxyType(

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from nas.baseline import run as module
+from nas.baseline import shortlist
 from nas.baseline.config import BaselineConfig
 from nas.baseline.run import run_baseline
 from nas.data.images import image_input
@@ -18,7 +19,7 @@ from nas.tasks.classification.task import Classification
 from nas.tasks.examples import examples_of
 from nas.training.loop import train
 
-PLAN = {"library": 40, "tried": 1, "final": 2}
+PLAN = {"library": 20, "tried": 1, "final": 2}
 """Steps and epochs, which a budget would decide."""
 SIDE = 16
 
@@ -33,9 +34,8 @@ def teacher(tmp_path_factory: pytest.TempPathFactory) -> Path:
         torch.manual_seed(0)
         network = description.build()
     recipe = task.recipe(epochs=3, precision="fp32")
-    objective = task.objective(
-        network, examples_of(data, description.signature.input), recipe, device=torch.device("cpu")
-    )
+    examples = examples_of(data, description.signature.input, train_images=700)
+    objective = task.objective(network, examples, recipe, device=torch.device("cpu"))
     train(network, objective, recipe, device="cpu", validates="last")
     save_network(network, description, folder / "model.network.json")
     (folder / "preprocess.json").write_text(_preprocess(data))
@@ -59,7 +59,10 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def plan_by_work(monkeypatch: pytest.MonkeyPatch) -> None:
     real: Callable[..., int] = module.Derivation._planned
-    monkeypatch.setattr(module.Derivation, "_planned", lambda self, name, plan: real(self, name, lambda: PLAN[name]))
+    monkeypatch.setattr(
+        module.Derivation, "_planned", lambda self, name, plan: real(self, name, lambda: PLAN[name.partition("-")[0]])
+    )
+    monkeypatch.setattr(shortlist, "ROUNDS", 2)
 
 
 def configured(teacher: Path, out: Path, **settings: Any) -> BaselineConfig:
@@ -85,3 +88,10 @@ def finished(teacher: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def latency(limit_ms: float) -> Limits:
     return Limits.of(latency_ms=limit_ms)
+
+
+def derive_here(teacher: str, out: str) -> None:
+    """A whole run, for a process of its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        plan_by_work(patch)
+        run_baseline(configured(Path(teacher), Path(out)))

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from nas.baseline import run as module
 from nas.baseline.again import derive_again, runs_from_baseline
 from nas.baseline.run import run_baseline
 from nas.bundles.verify import verify_bundle
@@ -132,10 +133,8 @@ def test_a_limit_below_every_network_is_refused_before_anything_is_taught(teache
 
 
 def test_a_loss_that_is_not_allowed_is_not_delivered(
-    finished: Path, planned: None, monkeypatch: pytest.MonkeyPatch
+    finished: Path, teacher: Path, tmp_path: Path, planned: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import nas.baseline.run as module
-
     real = module.deployed_hits
 
     def forgetful(tried: Any, data: Any, split: Any, signature: Any) -> np.ndarray:
@@ -144,9 +143,13 @@ def test_a_loss_that_is_not_allowed_is_not_delivered(
         return hits
 
     monkeypatch.setattr(module, "deployed_hits", forgetful)
-    limit_ms = 1.05 * document_of(finished)["limit_ms"]
+    unfinished = tmp_path / "run"
+    shutil.copytree(finished, unfinished)
+    shutil.rmtree(unfinished / "winners")
+    (unfinished / "result.json").unlink()
     with pytest.raises(LimitMissedError, match=r"loses \d+\.\d points of the validation examples"):
-        derive_again(finished, {"limits": latency(limit_ms), "speedup": None, "max_loss": 0.01})
+        run_baseline(configured(teacher, unfinished))
+    assert not (unfinished / "winners").exists()
 
 
 def test_weights_that_changed_belong_to_another_run(finished: Path, teacher: Path, tmp_path: Path) -> None:
@@ -160,21 +163,20 @@ def test_weights_that_changed_belong_to_another_run(finished: Path, teacher: Pat
 
 
 @pytest.mark.slow
-def test_a_killed_run_comes_to_the_same_network(finished: Path, teacher: Path, tmp_path: Path) -> None:
+def test_a_killed_run_comes_to_the_same_network(teacher: Path, tmp_path: Path) -> None:
     """Killed where students are trained, the same command goes on with the same library and shortlist."""
     run = tmp_path / "run"
-    command = [
-        *(sys.executable, "-m", "nas", "search", "--baseline", str(teacher), "--data", "digits", "--speedup", "1.5"),
-        *("--max-loss", "10", "--threads", "1", "--runtime", "onnxruntime", "--budget", "90s", "--out", str(run)),
-    ]
+    code = "import sys; from tests.nas.baseline.conftest import derive_here; derive_here(*sys.argv[1:])"
+    command = [sys.executable, "-c", code, str(teacher), str(run)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    until = time.monotonic() + 300
+    until = time.monotonic() + 600
     while not (run / "shortlist.json").exists():
         assert time.monotonic() < until
         assert process.poll() is None
-        time.sleep(0.05)
+        time.sleep(0.02)
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
+    assert not (run / "result.json").exists()
     before = {name: (run / name).read_bytes() for name in ("times.json", "library.safetensors", "shortlist.json")}
     again = subprocess.run(command, capture_output=True, text=True)
     assert again.returncode == 0, again.stderr

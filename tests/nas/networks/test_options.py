@@ -48,7 +48,7 @@ def test_what_ends_in_an_activation_is_never_negative(units: list[Unit]) -> None
         if place_of(unit).activated and place_of(unit).is_map:
             for name, option in options_of(unit).items():
                 if name != DROP:
-                    assert float(option.train()(torch.randn(unit.input_shape)).min()) >= 0
+                    assert option.train()(torch.randn(unit.input_shape)).min().item() >= 0
 
 
 def test_options_between_equal_shapes_begin_as_the_identity() -> None:
