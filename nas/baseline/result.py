@@ -2,101 +2,23 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property
 from typing import Any
 
 from nas import __version__
-from nas.baseline.config import BaselineConfig
-from nas.baseline.contract import PairedLoss, Verdict
-from nas.baseline.folder import BaselineFolder
-from nas.baseline.shortlist import Proposal, Shortlist
-from nas.baseline.teacher import TeacherNetwork
+from nas.baseline.outcome import Evidence
+from nas.baseline.shortlist import Proposal
 from nas.baseline.times import UnitTimes
 from nas.bundles.bundle import Claims, DataSource, complete_bundle, deliver_files
 from nas.controller.results.result import SCHEMA, first_of, input_label, latencies
 from nas.controller.runs.run_folder import write_candidates
 from nas.deploy.tried import Deployed, TriedDeployment
 from nas.files.writing import write_json
-from nas.limits import LatencyLimit, Limits
+from nas.limits import LatencyLimit
 from nas.measure.devices import why_no_energy
-from nas.measure.site import Site
 from nas.networks.derived import source_key
-from nas.networks.description import NetworkDescription
 from nas.networks.options import KEEP
-from nas.networks.units import Unit
 from nas.tasks import task_of
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Delivered:
-    """The network that is handed over."""
-
-    description: NetworkDescription
-    deployed: Deployed
-    proposal: Proposal
-    test: Mapping[str, float] | None
-    loss: PairedLoss
-    """Against the baseline in fp32, on the validation examples."""
-    verdict: Verdict
-    test_loss: PairedLoss | None
-    """Against the baseline in its own deployment, on the test examples."""
-    trained_accuracy: float
-    epochs: int
-
-    @property
-    def chosen(self) -> TriedDeployment:
-        found = self.deployed.chosen
-        assert found is not None
-        return found
-
-
-@dataclass(frozen=True, kw_only=True)
-class Evidence:
-    """Everything that is told of a run."""
-
-    config: BaselineConfig
-    folder: BaselineFolder
-    teacher: TeacherNetwork
-    limits: Limits
-    untouched: Deployed
-    untouched_test: Mapping[str, float] | None
-    units: tuple[Unit, ...]
-    """Of the baseline."""
-    macs: tuple[Mapping[str, int], ...]
-    """For each unit those of each option; of `KEEP` alone where the baseline is delivered as it is."""
-    params: tuple[Mapping[str, int], ...]
-    shortlist: Shortlist | None
-    tables: tuple[UnitTimes, ...]
-    losses: tuple[Mapping[str, float], ...]
-    delivered: Delivered
-    account: Mapping[str, float]
-    notes: tuple[str, ...]
-    site: Site
-
-    @property
-    def own(self) -> TriedDeployment:
-        """The baseline's fastest deployment."""
-        found = self.untouched.chosen
-        assert found is not None
-        return found
-
-    @property
-    def limit_ms(self) -> float:
-        return self.limits.call_limit_ms(1)
-
-    @cached_property
-    def speedup(self) -> float:
-        """Against the baseline in its own fastest deployment."""
-        return self.own.p50_ms / self.delivered.chosen.p50_ms
-
-    @cached_property
-    def same_speedup(self) -> float | None:
-        """Against the baseline in the deployment of what is delivered; None where that was not measured."""
-        chosen = self.delivered.chosen.deployment
-        same = [t for t in self.untouched.tried if t.deployment.name == chosen.name and not t.fewer_threads]
-        return same[0].p50_ms / self.delivered.chosen.p50_ms if same and math.isfinite(same[0].p50_ms) else None
 
 
 def write_evidence(e: Evidence) -> dict[str, Any]:

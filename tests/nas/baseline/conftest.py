@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from nas.baseline import run as module
 from nas.baseline import shortlist
 from nas.baseline.config import BaselineConfig
 from nas.baseline.run import run_baseline
+from nas.baseline.steps import Steps
 from nas.data.images import image_input
 from nas.limits import Limits
 from nas.networks.description import NetworkDescription, save_network
@@ -58,9 +58,9 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def plan_by_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    real: Callable[..., int] = module.Derivation._planned
+    real: Callable[..., int] = Steps.planned
     monkeypatch.setattr(
-        module.Derivation, "_planned", lambda self, name, plan: real(self, name, lambda: PLAN[name.partition("-")[0]])
+        Steps, "planned", lambda self, name, plan: real(self, name, lambda: PLAN[name.partition("-")[0]])
     )
     monkeypatch.setattr(shortlist, "ROUNDS", 2)
 

@@ -1,0 +1,105 @@
+"""Whole networks under the teacher: several of the shortlist a little, the best of them to the end."""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import nn
+
+from nas.baseline.proposing import Made
+from nas.baseline.shortlist import ENOUGH, Proposal
+from nas.baseline.steps import Steps
+from nas.baseline.students import Student, assemble, epoch_seconds, train_student
+from nas.controller.runs.run_folder import network_name
+from nas.deploy.tried import files_of
+from nas.errors import LimitMissedError
+from nas.files.records import write_record
+from nas.networks.derived import source_key
+from nas.networks.description import NETWORK, NetworkDescription, save_network
+from nas.networks.run_networks import TRAINED
+from nas.text import milliseconds, percent
+
+TRIED_SHARE = 0.25
+"""Of the time that is left: for comparing students."""
+MOST_EPOCHS = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trained:
+    """A network that was trained by the teacher."""
+
+    network: nn.Module
+    description: NetworkDescription
+    proposal: Proposal
+    accuracy: float
+    """On the validation examples, in torch."""
+    epochs: int
+    folder: Path
+
+
+def train_best(steps: Steps, made: Made, limit_ms: float, attempt: int) -> Trained:
+    """Train networks of the shortlist that were measured within `limit_ms`, and return the best of them.
+
+    `attempt`: number of earlier calls, whose networks were too slow when they were measured again.
+
+    Raises:
+        LimitMissedError: none was measured within the limit.
+    """
+    found = made.shortlist
+    again = f"-{attempt}" * (attempt > 0)
+    within = found.within(limit_ms)
+    if not within:
+        nearest = min((p.measured_ms for p in found.proposals if p.measured_ms is not None), default=float("nan"))
+        raise LimitMissedError(
+            f"no network made of the baseline's units kept {milliseconds(limit_ms)} ms when it was measured; the "
+            f"nearest came to {milliseconds(nearest)} ms",
+            "ask for a higher --latency-ms or a lower --speedup",
+        )
+    distinct = list({p.options: p for p in reversed(within)}.values())[::-1][:ENOUGH]
+    students = [_student(steps, made, p) for p in distinct]
+    epoch_s = [epoch_seconds(steps.room, s.network) for s in students]
+    epochs = steps.planned(f"tried{again}", lambda: int(TRIED_SHARE * steps.left_s() / sum(epoch_s)))
+    began, doubt = time.monotonic(), 1.0
+    if len(students) > 1 and epochs:
+        with steps.stage("students", len(students)) as bar:
+            for student in students:
+                train_student(steps.room, student, "tried", epochs)
+                bar.advance(1, note=percent(student.accuracy))
+        best = max(range(len(students)), key=lambda i: students[i].accuracy)
+        doubt = (time.monotonic() - began) / (epochs * sum(epoch_s))
+    else:
+        best, epochs = 0, 0
+    chosen, name = students[best], distinct[best]
+    further = steps.planned(
+        f"final{again}", lambda: max(1, min(MOST_EPOCHS, int(steps.left_s() / (doubt * epoch_s[best]))))
+    )
+    with steps.stage("final_training", 1) as bar:
+        train_student(steps.room, chosen, "final", further)
+        bar.advance(1, note=percent(chosen.accuracy))
+    for student, proposal in zip(students, distinct, strict=True):
+        trained = epochs + further * (student is chosen)
+        if trained:
+            _save(student, proposal, trained)
+    return Trained(
+        network=chosen.network, description=chosen.description, proposal=name, accuracy=chosen.accuracy,
+        epochs=epochs + further, folder=chosen.folder,
+    )  # fmt: skip
+
+
+def _student(steps: Steps, made: Made, proposal: Proposal) -> Student:
+    description = steps.reference.description.derived(proposal.options)
+    folder = steps.folder.finalists / network_name(f"derived:{source_key(description.source)}")
+    return Student(
+        network=assemble(steps.room, made.library, proposal.options), description=description, folder=folder,
+        accuracy=proposal.accuracy,
+    )  # fmt: skip
+
+
+def _save(student: Student, proposal: Proposal, epochs: int) -> None:
+    """The student as a network of the run, see `nas.networks.run_networks`."""
+    save_network(student.network, student.description, student.folder / NETWORK)
+    document = {
+        "network": student.description.to_json(), "accuracy": student.accuracy, "epochs": epochs,
+        "proposal": proposal.to_json(),
+    }  # fmt: skip
+    write_record(student.folder, TRAINED, document, files_of(student.folder / NETWORK))

@@ -1,0 +1,129 @@
+"""From a baseline to a shortlist: options are measured and taught, and networks of them compared."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+
+import torch
+
+from nas.baseline.folder import checksum, read_step, write_step
+from nas.baseline.library import Lessons, Library, begin, replacement_losses, teach
+from nas.baseline.shortlist import Shortlist, fastest_ms, shortlist
+from nas.baseline.steps import Steps
+from nas.baseline.times import UnitTimes, measure_options, worthwhile
+from nas.deployment import Deployment
+from nas.errors import InfeasibleError
+from nas.networks.options import options_of
+from nas.text import milliseconds
+
+LIBRARY_SHARE = 0.25
+"""Of the time that is left when it begins."""
+BEGUN_ON = 256
+"""Training examples that the library's closed-form start is computed on."""
+LESSON = 64
+"""Examples in a step of the library."""
+LEAST_STEPS, MOST_EPOCHS = 30, 4
+"""Of the library: fewer steps teach nothing, and in more passes there is nothing more to learn."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Made:
+    """Everything that is known of a baseline's options and of networks of them."""
+
+    library: Library
+    losses: list[dict[str, float]]
+    """For each unit, what each option loses alone."""
+    shortlist: Shortlist
+
+
+def propose(steps: Steps, deployments: Sequence[Deployment], limit_ms: float) -> Made:
+    """Measure the options, teach those that are worth it, and shortlist networks of them.
+
+    Args:
+        steps: of the run.
+        deployments: that networks are made for.
+        limit_ms: of a call.
+
+    Raises:
+        InfeasibleError: not even the fastest options keep the limit.
+    """
+    tables = _times(steps, deployments)
+    deployment, floor_ms = fastest_ms(tables)
+    if floor_ms > limit_ms:
+        raise InfeasibleError(
+            f"no network made of the units of {steps.reference.text} keeps {milliseconds(limit_ms)} ms: the fastest "
+            f"one takes about {milliseconds(floor_ms)} ms ({deployment.name})",
+            f"ask for {milliseconds(1.2 * floor_ms)} ms or more, or search from scratch: leave out --baseline",
+        )
+    library = _library(steps, worthwhile(tables))
+    losses = _losses(steps, library)
+    return Made(library=library, losses=losses, shortlist=_shortlist(steps, library, losses, tables, limit_ms))
+
+
+def _times(steps: Steps, deployments: Sequence[Deployment]) -> list[UnitTimes]:
+    identity = {**steps.origin, "deployments": [asdict(d) for d in deployments]}
+    found = read_step(steps.folder.times, identity)
+    if found is not None:
+        return [UnitTimes.from_json(document) for document in found]
+    everything = Library(steps.units, [list(options_of(unit)) for unit in steps.units])
+    with steps.stage("options", 1 + len({o for names in everything.offered for o in names})) as bar:
+        with steps.scratch("options") as place:
+            tables = measure_options(
+                everything, steps.input, deployments, place, steps.preparing, lambda name: bar.advance(1, note=name)
+            )
+        bar.advance(1)
+    write_step(steps.folder.times, identity, [table.to_json() for table in tables])
+    return tables
+
+
+def _library(steps: Steps, offered: Sequence[Sequence[str]]) -> Library:
+    library = Library(steps.units, offered, steps.config.seed)
+    room = steps.room
+    size = min(LESSON, max(2, room.objective.train_examples // 2))
+    batches = partial(room.batches, size, steps.config.seed)
+    with steps.stage("library") as opening:
+        count = steps.planned("library", lambda: _library_steps(steps, library, batches, size))
+        if not steps.folder.library.exists():
+            begin(library, torch.cat(room.inputs)[:BEGUN_ON])
+        opening.advance(0)
+    with steps.stage("library", count) as bar:
+        teach(library, batches, Lessons(count, steps.config.seed), steps.folder.library, lambda step: bar.advance(1))
+    return library
+
+
+def _library_steps(steps: Steps, library: Library, batches: Callable[[int], Iterator[torch.Tensor]], size: int) -> int:
+    """Steps that fit into the library's share of the time."""
+    trial = Library(steps.units, [names[1:] for names in library.offered])
+    teach(trial, batches, Lessons(1))  # torch and its caches warm up
+    began = time.monotonic()
+    teach(trial, batches, Lessons(2))
+    step_s = (time.monotonic() - began) / 2
+    most = MOST_EPOCHS * max(1, steps.room.objective.train_examples // size)
+    return max(LEAST_STEPS, min(most, int(LIBRARY_SHARE * steps.left_s() / step_s)))
+
+
+def _losses(steps: Steps, library: Library) -> list[dict[str, float]]:
+    identity = {**steps.origin, "library": checksum(steps.folder.library)}
+    found = read_step(steps.folder.losses, identity)
+    if found is None:
+        inputs = steps.room.inputs
+        with steps.stage("losses", len(inputs)) as bar:
+            found = replacement_losses(library, inputs, steps.room.distance, lambda done: bar.advance(1))
+        write_step(steps.folder.losses, identity, found)
+    return [dict(named) for named in found]
+
+
+def _shortlist(
+    steps: Steps, library: Library, losses: list[dict[str, float]], tables: Sequence[UnitTimes], limit_ms: float
+) -> Shortlist:
+    identity = {
+        "losses": checksum(steps.folder.losses), "times": checksum(steps.folder.times), "limit_ms": limit_ms
+    }  # fmt: skip
+    found = read_step(steps.folder.shortlist, identity)
+    if found is not None:
+        return Shortlist.from_json(found)
+    with steps.stage("shortlist") as bar, steps.scratch("shortlist") as place:
+        made = shortlist(steps.room, library, losses, tables, limit_ms, place, steps.preparing, lambda: bar.advance(1))
+    write_step(steps.folder.shortlist, identity, made.to_json())
+    return made

@@ -1,0 +1,86 @@
+"""What all steps of a derivation share: its files, its budget, the teacher's units and the room it teaches in."""
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from nas.baseline.config import BaselineConfig
+from nas.baseline.folder import BaselineFolder, read_step, write_step
+from nas.baseline.library import units_without_inplace
+from nas.baseline.students import Classroom, classroom
+from nas.baseline.teacher import TeacherNetwork
+from nas.controller.planning.budget import BookedStage, Budget
+from nas.deployment import PIPELINE
+from nas.files.writing import write_json
+from nas.measure.pipeline import write_pipeline
+from nas.networks.derive import units_for
+from nas.networks.units import Unit
+from nas.progress import Progress, Stage
+
+AGAIN = 1.3
+"""What is delivered takes so many times as long to deploy as the baseline took, at most."""
+
+
+class Steps:
+    """One run after its baseline was found good."""
+
+    def __init__(
+        self, config: BaselineConfig, folder: BaselineFolder, budget: Budget, progress: Progress,
+        teacher: TeacherNetwork,
+    ) -> None:  # fmt: skip
+        self.config, self.folder, self.budget, self.progress = config, folder, budget, progress
+        self.teacher, self.reference = teacher, teacher.reference
+        self.input = self.reference.description.signature.input
+
+    @cached_property
+    def units(self) -> list[Unit]:
+        """Those of the baseline."""
+        network = copy.deepcopy(self.reference.network)
+        units_without_inplace(network)
+        return units_for(network, self.input)
+
+    @cached_property
+    def room(self) -> Classroom:
+        return classroom(self.teacher, self.config.seed)
+
+    @property
+    def origin(self) -> dict[str, Any]:
+        """Identity of the baseline, on which everything depends that is learnt or measured."""
+        return {"sha256": self.reference.sha256, "network": self.reference.description.to_json()}
+
+    def left_s(self) -> float:
+        """Seconds for training: what is delivered has to be deployed as well, which the baseline's time tells."""
+        deploying_s = AGAIN * self.budget.account().get("baseline", 0.0)
+        return max(0.0, self.budget.seconds - self.budget.elapsed_s - deploying_s)
+
+    def planned(self, name: str, plan: Callable[[], int]) -> int:
+        """A number that is decided once: a run that goes on after a kill comes to the same end."""
+        known: dict[str, int] = read_step(self.folder.plan, self.origin) or {}
+        if name not in known:
+            known = {**known, name: plan()}
+            write_step(self.folder.plan, self.origin, known)
+        return known[name]
+
+    def preparing(self, folder: Path) -> None:
+        """Add to the folder of a network what is needed to time it."""
+        if self.config.limit_on == PIPELINE:
+            write_pipeline(folder, self.teacher.data, self.reference.description.signature)
+
+    @contextmanager
+    def stage(self, name: str, total: float | None = None) -> Iterator[Stage]:
+        """Tell the progress of a stage, and book its time."""
+        with self.budget.stage(name), self.progress.stage(name.replace("_", " "), total) as bar:
+            try:
+                yield BookedStage(bar, self.budget, self.folder.account)
+            finally:
+                write_json(self.folder.account, self.budget.account())
+
+    @contextmanager
+    def scratch(self, name: str) -> Iterator[Path]:
+        """A folder for files that are needed no longer afterwards."""
+        with TemporaryDirectory(prefix=f"nas-{name}-") as place:
+            yield Path(place)
