@@ -60,6 +60,8 @@ class Evidence:
     tables: tuple[UnitTimes, ...]
     losses: tuple[Mapping[str, float], ...]
     delivered: Delivered
+    baseline_ms: float
+    """What the baseline in its fastest deployment took beside the network that is delivered."""
     account: Mapping[str, float]
     notes: tuple[str, ...]
     site: Site
@@ -78,11 +80,14 @@ class Evidence:
     @cached_property
     def speedup(self) -> float:
         """Against the baseline in its own fastest deployment."""
-        return self.own.p50_ms / self.delivered.chosen.p50_ms
+        return self.baseline_ms / self.delivered.chosen.p50_ms
 
     @cached_property
     def same_speedup(self) -> float | None:
         """Against the baseline in the deployment of what is delivered; None where that was not measured."""
         chosen = self.delivered.chosen.deployment
         same = [t for t in self.untouched.tried if t.deployment.name == chosen.name and not t.fewer_threads]
-        return same[0].p50_ms / self.delivered.chosen.p50_ms if same and math.isfinite(same[0].p50_ms) else None
+        if not same or not math.isfinite(same[0].p50_ms):
+            return None
+        # both as fast as the machine was when what is delivered was measured
+        return self.speedup * same[0].p50_ms / self.own.p50_ms

@@ -9,16 +9,19 @@ import torch
 
 from nas.baseline.folder import checksum, read_step, write_step
 from nas.baseline.library import Lessons, Library, begin, replacement_losses, teach
-from nas.baseline.shortlist import Shortlist, fastest_ms, shortlist
+from nas.baseline.shortlist import Question, Shortlist, fastest_ms, shortlist
 from nas.baseline.steps import Steps
+from nas.baseline.students import accuracy_at_a_glance, assemble, loss_against_teacher
 from nas.baseline.times import UnitTimes, measure_options, worthwhile
 from nas.deployment import Deployment
 from nas.errors import InfeasibleError
-from nas.networks.options import options_of
+from nas.networks.options import KEEP, options_of
 from nas.text import milliseconds
 
-LIBRARY_SHARE = 0.25
-"""Of the time that is left when it begins."""
+LIBRARY_SHARE, SHORTLIST_SHARE = 0.25, 0.1
+"""Of the time that is left when they begin."""
+FEWEST, MOST = 12, 100
+"""Networks that are assembled for a shortlist."""
 BEGUN_ON = 256
 """Training examples that the library's closed-form start is computed on."""
 LESSON = 64
@@ -70,8 +73,9 @@ def _times(steps: Steps, deployments: Sequence[Deployment]) -> list[UnitTimes]:
     with steps.stage("options", 1 + len({o for names in everything.offered for o in names})) as bar:
         with steps.scratch("options") as place:
             tables = measure_options(
-                everything, steps.input, deployments, place, steps.preparing, lambda name: bar.advance(1, note=name)
-            )
+                everything, steps.input, deployments, place, steps.preparing,
+                lambda name: bar.advance(1, note=name), steps.usual_reference_ms,
+            )  # fmt: skip
         bar.advance(1)
     write_step(steps.folder.times, identity, [table.to_json() for table in tables])
     return tables
@@ -124,6 +128,22 @@ def _shortlist(
     if found is not None:
         return Shortlist.from_json(found)
     with steps.stage("shortlist") as bar, steps.scratch("shortlist") as place:
-        made = shortlist(steps.room, library, losses, tables, limit_ms, place, steps.preparing, lambda: bar.advance(1))
+        question = Question(
+            room=steps.room, library=library, losses=losses, limit_ms=limit_ms,
+            most=steps.planned("assembled", lambda: _networks(steps, library)),
+            usual_reference_ms=steps.usual_reference_ms, folder=place, prepare=steps.preparing,
+            on_assembled=lambda: bar.advance(1),
+        )  # fmt: skip
+        made = shortlist(question, tables)
     write_step(steps.folder.shortlist, identity, made.to_json())
     return made
+
+
+def _networks(steps: Steps, library: Library) -> int:
+    """Networks whose comparison with the teacher fits into the shortlist's share of the time."""
+    began = time.monotonic()
+    network = assemble(steps.room, library, [KEEP] * len(library.units))
+    loss_against_teacher(steps.room, network)
+    accuracy_at_a_glance(steps.room, network)
+    # The baseline takes longer than any network that is made of it.
+    return max(FEWEST, min(MOST, int(SHORTLIST_SHARE * steps.left_s() / (time.monotonic() - began))))

@@ -109,6 +109,7 @@ def baseline_document(e: Evidence) -> dict[str, Any]:
         "accuracy": {"torch": e.teacher.accuracy, "test": first_of(e.untouched_test)},
         "latency_ms": {t.name: t.p50_ms for t in e.untouched.tried if t.measurement and t.measurement.failed is None},
         "deployments": [t.to_json() for t in e.untouched.tried],
+        "beside_ms": e.baseline_ms,
         "max_loss": e.config.max_loss,
         "asked_speedup": e.config.speedup,
         "units": [
@@ -318,7 +319,10 @@ def _write_bundle(e: Evidence, deployed: Deployed, document: Mapping[str, Any]) 
     (best,) = document["best"]
     write_json(e.folder.winner(1) / "architecture.json", best["architecture"])
     told = ("speedup", "speedup_in_deployment", "loss", "macs", "params", "epochs")
-    known = {key: document["baseline"][key] for key in ("reference", "weights", "sha256", "accuracy", "latency_ms")}
+    known = {
+        key: document["baseline"][key]
+        for key in ("reference", "weights", "sha256", "accuracy", "latency_ms", "beside_ms")
+    }
     claims = Claims(
         command=e.config.command,
         source=f"{e.folder.path}#1",

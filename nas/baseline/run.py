@@ -6,6 +6,7 @@ from pathlib import Path
 
 from torch import nn
 
+from nas.baseline.beside import Beside
 from nas.baseline.config import BaselineConfig
 from nas.baseline.contract import PairedLoss, paired_loss
 from nas.baseline.finals import Trained, train_best
@@ -29,7 +30,7 @@ from nas.errors import LimitMissedError, NotDeliverableError, UserError
 from nas.files.writing import write_json
 from nas.limits import Limits, Observation
 from nas.measure.host import keep_to_usable_threads, threads_here
-from nas.measure.site import this_host
+from nas.measure.site import Site, this_host
 from nas.networks.description import NetworkDescription
 from nas.networks.reference import load_reference
 from nas.progress import Progress, SilentProgress
@@ -105,14 +106,15 @@ class Derivation(Steps):
         """All steps in their order."""
         with self.stage("baseline") as bar:
             untouched = self._deployed(
-                self.folder.baseline_network, self.reference.network, self.reference.description, no_rejection
-            )
+                self.folder.baseline_network, self.reference.network, self.reference.description, no_rejection,
+                self.site,
+            )  # fmt: skip
             bar.advance(1, note=f"{percent(self.teacher.accuracy)} in torch")
         fastest = untouched.chosen
         if fastest is None:
             reasons = "; ".join(f"{t.name}: {t.reason}" for t in untouched.tried)
             raise NotDeliverableError(f"no deployment of the baseline can be used ({reasons})", "see --max-drop")
-        limits = self._limits(fastest)
+        limits = self._limits(fastest.p50_ms)
         limit_ms = limits.call_limit_ms(1)
         self.progress.note(
             f"the baseline takes {milliseconds(fastest.p50_ms)} ms in {fastest.name}; "
@@ -128,14 +130,19 @@ class Derivation(Steps):
                 network=self.reference.network, description=self.reference.description, proposal=own,
                 accuracy=self.teacher.accuracy, epochs=0, folder=self.folder.baseline_network,
             )  # fmt: skip
-            return self._conclude(limits, untouched, trained, untouched, None)
+            return self._conclude(limits, untouched, trained, untouched, None, fastest.p50_ms)
+        assert fastest.measurement is not None
+        self.usual_reference_ms = fastest.measurement.reference_p50_ms
         made = propose(self, self._considered(untouched), limit_ms)
         bound_ms = limit_ms
         for attempt in range(ATTEMPTS):
             trained = train_best(self, made, bound_ms, attempt)
+            beside = Beside(self.site, fastest, trained.folder)
             deployed = self._deployed(
-                trained.folder, trained.network, trained.description, partial(self._missed, limits)
-            )
+                trained.folder, trained.network, trained.description,
+                partial(self._missed_beside, beside, fastest.p50_ms), beside.site,
+            )  # fmt: skip
+            limits = self._limits(beside.p50_ms or fastest.p50_ms)
             if deployed.chosen is not None:
                 break
             # What was measured when it was chosen was too fast by something: the next one has that to spare.
@@ -150,14 +157,15 @@ class Derivation(Steps):
                 f"to {milliseconds(nearest)} ms",
                 "ask for a higher --latency-ms or a lower --speedup, or run the same command on a quieter machine",
             )
-        return self._conclude(limits, untouched, trained, deployed, made)
+        return self._conclude(limits, untouched, trained, deployed, made, beside.p50_ms or fastest.p50_ms)
 
     # -- steps -----------------------------------------------------------------------------------
 
-    def _limits(self, fastest: TriedDeployment) -> Limits:
+    def _limits(self, baseline_ms: float) -> Limits:
+        """What was asked for, where the baseline takes so many milliseconds."""
         if self.config.speedup is None:
             return self.config.limits
-        return Limits.of(latency_ms=float(f"{fastest.p50_ms / self.config.speedup:.4g}"))
+        return Limits.of(latency_ms=float(f"{baseline_ms / self.config.speedup:.4g}"))
 
     @cached_property
     def deployments(self) -> list[Deployment]:
@@ -175,13 +183,16 @@ class Derivation(Steps):
         return [t.deployment for t in sorted(usable, key=lambda t: t.p50_ms)[:CONSIDERED]]
 
     def _deployed(
-        self, folder: Path, network: nn.Module, description: NetworkDescription, rejection: Rejection
+        self, folder: Path, network: nn.Module, description: NetworkDescription, rejection: Rejection, site: Site
     ) -> Deployed:
         return deployed_network(
             folder, network, description, self.teacher.data, self.deployments,
-            max_drop=self.config.max_drop, rejection=rejection, site=self.site,
+            max_drop=self.config.max_drop, rejection=rejection, site=site,
             fewer_threads=FEWER_THREADS if self.config.threads is None else (),
         )  # fmt: skip
+
+    def _missed_beside(self, beside: Beside, baseline_ms: float, t: TriedDeployment) -> str:
+        return self._missed(self._limits(beside.p50_ms or baseline_ms), t)
 
     def _missed(self, limits: Limits, t: TriedDeployment) -> str:
         seen = Observation(batch=t.deployment.batch, size_bytes=t.size_bytes, accuracy=t.accuracy)
@@ -194,6 +205,7 @@ class Derivation(Steps):
         trained: Trained,
         deployed: Deployed,
         made: Made | None,
+        baseline_ms: float,
     ) -> SearchResult:
         """Compare with the baseline, refuse what loses too much, and write the evidence."""
         data, signature = self.teacher.data, trained.description.signature
@@ -227,7 +239,7 @@ class Derivation(Steps):
                 description=trained.description, deployed=deployed, proposal=trained.proposal, test=test, loss=loss,
                 verdict=verdict, test_loss=test_loss, trained_accuracy=trained.accuracy, epochs=trained.epochs,
             ),
-            account=self.budget.account(), notes=tuple(self.notes), site=self.site,
+            baseline_ms=baseline_ms, account=self.budget.account(), notes=tuple(self.notes), site=self.site,
         )  # fmt: skip
         document = write_evidence(evidence)
         write_json(self.folder.account, self.budget.account())

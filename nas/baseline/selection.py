@@ -141,6 +141,12 @@ def random_choices(
             yield options
 
 
+def fastest_of(offered: Sequence[Mapping[str, float]], costs: Sequence[Mapping[str, float]]) -> tuple[str, ...]:
+    """The cheapest of each unit's options."""
+    cheapest = (min((times[name], name) for name in named) for named, times in zip(offered, costs, strict=True))
+    return tuple(name for _, name in cheapest)
+
+
 def total(values: Sequence[Mapping[str, float]], options: Sequence[str]) -> float:
     """The sum of what the options have."""
     return sum(named[name] for named, name in zip(values, options, strict=True))

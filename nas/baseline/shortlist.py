@@ -9,7 +9,7 @@ from typing import Any
 
 from nas.baseline.library import Library
 from nas.baseline.scores import refitted
-from nas.baseline.selection import exact_choices, greedy_choice, total, uniform_choices
+from nas.baseline.selection import exact_choices, fastest_of, greedy_choice, total, uniform_choices
 from nas.baseline.students import Classroom, accuracy_at_a_glance, assemble, loss_against_teacher
 from nas.baseline.times import UnitTimes, time_networks
 from nas.deployment import Deployment
@@ -20,6 +20,8 @@ MEASURED = 4
 """Networks measured in each round."""
 ROUNDS = 3
 """Times that the tables are asked, each time corrected by the losses and times of the networks before."""
+SESSIONS = 2
+"""Fresh sessions of each network that is measured: one may be disturbed from its beginning to its end."""
 ENOUGH = 3
 """Networks within the limit that are worth a training each; as many are measured once there is one."""
 WORSE = 1.2
@@ -82,16 +84,30 @@ class Shortlist:
         )
 
 
-def shortlist(
-    room: Classroom,
-    library: Library,
-    losses: Losses,
-    tables: Sequence[UnitTimes],
-    limit_ms: float,
-    folder: Path,
-    prepare: Callable[[Path], object] = lambda folder: None,
-    on_assembled: Callable[[], None] = lambda: None,
-) -> Shortlist:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Question:
+    """What a shortlist is made for."""
+
+    room: Classroom
+    library: Library
+    """Taught."""
+    losses: Losses
+    """For each unit, what each option loses."""
+    limit_ms: float
+    """Of a call."""
+    most: int
+    """Networks to assemble: the more, the better the corrected losses."""
+    usual_reference_ms: float
+    """See `nas.baseline.times.measure_options`."""
+    folder: Path
+    """For files, which are removed again."""
+    prepare: Callable[[Path], object] = lambda folder: None
+    """Adds to a network's folder what else is needed to time it."""
+    on_assembled: Callable[[], None] = lambda: None
+    """Called after each network."""
+
+
+def shortlist(question: Question, tables: Sequence[UnitTimes]) -> Shortlist:
     """Networks of the library that keep the limit when they are measured, and those that were tried on the way.
 
     Additive scores and times only propose (Bercovich et al. 2024 find that ranks change once whole networks learn), so
@@ -99,63 +115,87 @@ def shortlist(
     are measured. What they lose and take corrects losses and times, which are then asked again.
 
     Args:
-        room: the teacher's.
-        library: taught.
-        losses: for each unit, what each option loses.
+        question: what is to be found.
         tables: times in the deployments that are considered.
-        limit_ms: of a call.
-        folder: for files; it is removed again.
-        prepare: adds to a network's folder what else is needed to time it.
-        on_assembled: called after each network.
     """
-    proposals: dict[tuple[str, tuple[str, ...]], Proposal] = {}
-    known: dict[tuple[str, ...], tuple[float, float]] = {}
-    tables = list(tables)
-    input = room.teacher.description.signature.input
-    for number in range(ROUNDS):
-        scores = refitted(losses, [(options, loss) for options, (loss, _) in known.items()])
-        for table in tables:
-            for options, origin in _choices(scores, table, limit_ms * (1 - MARGIN)):
-                if (table.deployment.name, options) in proposals:
-                    continue
-                if options not in known:
-                    network = assemble(room, library, options)
-                    known[options] = loss_against_teacher(room, network), accuracy_at_a_glance(room, network)
-                    on_assembled()
-                loss, accuracy = known[options]
-                proposals[table.deployment.name, options] = Proposal(
-                    options=options,
-                    origin=origin,
-                    deployment=table.deployment.name,
-                    score=total(scores, options),
-                    predicted_ms=table.predicted_ms(options),
-                    loss=loss,
-                    accuracy=accuracy,
-                )
-        for at, table in enumerate(tables):
-            mine = [p for p in proposals.values() if p.deployment == table.deployment.name]
-            # What a corrected table expects beyond the limit is not measured, nor what is no better than one within.
-            reached = min(
-                (p.loss for p in mine if p.measured_ms is not None and p.measured_ms <= limit_ms), default=inf
-            )
-            fresh = [p for p in mine if p.measured_ms is None and table.predicted_ms(p.options) <= limit_ms]
-            best = sorted(fresh, key=lambda p: p.loss)[: MEASURED if reached == inf else ENOUGH]
-            if not best or best[0].loss > WORSE * reached:
-                continue
-            networks = [(p.options, library.network(p.options).eval()) for p in best]
-            place = folder / f"{number}-{at}"
-            timed = time_networks(networks, input, [table.deployment], place, prepare)[table.deployment]
-            shutil.rmtree(place, ignore_errors=True)
-            for t in timed:
-                key = table.deployment.name, t.options
-                proposals[key] = replace(proposals[key], measured_ms=t.p50_ms)
-            tables[at] = table.with_mixed(timed)
-    return Shortlist(proposals=tuple(proposals.values()), tables=tuple(tables))
+    work = _Work(question, list(tables))
+    for number in range(1, ROUNDS + 1):
+        while work.propose() and len(work.known) < question.most * number / ROUNDS:
+            pass
+        for at in range(len(tables)):
+            work.measure(at)
+    return Shortlist(proposals=tuple(work.proposals.values()), tables=tuple(work.tables))
+
+
+class _Work:
+    """What is known so far."""
+
+    def __init__(self, question: Question, tables: list[UnitTimes]) -> None:
+        self.question, self.tables = question, tables
+        self.proposals: dict[tuple[str, tuple[str, ...]], Proposal] = {}
+        """By the name of their deployment and their options."""
+        self.known: dict[tuple[str, ...], tuple[float, float]] = {}
+        """Loss and accuracy of each network that was assembled."""
+
+    def propose(self) -> bool:
+        """Ask every table once, by the losses as they are corrected by now; whether anything new was proposed."""
+        scores = refitted(self.question.losses, [(options, loss) for options, (loss, _) in self.known.items()])
+        before = len(self.proposals)
+        for table in self.tables:
+            name = table.deployment.name
+            for options, origin in _choices(scores, table, self.question.limit_ms * (1 - MARGIN)):
+                if (name, options) not in self.proposals:
+                    loss, accuracy = self._judged(options)
+                    self.proposals[name, options] = Proposal(
+                        options=options,
+                        origin=origin,
+                        deployment=name,
+                        score=total(scores, options),
+                        predicted_ms=table.predicted_ms(options),
+                        loss=loss,
+                        accuracy=accuracy,
+                    )
+        return len(self.proposals) > before
+
+    def measure(self, at: int) -> None:
+        """Measure the networks nearest to the teacher that a table expects to be within the limit, and correct it.
+
+        Not those that lose clearly more than one that was measured within.
+        """
+        q, table = self.question, self.tables[at]
+        name = table.deployment.name
+        mine = [p for p in self.proposals.values() if p.deployment == name]
+        within = [p.loss for p in mine if p.measured_ms is not None and p.measured_ms <= q.limit_ms]
+        expected = {p.options: table.predicted_ms(p.options) for p in mine if p.measured_ms is None}
+        most_ms = max(q.limit_ms, min(expected.values(), default=0.0))
+        fresh = [p for p in mine if expected.get(p.options, inf) <= most_ms]
+        best = sorted(fresh, key=lambda p: p.loss)[: ENOUGH if within else MEASURED]
+        if not best or best[0].loss > WORSE * min(within, default=inf):
+            return
+        networks = [(p.options, q.library.network(p.options).eval()) for p in best]
+        input, place = q.room.teacher.description.signature.input, q.folder / name
+        timed = time_networks(
+            networks, input, [table.deployment], place, q.prepare, SESSIONS, q.usual_reference_ms
+        )[table.deployment]  # fmt: skip
+        shutil.rmtree(place, ignore_errors=True)
+        for t in timed:
+            self.proposals[name, t.options] = replace(self.proposals[name, t.options], measured_ms=t.p50_ms)
+        self.tables[at] = table.with_mixed(timed)
+
+    def _judged(self, options: tuple[str, ...]) -> tuple[float, float]:
+        if options not in self.known:
+            network = assemble(self.question.room, self.question.library, options)
+            loss = loss_against_teacher(self.question.room, network)
+            self.known[options] = loss, accuracy_at_a_glance(self.question.room, network)
+            self.question.on_assembled()
+        return self.known[options]
 
 
 def _choices(scores: Losses, table: UnitTimes, limit_ms: float) -> Iterable[tuple[tuple[str, ...], str]]:
     """Choices under the limit by the table, and how each was found; the same one may come several times."""
     sum_ms = table.sum_for(limit_ms)
+    # At the edge of what is possible there may be no other.
+    yield fastest_of(scores, table.unit_ms), "fastest"
     for options in exact_choices(scores, table.unit_ms, sum_ms, EXACT):
         yield options, "exact"
     greedy = greedy_choice(scores, table.unit_ms, sum_ms)

@@ -1,6 +1,7 @@
 """What all steps of a derivation share: its files, its budget, the teacher's units and the room it teaches in."""
 
 import copy
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
@@ -35,6 +36,8 @@ class Steps:
         self.config, self.folder, self.budget, self.progress = config, folder, budget, progress
         self.teacher, self.reference = teacher, teacher.reference
         self.input = self.reference.description.signature.input
+        self.usual_reference_ms = math.nan
+        """Of the reference network when the baseline was measured: how fast the machine was then."""
 
     @cached_property
     def units(self) -> list[Unit]:

@@ -146,6 +146,7 @@ def measure_options(
     folder: Path,
     prepare: Callable[[Path], object] = lambda folder: None,
     on_network: Callable[[str], None] = lambda name: None,
+    usual_reference_ms: float = math.nan,
 ) -> list[UnitTimes]:
     """Times of all options of `library` in each deployment whose runtime times operators.
 
@@ -156,6 +157,8 @@ def measure_options(
         folder: for files.
         prepare: adds to the folder of a network what else is needed to time it.
         on_network: gets the name of each option whose network was made.
+        usual_reference_ms: of the reference network, by which times are scaled where the machine is faster or slower
+            just now; NaN: not at all.
 
     Raises:
         UserError: no runtime of the deployments times operators, or nothing could be measured.
@@ -178,7 +181,7 @@ def measure_options(
             for name, options, request in requests
             if request.deployment == deployment
         }
-        table = _table(library, deployment, measured)
+        table = _table(library, deployment, measured, usual_reference_ms)
         tables += [] if table is None else [table]
     if not tables:
         told = ", ".join(d.name for d in deployments)
@@ -193,8 +196,12 @@ def time_networks(
     folder: Path,
     prepare: Callable[[Path], object] = lambda folder: None,
     sessions: int = 1,
+    usual_reference_ms: float = math.nan,
 ) -> dict[Deployment, list[Timed]]:
-    """Measured times of whole networks in each of the deployments; those that failed are left out."""
+    """Measured times of whole networks in each of the deployments, scaled as in `measure_options`.
+
+    Those that failed are left out.
+    """
     requests: list[tuple[tuple[str, ...], MeasureRequest]] = []
     for number, (options, network) in enumerate(networks):
         place = folder / str(number)
@@ -204,8 +211,14 @@ def time_networks(
     times: dict[Deployment, list[Timed]] = {d: [] for d in deployments}
     for options, request in requests:
         if found[request].failed is None:
-            times[request.deployment].append(Timed(options, found[request].p50_ms))
+            times[request.deployment].append(Timed(options, _usual_ms(found[request], usual_reference_ms)))
     return times
+
+
+def _usual_ms(measured: Measurement, usual_reference_ms: float) -> float:
+    """What a network would take where the reference network takes what it usually does."""
+    scale = usual_reference_ms / measured.reference_p50_ms
+    return measured.p50_ms * (scale if math.isfinite(scale) else 1.0)
 
 
 def worthwhile(tables: Sequence[UnitTimes]) -> tuple[tuple[str, ...], ...]:
@@ -222,7 +235,10 @@ def worthwhile(tables: Sequence[UnitTimes]) -> tuple[tuple[str, ...], ...]:
 
 
 def _table(
-    library: Library, deployment: Deployment, measured: Mapping[str, tuple[tuple[str, ...], Measurement]]
+    library: Library,
+    deployment: Deployment,
+    measured: Mapping[str, tuple[tuple[str, ...], Measurement]],
+    usual_reference_ms: float,
 ) -> UnitTimes | None:
     named = places(library.units)
     unit_ms: list[dict[str, float]] = [dict.fromkeys(offered, math.inf) for offered in library.offered]
@@ -230,7 +246,7 @@ def _table(
     for name, (options, found) in measured.items():
         if found.failed is not None:
             continue
-        timed.append(Timed(options, found.p50_ms))
+        timed.append(Timed(options, _usual_ms(found, usual_reference_ms)))
         nodes = found.sessions[0].nodes
         seen = {scope for node in nodes for scope in node.name.split("/")}
         if not seen & set(named):

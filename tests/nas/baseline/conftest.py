@@ -19,7 +19,7 @@ from nas.tasks.classification.task import Classification
 from nas.tasks.examples import examples_of
 from nas.training.loop import train
 
-PLAN = {"library": 20, "tried": 1, "final": 2}
+PLAN = {"library": 20, "assembled": 20, "tried": 1, "final": 2}
 """Steps and epochs, which a budget would decide."""
 SIDE = 16
 
