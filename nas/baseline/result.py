@@ -296,7 +296,7 @@ def _predictor(table: UnitTimes) -> dict[str, Any]:
         "n_heldout": len(table.mixed),
         "mape": _finite(table.error),
         "within_10pct": None,
-        "corrected_by": table.correction,
+        "corrected_by": None,
     }
 
 

@@ -1,14 +1,17 @@
-"""What options lose together: the losses of single options, corrected by those of networks made of many."""
+"""What options lose or take together: figures of single options, corrected by those of networks made of many."""
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from nas.baseline.selection import total
+
 PRIOR, FLOOR = 0.5, 0.05
 """Standard deviation of an option's share in a network's loss: as a part of what it loses alone, and at least as a part
-of the largest such loss."""
+of the largest such loss. So for times."""
 NOISE = 0.1
-"""Standard deviation of a network's loss that no sum explains, as a part of the mean."""
+"""Standard deviation of a network's loss that no sum explains, as a part of the mean. So for times."""
 
 
 def refitted(
@@ -20,13 +23,15 @@ def refitted(
     changes together are not their sum. Options that no network has keep their prior; none adds less than nothing.
 
     Args:
-        losses: for each unit what each option loses alone.
+        losses: for each unit what each option loses alone; infinite ones stay so.
         known: networks of options, one for each unit, and what they lose.
     """
-    columns = [(i, name) for i, named in enumerate(losses) for name in named]
+    columns = [(i, name) for i, named in enumerate(losses) for name, loss in named.items() if math.isfinite(loss)]
     alone = np.array([losses[i][name] for i, name in columns])
+    known = [(options, loss) for options, loss in known if math.isfinite(loss + total(losses, options))]
+    refit: list[dict[str, float]] = [dict(named) for named in losses]
     if not known or not alone.any():
-        return [dict(named) for named in losses]
+        return refit
     taken = np.array([[float(options[i] == name) for i, name in columns] for options, _ in known])
     seen = np.array([loss for _, loss in known])
     sums = taken @ alone
@@ -38,7 +43,6 @@ def refitted(
     # In units of the priors' deviations: a ridge regression of what the prior does not explain.
     change = np.linalg.solve(spread.T @ spread + noise**2 * np.eye(len(columns)), spread.T @ (seen - taken @ mean))
     found = np.maximum(mean + std * change, 0.0)
-    refit: list[dict[str, float]] = [{} for _ in losses]
     for (i, name), value in zip(columns, found, strict=True):
         refit[i][name] = float(value)
     return refit

@@ -193,15 +193,15 @@ class _Work:
 
 def _choices(scores: Losses, table: UnitTimes, limit_ms: float) -> Iterable[tuple[tuple[str, ...], str]]:
     """Choices under the limit by the table, and how each was found; the same one may come several times."""
-    sum_ms = table.sum_for(limit_ms)
+    costs = table.call_ms
     # At the edge of what is possible there may be no other.
-    yield fastest_of(scores, table.unit_ms), "fastest"
-    for options in exact_choices(scores, table.unit_ms, sum_ms, EXACT):
+    yield fastest_of(scores, costs), "fastest"
+    for options in exact_choices(scores, costs, limit_ms, EXACT):
         yield options, "exact"
-    greedy = greedy_choice(scores, table.unit_ms, sum_ms)
+    greedy = greedy_choice(scores, costs, limit_ms)
     if greedy is not None:
         yield greedy, "greedy"
-    plain = {c.options: c for c in uniform_choices(scores, table.unit_ms, sum_ms)}
+    plain = {c.options: c for c in uniform_choices(scores, costs, limit_ms)}
     for choice in sorted(plain.values(), key=lambda c: total(scores, c.options))[:RULES]:
         yield choice.options, choice.origin
 

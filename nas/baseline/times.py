@@ -10,8 +10,8 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,8 @@ import torch
 from torch import nn
 
 from nas.baseline.library import Library
-from nas.baseline.selection import total
+from nas.baseline.scores import refitted
+from nas.baseline.selection import fastest_of, total
 from nas.deploy.onnx import export_onnx
 from nas.deployment import Deployment, common_batch
 from nas.errors import UserError
@@ -47,7 +48,7 @@ class Timed:
     p50_ms: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class UnitTimes:
     """Times of all options in one deployment."""
 
@@ -75,29 +76,22 @@ class UnitTimes:
         shares = sums / calls
         return 0.0, float(shares.sum() / (shares**2).sum()) if shares.any() else 1.0
 
-    @property
-    def correction(self) -> float:
-        """Factor from the line to networks of different options: the median of what was measured over it."""
-        ratios = [t.p50_ms / self._on_line(t.options) for t in self.mixed]
-        return median(ratios) if ratios else 1.0
+    @cached_property
+    def call_ms(self) -> tuple[Mapping[str, float], ...]:
+        """For each unit what each option adds to a call: by the line, corrected by networks of different options."""
+        offset, factor = self.line
+        shared = offset / len(self.unit_ms)
+        on_line = [{name: shared + factor * ms for name, ms in named.items()} for named in self.unit_ms]
+        return tuple(refitted(on_line, [(t.options, t.p50_ms) for t in self.mixed]))
 
     def predicted_ms(self, options: Sequence[str]) -> float:
         """Milliseconds of a call."""
-        return self.correction * self._on_line(options)
-
-    def _on_line(self, options: Sequence[str]) -> float:
-        offset, factor = self.line
-        return offset + factor * total(self.unit_ms, options)
+        return total(self.call_ms, options)
 
     @property
     def fastest(self) -> tuple[str, ...]:
         """The fastest option of each unit."""
-        return tuple(min(named.items(), key=lambda entry: entry[1])[0] for named in self.unit_ms)
-
-    def sum_for(self, limit_ms: float) -> float:
-        """The largest sum of units' times whose call keeps the limit; negative where none does."""
-        offset, factor = self.line
-        return (limit_ms / self.correction - offset) / factor
+        return fastest_of(self.unit_ms, self.call_ms)
 
     def with_mixed(self, more: Iterable[Timed]) -> "UnitTimes":
         """What was learnt from further networks; a network measured again counts with its last time."""

@@ -1,6 +1,12 @@
 """A small trained network, and a run that began from it."""
 
+import os
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -76,14 +82,38 @@ def configured(teacher: Path, out: Path, **settings: Any) -> BaselineConfig:
     )  # fmt: skip
 
 
+@dataclass(frozen=True)
+class Finished:
+    """A run that was killed once."""
+
+    folder: Path
+    before: dict[str, bytes]
+    """Its files when it was killed, by their names."""
+
+
 @pytest.fixture(scope="module")
-def finished(teacher: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a run that made the teacher 1.5 times as fast."""
+def finished_twice(teacher: Path, tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """A run that made the teacher 1.5 times as fast: killed where students are trained, then begun again."""
     out = tmp_path_factory.mktemp("derived") / "run"
-    with pytest.MonkeyPatch.context() as patch:
-        plan_by_work(patch)
-        run_baseline(configured(teacher, out))
-    return out
+    code = "import sys; from tests.nas.baseline.conftest import derive_here; derive_here(*sys.argv[1:])"
+    process = subprocess.Popen([sys.executable, "-c", code, str(teacher), str(out)], stderr=subprocess.DEVNULL)
+    until = time.monotonic() + 600
+    while not (out / "shortlist.json").exists():
+        assert time.monotonic() < until
+        assert process.poll() is None
+        time.sleep(0.02)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    assert not (out / "result.json").exists()
+    before = {name: (out / name).read_bytes() for name in ("times.json", "library.safetensors", "shortlist.json")}
+    derive_here(str(teacher), str(out))
+    return Finished(out, before)
+
+
+@pytest.fixture
+def finished(finished_twice: Finished) -> Path:
+    """The folder of the run that made the teacher 1.5 times as fast."""
+    return finished_twice.folder
 
 
 def latency(limit_ms: float) -> Limits:

@@ -1,12 +1,9 @@
 """From a trained network to a faster one, end to end on real runtimes; the run is made once and read by many tests."""
 
 import json
-import os
 import shutil
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +20,7 @@ from nas.networks.options import KEEP
 from nas.report.html import report_html
 from nas.report.run_folder import read_run
 from nas.report.tables import result_tables
-from tests.nas.baseline.conftest import PLAN, configured, latency
+from tests.nas.baseline.conftest import PLAN, Finished, configured, latency
 
 
 def document_of(run: Path) -> dict[str, Any]:
@@ -162,24 +159,9 @@ def test_weights_that_changed_belong_to_another_run(finished: Path, teacher: Pat
         run_baseline(configured(teacher, moved))
 
 
-@pytest.mark.slow
-def test_a_killed_run_comes_to_the_same_network(teacher: Path, tmp_path: Path) -> None:
-    """Killed where students are trained, the same command goes on with the same library and shortlist."""
-    run = tmp_path / "run"
-    code = "import sys; from tests.nas.baseline.conftest import derive_here; derive_here(*sys.argv[1:])"
-    command = [sys.executable, "-c", code, str(teacher), str(run)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    until = time.monotonic() + 600
-    while not (run / "shortlist.json").exists():
-        assert time.monotonic() < until
-        assert process.poll() is None
-        time.sleep(0.02)
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
-    assert not (run / "result.json").exists()
-    before = {name: (run / name).read_bytes() for name in ("times.json", "library.safetensors", "shortlist.json")}
-    again = subprocess.run(command, capture_output=True, text=True)
-    assert again.returncode == 0, again.stderr
+def test_a_killed_run_comes_to_the_same_network(finished_twice: Finished) -> None:
+    """What was measured, taught and shortlisted is as it was, and the winner is of that list."""
+    run, before = finished_twice.folder, finished_twice.before
     assert {name: (run / name).read_bytes() for name in before} == before
     delivered = document_of(run)["best"][0]["architecture"]["derived"]["options"]
     assert delivered in [p["options"] for p in json.loads(before["shortlist.json"])["found"]["proposals"]]
