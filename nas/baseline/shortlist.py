@@ -26,7 +26,7 @@ ENOUGH = 3
 """Networks within the limit that are worth a training each; as many are measured once there is one."""
 WORSE = 1.2
 """A network that loses so many times as much as one within the limit is not measured."""
-MARGIN = 0.05
+MARGIN = 0.08
 """Share of the limit that networks are expected to leave free: sessions differ by as much."""
 
 Losses = Sequence[Mapping[str, float]]

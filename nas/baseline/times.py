@@ -210,9 +210,9 @@ def time_networks(
 
 
 def _usual_ms(measured: Measurement, usual_reference_ms: float) -> float:
-    """What a network would take where the reference network takes what it usually does."""
+    """What a network would take, in its slowest session, where the reference network takes what it usually does."""
     scale = usual_reference_ms / measured.reference_p50_ms
-    return measured.p50_ms * (scale if math.isfinite(scale) else 1.0)
+    return measured.worst_session_p50_ms * (scale if math.isfinite(scale) else 1.0)
 
 
 def worthwhile(tables: Sequence[UnitTimes]) -> tuple[tuple[str, ...], ...]:
