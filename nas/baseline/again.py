@@ -15,7 +15,7 @@ from nas.errors import UserError
 from nas.limits import Limits
 from nas.progress import Progress
 
-LEARNT = ("library",)
+LEARNT = ("deploying", "library", "losses")
 """Numbers of a run's plan that hold for any limit."""
 
 
@@ -26,7 +26,7 @@ def derive_again(run: Path, changes: Mapping[str, Any], progress: Progress | Non
         UserError: `run` has taught none; and what `run_baseline` raises.
     """
     old = BaselineFolder(run)
-    if not old.library.exists():
+    if not old.times.exists():
         raise UserError(
             f"the run '{run}' has taught no options that could be used again", "run its search to the end first"
         )
@@ -52,7 +52,8 @@ def changed_config(old: BaselineFolder, changes: Mapping[str, Any]) -> BaselineC
     settings["limits"] = Limits.of(**settings["limits"])
     config = BaselineConfig(**{**settings, **changes})
     goal = config.limits.label or f"{config.speedup:g}x"
-    return replace(config, out=old.path / "limits" / goal)
+    allowed = f"-loss{100 * config.max_loss:g}" if config.max_loss != document["max_loss"] else ""
+    return replace(config, out=old.path / "limits" / f"{goal}{allowed}")
 
 
 def take_over(old: BaselineFolder, new: BaselineFolder) -> None:

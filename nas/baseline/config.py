@@ -78,6 +78,11 @@ class BaselineConfig:
             raise UserError(
                 f"--{unusual[0].replace('_', '-')} is not supported with --baseline", "limit --latency-ms or --speedup"
             )
+        if self.limits.limits_tail:
+            raise UserError(
+                f"--percentile {self.limits.percentile} is not supported with --baseline",
+                "leave it out, and give a lower --latency-ms",
+            )
         if (self.limits.latency is None) == (self.speedup is None):
             raise UserError(
                 "how fast the network has to be is said once, by a latency or by a factor",

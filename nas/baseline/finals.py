@@ -1,6 +1,5 @@
 """Whole networks under the teacher: several of the shortlist a little, the best of them to the end."""
 
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from nas.networks.derived import source_key
 from nas.networks.description import NETWORK, NetworkDescription, save_network
 from nas.networks.run_networks import TRAINED
 from nas.text import milliseconds, percent
+from nas.training.folder import DivergedError
 
 TRIED_SHARE = 0.25
 """Of the time that is left: for comparing students."""
@@ -59,14 +59,17 @@ def train_best(steps: Steps, made: Made, limit_ms: float, attempt: int) -> Train
     students = [_student(steps, made, p) for p in distinct]
     epoch_s = [epoch_seconds(steps.room, s.network) for s in students]
     epochs = steps.planned(f"tried{again}", lambda: int(TRIED_SHARE * steps.left_s() / sum(epoch_s)))
-    began, doubt = time.monotonic(), 1.0
+    doubt = 1.0
     if len(students) > 1 and epochs:
         with steps.stage("students", len(students)) as bar:
             for student in students:
-                train_student(steps.room, student, "tried", epochs)
-                bar.advance(1, note=percent(student.accuracy))
+                try:
+                    train_student(steps.room, student, f"tried{again}", epochs)
+                except DivergedError:
+                    student.accuracy = -1.0
+                bar.advance(1, note=percent(student.accuracy) if student.accuracy >= 0 else "diverged")
         best = max(range(len(students)), key=lambda i: students[i].accuracy)
-        doubt = (time.monotonic() - began) / (epochs * sum(epoch_s))
+        doubt = sum(s.seconds for s in students) / (epochs * sum(epoch_s)) or 1.0
     else:
         best, epochs = 0, 0
     chosen, name = students[best], distinct[best]
@@ -74,11 +77,11 @@ def train_best(steps: Steps, made: Made, limit_ms: float, attempt: int) -> Train
         f"final{again}", lambda: max(1, min(MOST_EPOCHS, int(steps.left_s() / (doubt * epoch_s[best]))))
     )
     with steps.stage("final_training", 1) as bar:
-        train_student(steps.room, chosen, "final", further)
+        train_student(steps.room, chosen, f"final{again}", further)
         bar.advance(1, note=percent(chosen.accuracy))
     for student, proposal in zip(students, distinct, strict=True):
         trained = epochs + further * (student is chosen)
-        if trained:
+        if trained and student.accuracy >= 0:
             _save(student, proposal, trained)
     return Trained(
         network=chosen.network, description=chosen.description, proposal=name, accuracy=chosen.accuracy,

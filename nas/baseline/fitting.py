@@ -20,8 +20,8 @@ MOST_FEATURES = 2400
 """Beyond so many inputs of one output channel a regression takes longer than it saves."""
 RIDGE = 1e-2
 """Penalty of the weights, by the mean square of a feature; more where there are few rows."""
-_CHUNK = 32
-"""Images whose patches are unfolded at once."""
+_CHUNK_NUMBERS = 50_000_000
+"""Numbers of patches that are unfolded at once."""
 
 
 @torch.no_grad()
@@ -34,7 +34,8 @@ def fit_last_layer(option: nn.Module, given: torch.Tensor, wanted: torch.Tensor)
         wanted: outputs (b, ...) of its unit.
 
     Returns:
-        Whether it was fitted: options without weights, and those with too many inputs, are left as they are.
+        Whether it was fitted: not an option without weights, nor one whose last layer has too many inputs, which gets
+        the scale of its outputs alone, or nothing around a shortcut.
     """
     body, shortcut = _parts(option)
     if body is None:
@@ -54,7 +55,8 @@ def fit_last_layer(option: nn.Module, given: torch.Tensor, wanted: torch.Tensor)
     conv, norm = body.conv, body.bn
     assert isinstance(norm, nn.BatchNorm2d)
     if conv.groups != 1 or conv.in_channels * conv.kernel_size[0] ** 2 > MOST_FEATURES:
-        _match_scale(norm, target)
+        if shortcut is None:  # around a shortcut it begins as nothing, which is nearer than noise of the right size
+            _match_scale(norm, target)
         return False
     rows, answers = zip(*_sampled(conv, seen[0], target), strict=True)
     weight, bias, output = _ridge(torch.cat(rows), torch.cat(answers))
@@ -93,12 +95,13 @@ def _sampled(
     """Patches (n, c * k * k) that a convolution sees at random places, and what is wanted there (n, out)."""
     rng = np.random.default_rng(0)
     places = target.shape[2] * target.shape[3]
-    for start in range(0, len(inputs), _CHUNK):
+    chunk = max(1, _CHUNK_NUMBERS // (inputs.shape[1] * conv.kernel_size[0] ** 2 * places))
+    for start in range(0, len(inputs), chunk):
         chosen = torch.from_numpy(rng.permutation(places)[:PLACES])
         patches = unfold(
-            inputs[start : start + _CHUNK], conv.kernel_size, padding=conv.padding, stride=conv.stride  # type: ignore[arg-type]
+            inputs[start : start + chunk], conv.kernel_size, padding=conv.padding, stride=conv.stride  # type: ignore[arg-type]
         )  # fmt: skip
-        answers = target[start : start + _CHUNK].flatten(2)
+        answers = target[start : start + chunk].flatten(2)
         yield patches[:, :, chosen].transpose(1, 2).flatten(0, 1), answers[:, :, chosen].transpose(1, 2).flatten(0, 1)
 
 

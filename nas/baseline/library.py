@@ -7,6 +7,7 @@ feature map is a target, so that a few epochs of few images are enough.
 """
 
 import copy
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +38,8 @@ SCHEDULE = ScheduleSettings(name="cosine", warmup_fraction=0.05)
 DRIFT = 0.5
 """Probability that an option takes what a random option of the unit before it gives, not what that unit gives: in a
 network of options it will take nothing else."""
+MOST_NUMBERS, LEAST_BEGUN = 100_000_000, 32
+"""Numbers of a feature map of all examples together that a closed-form start holds, and the fewest examples of it."""
 SAVE_STEPS = 50
 """Steps after which what was learnt is saved."""
 QUIET = 0.05
@@ -104,6 +107,8 @@ class Lessons:
 
     steps: int
     seed: int = 0
+    identity: str = ""
+    """Of what is taught; a file of another one is not believed."""
 
 
 @torch.no_grad()
@@ -121,16 +126,19 @@ def begin(library: Library, inputs: torch.Tensor) -> None:
 
     Args:
         library: new.
-        inputs: training examples (b, ...); a few hundred are enough.
+        inputs: training examples (b, ...); a few hundred are enough, and fewer are taken where feature maps are large.
     """
     for unit in library.units:
         unit.module.eval()
-    tensors = tensors_between(library.units, inputs)
     library.shelves.train()
-    for i, shelf in enumerate(library.shelves):
+    largest = max(max(math.prod(u.input_shape[1:]), math.prod(u.output_shape[1:])) for u in library.units)
+    given = inputs[: max(LEAST_BEGUN, MOST_NUMBERS // largest)]
+    for unit, shelf in zip(library.units, library.shelves, strict=True):
         assert isinstance(shelf, nn.ModuleDict)
+        wanted = unit.module(given)
         for option in shelf.values():
-            fit_last_layer(option, tensors[i], tensors[i + 1])
+            fit_last_layer(option, given, wanted)
+        given = wanted
 
 
 def teach(
@@ -161,7 +169,7 @@ def teach(
     learns = any(True for _ in trained.parameters())
     optimizer = make_optimizer(trained, OPTIMIZER, OPTIMIZER.lr) if learns else None
     done = 0
-    if path is not None and path.exists():
+    if path is not None and taught_steps(path, lessons) is not None:
         tensors, story = load_tensors(path)
         done = int(story["steps"])
         trained.load_state_dict(below("library", tensors))
@@ -177,7 +185,7 @@ def teach(
         optimizer.step()
         done += 1
         if path is not None and (done % SAVE_STEPS == 0 or done == lessons.steps):
-            _save(path, trained, optimizer if done < lessons.steps else None, done)
+            _save(path, trained, optimizer if done < lessons.steps else None, done, lessons)
         on_step(done)
     trained.eval()
 
@@ -211,12 +219,32 @@ def channel_error(output: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
     return ((output - wanted).square().mean(others) / (variance + QUIET * variance.mean() + 1e-12)).mean()
 
 
-def _save(path: Path, trained: nn.Module, optimizer: torch.optim.Optimizer | None, steps: int) -> None:
+def taught_steps(path: Path, lessons: Lessons) -> int | None:
+    """Steps after which a file was written; None where there is none of just these lessons.
+
+    Raises:
+        UserError: the file is damaged.
+    """
+    if not path.exists():
+        return None
+    _, story = load_tensors(path)
+    same = (story.get("identity"), story.get("seed"), story.get("of")) == (
+        lessons.identity,
+        lessons.seed,
+        lessons.steps,
+    )
+    return int(story["steps"]) if same else None
+
+
+def _save(
+    path: Path, trained: nn.Module, optimizer: torch.optim.Optimizer | None, steps: int, lessons: Lessons
+) -> None:
     tensors, groups = prefixed("library", trained.state_dict()), []
     if optimizer is not None:
         tensors |= prefixed("optimizer", optimizer_tensors(optimizer))
         groups = group_numbers(optimizer)
-    save_tensors(path, tensors, {"steps": steps, "groups": groups})
+    story = {"steps": steps, "of": lessons.steps, "seed": lessons.seed, "identity": lessons.identity, "groups": groups}
+    save_tensors(path, tensors, story)
 
 
 @torch.no_grad()
@@ -227,7 +255,8 @@ def replacement_losses(
     on_batch: Callable[[int], None] = lambda batch: None,
 ) -> list[dict[str, float]]:
     """For each unit, what each option loses: the distance of the teacher's outputs from those of the teacher with this
-    one unit replaced, a mean over batches of inputs; 0 for `KEEP`, and never below.
+    one unit replaced, a mean over batches of inputs; 0 for `KEEP`, and never below. Options whose losses are no numbers
+    are left out.
 
     Args:
         library: with everything in evaluation mode.
@@ -245,7 +274,7 @@ def replacement_losses(
                     output = unit.module(output)
                 named[name] += float(distance(output, tensors[-1])) / len(inputs)
         on_batch(done)
-    return [{name: max(0.0, loss) for name, loss in named.items()} for named in sums]
+    return [{name: max(0.0, loss) for name, loss in named.items() if math.isfinite(loss)} for named in sums]
 
 
 def units_without_inplace(network: nn.Module) -> None:

@@ -52,9 +52,9 @@ class Evidence:
     untouched: Deployed
     untouched_test: Mapping[str, float] | None
     units: tuple[Unit, ...]
-    """Of the baseline."""
+    """Of the baseline; empty where it is delivered as it is."""
     macs: tuple[Mapping[str, int], ...]
-    """For each unit those of each option; of `KEEP` alone where the baseline is delivered as it is."""
+    """For each unit those of each option; of all as one, `KEEP`, where the baseline is delivered as it is."""
     params: tuple[Mapping[str, int], ...]
     shortlist: Shortlist | None
     tables: tuple[UnitTimes, ...]
@@ -86,7 +86,7 @@ class Evidence:
     def same_speedup(self) -> float | None:
         """Against the baseline in the deployment of what is delivered; None where that was not measured."""
         chosen = self.delivered.chosen.deployment
-        same = [t for t in self.untouched.tried if t.deployment.name == chosen.name and not t.fewer_threads]
+        same = [t for t in self.untouched.tried if t.deployment == chosen]
         if not same or not math.isfinite(same[0].p50_ms):
             return None
         # both as fast as the machine was when what is delivered was measured

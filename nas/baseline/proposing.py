@@ -1,5 +1,6 @@
 """From a baseline to a shortlist: options are measured and taught, and networks of them compared."""
 
+import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -8,7 +9,7 @@ from functools import partial
 import torch
 
 from nas.baseline.folder import checksum, read_step, write_step
-from nas.baseline.library import Lessons, Library, begin, replacement_losses, teach
+from nas.baseline.library import Lessons, Library, begin, replacement_losses, taught_steps, teach
 from nas.baseline.shortlist import Question, Shortlist, fastest_ms, shortlist
 from nas.baseline.steps import Steps
 from nas.baseline.students import accuracy_at_a_glance, assemble, loss_against_teacher
@@ -18,14 +19,18 @@ from nas.errors import InfeasibleError
 from nas.networks.options import KEEP, options_of
 from nas.text import milliseconds
 
-LIBRARY_SHARE, SHORTLIST_SHARE = 0.25, 0.1
+LIBRARY_SHARE, LOSSES_SHARE, SHORTLIST_SHARE = 0.25, 0.1, 0.1
 """Of the time that is left when they begin."""
 FEWEST, MOST = 12, 100
 """Networks that are assembled for a shortlist."""
+EDGE = 1.1
+"""Predicted so many times over the limit, the fastest network is refused without being made."""
 BEGUN_ON = 256
 """Training examples that the library's closed-form start is computed on."""
 LESSON = 64
 """Examples in a step of the library."""
+GLANCE = 8
+"""Examples on which the time of comparing options is estimated."""
 LEAST_STEPS, MOST_EPOCHS = 30, 4
 """Of the library: fewer steps teach nothing, and in more passes there is nothing more to learn."""
 
@@ -53,7 +58,7 @@ def propose(steps: Steps, deployments: Sequence[Deployment], limit_ms: float) ->
     """
     tables = _times(steps, deployments)
     deployment, floor_ms = fastest_ms(tables)
-    if floor_ms > limit_ms:
+    if floor_ms > EDGE * limit_ms:
         raise InfeasibleError(
             f"no network made of the units of {steps.reference.text} keeps {milliseconds(limit_ms)} ms: the fastest "
             f"one takes about {milliseconds(floor_ms)} ms ({deployment.name})",
@@ -74,7 +79,7 @@ def _times(steps: Steps, deployments: Sequence[Deployment]) -> list[UnitTimes]:
         with steps.scratch("options") as place:
             tables = measure_options(
                 everything, steps.input, deployments, place, steps.preparing,
-                lambda name: bar.advance(1, note=name), steps.usual_reference_ms,
+                lambda name: bar.advance(1, note=name), steps.references,
             )  # fmt: skip
         bar.advance(1)
     write_step(steps.folder.times, identity, [table.to_json() for table in tables])
@@ -88,11 +93,12 @@ def _library(steps: Steps, offered: Sequence[Sequence[str]]) -> Library:
     batches = partial(room.batches, size, steps.config.seed)
     with steps.stage("library") as opening:
         count = steps.planned("library", lambda: _library_steps(steps, library, batches, size))
-        if not steps.folder.library.exists():
-            begin(library, torch.cat(room.inputs)[:BEGUN_ON])
+        lessons = Lessons(count, steps.config.seed, json.dumps([steps.origin, library.offered]))
+        if taught_steps(steps.folder.library, lessons) is None:
+            begin(library, torch.cat(room.inputs[: max(1, BEGUN_ON // LESSON)]))
         opening.advance(0)
     with steps.stage("library", count) as bar:
-        teach(library, batches, Lessons(count, steps.config.seed), steps.folder.library, lambda step: bar.advance(1))
+        teach(library, batches, lessons, steps.folder.library, lambda step: bar.advance(1))
     return library
 
 
@@ -108,14 +114,24 @@ def _library_steps(steps: Steps, library: Library, batches: Callable[[int], Iter
 
 
 def _losses(steps: Steps, library: Library) -> list[dict[str, float]]:
-    identity = {**steps.origin, "library": checksum(steps.folder.library)}
+    identity = {**steps.origin, "offered": library.offered, "library": checksum(steps.folder.library)}
     found = read_step(steps.folder.losses, identity)
     if found is None:
-        inputs = steps.room.inputs
+        count = steps.planned("losses", lambda: _compared(steps, library))
+        inputs = steps.room.inputs[:count]
         with steps.stage("losses", len(inputs)) as bar:
             found = replacement_losses(library, inputs, steps.room.distance, lambda done: bar.advance(1))
         write_step(steps.folder.losses, identity, found)
     return [dict(named) for named in found]
+
+
+def _compared(steps: Steps, library: Library) -> int:
+    """Batches of inputs on which every option can be compared within its share of the time."""
+    whole, few = steps.room.inputs[0], steps.room.inputs[0][:GLANCE]
+    began = time.monotonic()
+    replacement_losses(library, [few], steps.room.distance)
+    batch_s = (time.monotonic() - began) * len(whole) / len(few)
+    return max(1, min(len(steps.room.inputs), int(LOSSES_SHARE * steps.left_s() / batch_s)))
 
 
 def _shortlist(
@@ -131,7 +147,7 @@ def _shortlist(
         question = Question(
             room=steps.room, library=library, losses=losses, limit_ms=limit_ms,
             most=steps.planned("assembled", lambda: _networks(steps, library)),
-            usual_reference_ms=steps.usual_reference_ms, folder=place, prepare=steps.preparing,
+            references=steps.references, folder=place, prepare=steps.preparing,
             on_assembled=lambda: bar.advance(1),
         )  # fmt: skip
         made = shortlist(question, tables)

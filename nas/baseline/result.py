@@ -90,7 +90,7 @@ def result_document(e: Evidence, deployed: Deployed) -> dict[str, Any]:
         "predictor": [_predictor(table) for table in e.tables],
         "baseline": baseline_document(e),
         "best": [_winner(e, deployed)],
-        "baselines": [_untouched(e, t) for t in e.untouched.tried if t.measurement is not None and not t.fewer_threads],
+        "baselines": [_untouched(e, t) for t in e.untouched.tried if _is_shown(e, t)],
         "floors": [],
         "agreement": {},
         "notes": [*data.notes, *e.notes],
@@ -251,11 +251,15 @@ def _winner(e: Evidence, deployed: Deployed) -> dict[str, Any]:
     }
 
 
+def _is_shown(e: Evidence, t: TriedDeployment) -> bool:
+    return t.measurement is not None and (not t.fewer_threads or t is e.own)
+
+
 def _untouched(e: Evidence, t: TriedDeployment) -> dict[str, Any]:
     """The baseline as it is, in one deployment, as a row beside the winner."""
-    is_own = t.deployment == e.own.deployment
+    is_own = t is e.own
     return {
-        "name": f"untouched, {t.deployment.precision}",
+        "name": f"untouched, {t.deployment.precision}{f', {t.deployment.threads} threads' * t.fewer_threads}",
         "kind": "untouched",
         "runtime": t.deployment.runtime,
         "precision": t.deployment.precision,
@@ -263,7 +267,7 @@ def _untouched(e: Evidence, t: TriedDeployment) -> dict[str, Any]:
         "input": input_label(e.teacher.data, e.teacher.description.signature),
         "measured_latency_ms": latencies(t.measurement),
         "machine": t.measurement.machine if t.measurement else None,
-        "within_limit": t.p50_ms <= e.limit_ms,
+        "within_limit": t.measurement is not None and t.measurement.keeps(e.limit_ms),
         "accuracy": {
             "trained": e.teacher.accuracy,
             "deployed": t.accuracy,

@@ -11,7 +11,6 @@ from nas.baseline.config import BaselineConfig
 from nas.baseline.contract import PairedLoss, paired_loss
 from nas.baseline.finals import Trained, train_best
 from nas.baseline.folder import BaselineFolder
-from nas.baseline.library import Library
 from nas.baseline.outcome import Delivered, Evidence
 from nas.baseline.proposing import Made, propose
 from nas.baseline.result import write_evidence
@@ -23,7 +22,7 @@ from nas.controller.planning.plan_record import read_account
 from nas.controller.runs.records import deployed_network, figures_on_test
 from nas.controller.runs.run_folder import check_identity, record_identity
 from nas.controller.search import FEWER_THREADS, SearchResult, finished_result
-from nas.deploy.choosing import Rejection, no_rejection
+from nas.deploy.choosing import Rejection
 from nas.deploy.tried import Deployed, TriedDeployment
 from nas.deployment import Deployment
 from nas.errors import LimitMissedError, NotDeliverableError, UserError
@@ -32,12 +31,15 @@ from nas.limits import Limits, Observation
 from nas.measure.host import keep_to_usable_threads, threads_here
 from nas.measure.site import Site, this_host
 from nas.networks.description import NetworkDescription
+from nas.networks.options import KEEP
 from nas.networks.reference import load_reference
+from nas.networks.units import run_counted
 from nas.progress import Progress, SilentProgress
 from nas.runtimes import deployments_here, nothing_runs
 from nas.tasks import TaskData, task_named
 from nas.text import milliseconds, percent
 from search_spaces import TensorSpec
+from search_spaces.modules import folded
 
 CONSIDERED = 2
 """Deployments that networks are made for, those in which the baseline is fastest: in each, other options are cheap."""
@@ -84,6 +86,11 @@ def run_baseline(
     return Derivation(config, folder, budget, progress, teacher).run()
 
 
+def measured(deployed: Deployed) -> list[TriedDeployment]:
+    """The deployments whose latency is known."""
+    return [t for t in deployed.tried if t.measurement is not None and t.measurement.failed is None]
+
+
 def _input(config: BaselineConfig, data: TaskData) -> TensorSpec:
     own = data.train.input
     if config.resolution is None:
@@ -106,14 +113,16 @@ class Derivation(Steps):
         """All steps in their order."""
         with self.stage("baseline") as bar:
             untouched = self._deployed(
-                self.folder.baseline_network, self.reference.network, self.reference.description, no_rejection,
+                self.folder.baseline_network, self.reference.network, self.reference.description, self._lossy,
                 self.site,
             )  # fmt: skip
             bar.advance(1, note=f"{percent(self.teacher.accuracy)} in torch")
         fastest = untouched.chosen
         if fastest is None:
             reasons = "; ".join(f"{t.name}: {t.reason}" for t in untouched.tried)
-            raise NotDeliverableError(f"no deployment of the baseline can be used ({reasons})", "see --max-drop")
+            raise NotDeliverableError(
+                f"no deployment of the baseline can be used ({reasons})", "allow more with --max-loss or --max-drop"
+            )
         limits = self._limits(fastest.p50_ms)
         limit_ms = limits.call_limit_ms(1)
         self.progress.note(
@@ -131,8 +140,9 @@ class Derivation(Steps):
                 accuracy=self.teacher.accuracy, epochs=0, folder=self.folder.baseline_network,
             )  # fmt: skip
             return self._conclude(limits, untouched, trained, untouched, None, fastest.p50_ms)
-        assert fastest.measurement is not None
-        self.usual_reference_ms = fastest.measurement.reference_p50_ms
+        for t in untouched.tried:
+            if t.measurement is not None and t.measurement.failed is None:
+                self.references[t.deployment.placement] = t.measurement.reference_p50_ms
         made = propose(self, self._considered(untouched), limit_ms)
         bound_ms = limit_ms
         for attempt in range(ATTEMPTS):
@@ -143,7 +153,7 @@ class Derivation(Steps):
                 partial(self._missed_beside, beside, fastest.p50_ms), beside.site,
             )  # fmt: skip
             limits = self._limits(beside.p50_ms or fastest.p50_ms)
-            if deployed.chosen is not None:
+            if deployed.chosen is not None or any(not self._missed(limits, t) for t in measured(deployed)):
                 break
             # What was measured when it was chosen was too fast by something: the next one has that to spare.
             bound_ms = FASTER * (trained.proposal.measured_ms or bound_ms)
@@ -151,11 +161,18 @@ class Derivation(Steps):
             if not made.shortlist.within(bound_ms):
                 break
         if deployed.chosen is None:
-            nearest = min((t.p50_ms for t in deployed.tried if t.measurement is not None), default=float("nan"))
+            within = [t for t in measured(deployed) if not self._missed(limits, t) and t.accuracy is not None]
+            if within:
+                best = max(within, key=lambda t: t.accuracy or 0.0)
+                signature = trained.description.signature
+                hits = deployed_hits(best, self.teacher.data, "val", signature)
+                raise self._lost_too_much(paired_loss(self.teacher.hits, hits), limits, fastest)
+            nearest = min((t.p50_ms for t in measured(deployed)), default=float("nan"))
             raise LimitMissedError(
                 f"the network that was made kept {limits.asked} no more when it was measured again; the nearest came "
                 f"to {milliseconds(nearest)} ms",
-                "ask for a higher --latency-ms or a lower --speedup, or run the same command on a quieter machine",
+                f"ask for a higher --latency-ms or a lower --speedup: nas search --run {self.folder.path} --speedup X, "
+                "when the machine is quieter",
             )
         return self._conclude(limits, untouched, trained, deployed, made, beside.p50_ms or fastest.p50_ms)
 
@@ -192,7 +209,14 @@ class Derivation(Steps):
         )  # fmt: skip
 
     def _missed_beside(self, beside: Beside, baseline_ms: float, t: TriedDeployment) -> str:
-        return self._missed(self._limits(beside.p50_ms or baseline_ms), t)
+        return self._missed(self._limits(beside.p50_ms or baseline_ms), t) or self._lossy(t)
+
+    def _lossy(self, t: TriedDeployment) -> str:
+        """Reason why a deployment loses more than is allowed; empty where it does not."""
+        if t.accuracy is None or self.teacher.accuracy - t.accuracy <= self.config.max_loss + 1e-9:
+            return ""
+        lost = 100 * (self.teacher.accuracy - t.accuracy)
+        return f"it loses {lost:.1f} points against the baseline, more than --max-loss {100 * self.config.max_loss:g}"
 
     def _missed(self, limits: Limits, t: TriedDeployment) -> str:
         seen = Observation(batch=t.deployment.batch, size_bytes=t.size_bytes, accuracy=t.accuracy)
@@ -228,11 +252,11 @@ class Derivation(Steps):
             untouched_test = figures_on_test(self.folder.baseline_network, own, data, self.reference.description)
             before, after = (deployed_hits(t, data, "test", signature) for t in (own, chosen))
             test_loss = paired_loss(before, after)
-        library = made.library if made else Library(self.units, [()] * len(self.units))
-        macs, params = library.costs()
+        macs, params = made.library.costs() if made else self._whole_costs()
         evidence = Evidence(
             config=self.config, folder=self.folder, teacher=self.teacher, limits=limits, untouched=untouched,
-            untouched_test=untouched_test, units=tuple(self.units), macs=tuple(macs), params=tuple(params),
+            untouched_test=untouched_test, units=tuple(self.units) if made else (),
+            macs=tuple(macs), params=tuple(params),
             shortlist=made.shortlist if made else None, tables=made.shortlist.tables if made else (),
             losses=tuple(made.losses) if made else (),
             delivered=Delivered(
@@ -245,11 +269,17 @@ class Derivation(Steps):
         write_json(self.folder.account, self.budget.account())
         return SearchResult(document, self.folder.path, 0)
 
+    def _whole_costs(self) -> tuple[list[dict[str, int]], list[dict[str, int]]]:
+        """Of the baseline as one unit, which may be of a kind that cannot be taken apart."""
+        network = folded(self.reference.network)
+        _, macs = run_counted(network, self.input.draw_torch(1))
+        return [{KEEP: macs}], [{KEEP: sum(p.numel() for p in network.parameters())}]
+
     def _lost_too_much(self, loss: PairedLoss, limits: Limits, own: TriedDeployment) -> LimitMissedError:
         return LimitMissedError(
             f"the best network within {limits.asked} loses {100 * loss.mean:.1f} points of the validation examples "
             f"({loss.worse} lost, {loss.better} won), more than --max-loss {100 * self.config.max_loss:g}; without a "
             f"loss the baseline takes {milliseconds(own.p50_ms)} ms ({own.name})",
-            "allow a higher --max-loss or latency, or give a longer --budget in another --out; what was trained is "
-            f"{self.folder.path}#1",
+            f"allow more: nas search --run {self.folder.path} --max-loss X, or another --latency-ms or --speedup; or "
+            "give a longer --budget in another --out",
         )

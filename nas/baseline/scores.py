@@ -39,7 +39,7 @@ def refitted(
     mean = factor * alone
     std = PRIOR * mean + FLOOR * mean.max() * (alone > 0)
     spread = taken * std
-    noise = NOISE * seen.mean()
+    noise = max(NOISE * seen.mean(), 1e-9 * alone.max())
     # In units of the priors' deviations: a ridge regression of what the prior does not explain.
     change = np.linalg.solve(spread.T @ spread + noise**2 * np.eye(len(columns)), spread.T @ (seen - taken @ mean))
     found = np.maximum(mean + std * change, 0.0)

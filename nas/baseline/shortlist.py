@@ -1,5 +1,6 @@
 """Networks that the table of times and the scores propose, assembled, measured, and compared with the teacher."""
 
+import math
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -11,7 +12,7 @@ from nas.baseline.library import Library
 from nas.baseline.scores import refitted
 from nas.baseline.selection import exact_choices, fastest_of, greedy_choice, total, uniform_choices
 from nas.baseline.students import Classroom, accuracy_at_a_glance, assemble, loss_against_teacher
-from nas.baseline.times import UnitTimes, time_networks
+from nas.baseline.times import References, UnitTimes, time_networks
 from nas.deployment import Deployment
 
 EXACT, RULES = 8, 6
@@ -97,7 +98,7 @@ class Question:
     """Of a call."""
     most: int
     """Networks to assemble: the more, the better the corrected losses."""
-    usual_reference_ms: float
+    references: References
     """See `nas.baseline.times.measure_options`."""
     folder: Path
     """For files, which are removed again."""
@@ -136,6 +137,8 @@ class _Work:
         """By the name of their deployment and their options."""
         self.known: dict[tuple[str, ...], tuple[float, float]] = {}
         """Loss and accuracy of each network that was assembled."""
+        self.broken: set[tuple[str, ...]] = set()
+        """Networks whose answers are no numbers."""
 
     def propose(self) -> bool:
         """Ask every table once, by the losses as they are corrected by now; whether anything new was proposed."""
@@ -144,8 +147,12 @@ class _Work:
         for table in self.tables:
             name = table.deployment.name
             for options, origin in _choices(scores, table, self.question.limit_ms * (1 - MARGIN)):
-                if (name, options) not in self.proposals:
+                enough = len(self.known) >= self.question.most and options not in self.known
+                if (name, options) not in self.proposals and not enough and options not in self.broken:
                     loss, accuracy = self._judged(options)
+                    if not math.isfinite(loss):
+                        self.broken.add(options)
+                        continue
                     self.proposals[name, options] = Proposal(
                         options=options,
                         origin=origin,
@@ -175,7 +182,7 @@ class _Work:
         networks = [(p.options, q.library.network(p.options).eval()) for p in best]
         input, place = q.room.teacher.description.signature.input, q.folder / name
         timed = time_networks(
-            networks, input, [table.deployment], place, q.prepare, SESSIONS, q.usual_reference_ms
+            networks, input, [table.deployment], place, q.prepare, SESSIONS, q.references
         )[table.deployment]  # fmt: skip
         shutil.rmtree(place, ignore_errors=True)
         for t in timed:
@@ -186,6 +193,8 @@ class _Work:
         if options not in self.known:
             network = assemble(self.question.room, self.question.library, options)
             loss = loss_against_teacher(self.question.room, network)
+            if not math.isfinite(loss):
+                return loss, 0.0
             self.known[options] = loss, accuracy_at_a_glance(self.question.room, network)
             self.question.on_assembled()
         return self.known[options]

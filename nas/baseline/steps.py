@@ -1,7 +1,6 @@
 """What all steps of a derivation share: its files, its budget, the teacher's units and the room it teaches in."""
 
 import copy
-import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
@@ -15,7 +14,7 @@ from nas.baseline.library import units_without_inplace
 from nas.baseline.students import Classroom, classroom
 from nas.baseline.teacher import TeacherNetwork
 from nas.controller.planning.budget import BookedStage, Budget
-from nas.deployment import PIPELINE
+from nas.deployment import PIPELINE, Placement
 from nas.files.writing import write_json
 from nas.measure.pipeline import write_pipeline
 from nas.networks.derive import units_for
@@ -36,8 +35,8 @@ class Steps:
         self.config, self.folder, self.budget, self.progress = config, folder, budget, progress
         self.teacher, self.reference = teacher, teacher.reference
         self.input = self.reference.description.signature.input
-        self.usual_reference_ms = math.nan
-        """Of the reference network when the baseline was measured: how fast the machine was then."""
+        self.references: dict[Placement, float] = {}
+        """Milliseconds of the reference network when the baseline was measured: how fast the machine was then."""
 
     @cached_property
     def units(self) -> list[Unit]:
@@ -57,7 +56,7 @@ class Steps:
 
     def left_s(self) -> float:
         """Seconds for training: what is delivered has to be deployed as well, which the baseline's time tells."""
-        deploying_s = AGAIN * self.budget.account().get("baseline", 0.0)
+        deploying_s = self.planned("deploying", lambda: round(AGAIN * self.budget.account().get("baseline", 0.0)))
         return max(0.0, self.budget.seconds - self.budget.elapsed_s - deploying_s)
 
     def planned(self, name: str, plan: Callable[[], int]) -> int:

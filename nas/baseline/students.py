@@ -125,6 +125,8 @@ class Student:
     folder: Path
     accuracy: float
     """So far, on validation examples, in torch."""
+    seconds: float = 0.0
+    """Of its last training."""
 
 
 def train_student(room: Classroom, student: Student, stage: str, epochs: int) -> None:
@@ -147,3 +149,4 @@ def train_student(room: Classroom, student: Student, stage: str, epochs: int) ->
         student.network.load_state_dict(training.network.state_dict())
     student.network.eval()
     student.accuracy = result.accuracy
+    student.seconds = sum(record.seconds for record in training.curve)

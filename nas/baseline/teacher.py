@@ -1,5 +1,6 @@
 """The network that was brought, judged before anything is made of it."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,8 +22,8 @@ from search_spaces import Signature
 
 LOOKED_AT = 512
 """Validation examples that normalisations are compared on."""
-GUESSING = 2.0
-"""A network that is right at most so many times as often as by guessing has not learnt these classes."""
+SURE = 3.0
+"""Standard deviations that a network has to be above guessing before it is believed to know these classes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -85,13 +86,19 @@ def judged(reference: Reference, data: TaskData) -> TeacherNetwork:
             "leave out --baseline, and teach with it: --teacher",
         )
     accuracy = float(hits.mean())
-    if accuracy <= GUESSING / len(data.classes):
+    if accuracy <= guessing_bound(len(data.classes), len(hits)):
         told = ", ".join(f"{name} {percent(share)}" for name, share in found.items())
         raise UserError(
             f"{reference.text} is right in {percent(accuracy)} of the validation examples, about as often as guessing",
             f"are its classes those of the data, in their order? normalisations tried: {told}",
         )
     return TeacherNetwork(reference=reference, data=data, accuracy=accuracy, hits=hits, notes=notes)
+
+
+def guessing_bound(classes: int, examples: int) -> float:
+    """The share of right answers below which a network may well be guessing."""
+    share = 1 / classes
+    return share + SURE * math.sqrt(share * (1 - share) / examples)
 
 
 def hit_share(reference: Reference, data: TaskData, count: int) -> float:

@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from nas.baseline.library import Library
 from nas.baseline.scores import refitted
 from nas.baseline.selection import fastest_of, total
 from nas.deploy.onnx import export_onnx
-from nas.deployment import Deployment, common_batch
+from nas.deployment import Deployment, Placement, common_batch
 from nas.errors import UserError
 from nas.measure.block_times import slot_times_ms
 from nas.measure.measurement import Measurement, MeasureRequest
@@ -33,6 +34,8 @@ from nas.runtimes import load_runtime
 from search_spaces import TensorSpec
 from search_spaces.modules import set_norm_statistics
 
+References = Mapping[Placement, float]
+"""Milliseconds of the reference network on each placement, which runs it with its own number of threads."""
 SECONDS, PROFILED_S = 0.15, 0.3
 """Seconds of timing each network's calls, and its operators one by one."""
 CALIBRATION_INPUTS = 16
@@ -140,7 +143,7 @@ def measure_options(
     folder: Path,
     prepare: Callable[[Path], object] = lambda folder: None,
     on_network: Callable[[str], None] = lambda name: None,
-    usual_reference_ms: float = math.nan,
+    references: References = MappingProxyType({}),
 ) -> list[UnitTimes]:
     """Times of all options of `library` in each deployment whose runtime times operators.
 
@@ -151,8 +154,8 @@ def measure_options(
         folder: for files.
         prepare: adds to the folder of a network what else is needed to time it.
         on_network: gets the name of each option whose network was made.
-        usual_reference_ms: of the reference network, by which times are scaled where the machine is faster or slower
-            just now; NaN: not at all.
+        references: usual times of the reference network, by which others are scaled where the machine is faster or
+            slower just now.
 
     Raises:
         UserError: no runtime of the deployments times operators, or nothing could be measured.
@@ -166,16 +169,18 @@ def measure_options(
         requests += [(name, options, r) for r in _prepared(network, input, deployments, place)]
         prepare(place)
         on_network(name)
-    found = measure([r for _, _, r in requests], sessions=1, seconds_per_model=SECONDS, node_seconds=PROFILED_S)
+    # Operators are timed in calls without a pause, of the network alone.
+    both = dict.fromkeys(d for _, _, r in requests for d in (r, _continuous(r)))
+    found = measure(list(both), sessions=1, seconds_per_model=SECONDS, node_seconds=PROFILED_S)
     by_request = {m.request: m for m in found}
     tables = []
     for deployment in deployments:
         measured = {
-            name: (options, by_request[request])
+            name: (options, by_request[request], by_request[_continuous(request)])
             for name, options, request in requests
             if request.deployment == deployment
         }
-        table = _table(library, deployment, measured, usual_reference_ms)
+        table = _table(library, deployment, measured, references)
         tables += [] if table is None else [table]
     if not tables:
         told = ", ".join(d.name for d in deployments)
@@ -190,7 +195,7 @@ def time_networks(
     folder: Path,
     prepare: Callable[[Path], object] = lambda folder: None,
     sessions: int = 1,
-    usual_reference_ms: float = math.nan,
+    references: References = MappingProxyType({}),
 ) -> dict[Deployment, list[Timed]]:
     """Measured times of whole networks in each of the deployments, scaled as in `measure_options`.
 
@@ -205,13 +210,17 @@ def time_networks(
     times: dict[Deployment, list[Timed]] = {d: [] for d in deployments}
     for options, request in requests:
         if found[request].failed is None:
-            times[request.deployment].append(Timed(options, _usual_ms(found[request], usual_reference_ms)))
+            times[request.deployment].append(Timed(options, _usual_ms(found[request], references)))
     return times
 
 
-def _usual_ms(measured: Measurement, usual_reference_ms: float) -> float:
+def _continuous(request: MeasureRequest) -> MeasureRequest:
+    return replace(request, deployment=request.deployment.continuous)
+
+
+def _usual_ms(measured: Measurement, references: References) -> float:
     """What a network would take, in its slowest session, where the reference network takes what it usually does."""
-    scale = usual_reference_ms / measured.reference_p50_ms
+    scale = references.get(measured.request.deployment.placement, math.nan) / measured.reference_p50_ms
     return measured.worst_session_p50_ms * (scale if math.isfinite(scale) else 1.0)
 
 
@@ -231,17 +240,17 @@ def worthwhile(tables: Sequence[UnitTimes]) -> tuple[tuple[str, ...], ...]:
 def _table(
     library: Library,
     deployment: Deployment,
-    measured: Mapping[str, tuple[tuple[str, ...], Measurement]],
-    usual_reference_ms: float,
+    measured: Mapping[str, tuple[tuple[str, ...], Measurement, Measurement]],
+    references: References,
 ) -> UnitTimes | None:
     named = places(library.units)
     unit_ms: list[dict[str, float]] = [dict.fromkeys(offered, math.inf) for offered in library.offered]
     timed = []
-    for name, (options, found) in measured.items():
-        if found.failed is not None:
+    for name, (options, found, inside) in measured.items():
+        if found.failed is not None or inside.failed is not None:
             continue
-        timed.append(Timed(options, _usual_ms(found, usual_reference_ms)))
-        nodes = found.sessions[0].nodes
+        timed.append(Timed(options, _usual_ms(found, references)))
+        nodes = inside.sessions[0].nodes
         seen = {scope for node in nodes for scope in node.name.split("/")}
         if not seen & set(named):
             continue

@@ -100,6 +100,8 @@ def search_again_from_baseline(
             "ask for another --latency-ms, --speedup, --max-loss or --budget, or begin anew without --run",
         )
     changes: dict[str, Any] = {name: typed[name] for name in ("speedup", "max_loss", "budget_s") if name in typed}
+    if typed.keys() & set(NAMES) and "speedup" in typed:
+        raise UserError("how fast the network has to be is said once", "give either --latency-ms or --speedup")
     if typed.keys() & set(NAMES):
         changes |= {"limits": _limits(typed, typed), "speedup": None}
     elif "speedup" in changes:

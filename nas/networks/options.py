@@ -30,8 +30,10 @@ class Place:
 
     @property
     def is_map(self) -> bool:
-        """True if it takes feature maps (channels, rows, columns) and gives feature maps."""
-        return len(self.input_shape) == len(self.output_shape) == 3
+        """True if it takes square feature maps (channels, rows, columns) and gives such: where rows and columns differ,
+        the last axis may be that of channels."""
+        shapes = (self.input_shape, self.output_shape)
+        return all(len(shape) == 3 and shape[1] == shape[2] for shape in shapes)
 
     @property
     def strides(self) -> tuple[int, int] | None:

@@ -156,7 +156,7 @@ class Classification:
         return top1_agreement(got, expected)
 
     def hits(self, outputs: NDArray[np.float32], split: ImageSplit, signature: Signature) -> NDArray[np.bool_] | None:
-        right: NDArray[np.bool_] = outputs.argmax(axis=1) == split.labels
+        right: NDArray[np.bool_] = (outputs.argmax(axis=1) == split.labels) & np.isfinite(outputs).all(axis=1)
         return right
 
     def usual_preprocess(self, data: ImageData) -> Mapping[str, Any]:

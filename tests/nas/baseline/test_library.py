@@ -19,6 +19,7 @@ from nas.baseline.library import (
     begin,
     channel_error,
     replacement_losses,
+    taught_steps,
     teach,
     tensors_between,
 )
@@ -161,6 +162,24 @@ def test_losses_are_those_of_whole_networks_with_one_option() -> None:
     with torch.no_grad():
         expected = sum(float(mse_loss(network(part), own(part))) for part in (INPUTS[:8], INPUTS[8:])) / 2
     assert losses[1]["bottleneck"] == pytest.approx(expected, rel=1e-4)
+
+
+def test_options_that_give_no_numbers_are_left_out() -> None:
+    library = make()
+    library.eval()
+    with torch.no_grad():
+        next(library.module(1, "bottleneck").parameters()).fill_(float("nan"))
+    losses = replacement_losses(library, [INPUTS], mse_loss)
+    assert losses[1].keys() == {KEEP, DROP, "conv3"}
+
+
+def test_a_library_of_other_options_is_taught_anew(tmp_path: Path) -> None:
+    path, done = tmp_path / "library.safetensors", list[int]()
+    teach(make(), batches, Lessons(2, identity="one"), path)
+    assert taught_steps(path, Lessons(2, identity="one")) == 2
+    assert taught_steps(path, Lessons(2, identity="other")) is None
+    teach(make(), batches, Lessons(2, identity="other"), path, done.append)
+    assert done == [1, 2]
 
 
 def test_costs_are_those_of_deployed_parts() -> None:

@@ -34,6 +34,11 @@ def test_a_factor_common_to_all_is_found_from_few() -> None:
     assert total(found, unseen) == pytest.approx(0.5 * total(ALONE, unseen), rel=0.05)
 
 
+def test_options_that_lose_nothing_need_no_learning() -> None:
+    known = [(options, 0.0) for options in NETWORKS]
+    assert all(value >= 0 for named in refitted(ALONE, known) for value in named.values())
+
+
 def test_nothing_adds_less_than_nothing() -> None:
     rng = np.random.default_rng(0)
     known = [(options, float(rng.random())) for options in NETWORKS]

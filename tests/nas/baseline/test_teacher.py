@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from nas.baseline.teacher import judged, torch_outputs
+from nas.baseline.teacher import guessing_bound, judged, torch_outputs
 from nas.data import ImageData
 from nas.data.images import Preprocess, image_input
 from nas.errors import UserError
@@ -59,6 +59,11 @@ def test_a_network_that_guesses_is_refused(reference: Reference, digits: ImageDa
     with pytest.raises(UserError, match="about as often as guessing") as caught:
         judged(replace(reference, network=Rolled()), digits)
     assert "normalisations tried" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(("classes", "examples", "bound"), [(2, 400, 0.575), (10, 10_000, 0.109), (1000, 50, 0.0144)])
+def test_to_guess_is_judged_by_classes_and_examples(classes: int, examples: int, bound: float) -> None:
+    assert guessing_bound(classes, examples) == pytest.approx(bound, abs=1e-3)
 
 
 def test_outputs_are_those_of_all_examples_in_order(reference: Reference, digits: ImageData) -> None:

@@ -104,6 +104,15 @@ def test_options_are_measured_in_their_places(library: Library, tmp_path: Path) 
     assert [t.options for t in times[ORT]] == [options]
 
 
+def test_calls_with_a_pause_are_timed_as_such(library: Library, tmp_path: Path) -> None:
+    """Operators are timed without one all the same."""
+    slow = ORT.called(20.0)
+    (found,) = measure_options(library, image_input(32), [slow], tmp_path)
+    assert found.deployment == slow
+    assert all(math.isfinite(ms) for named in found.unit_ms for ms in named.values())
+    assert len(found.timed) == 2
+
+
 def test_a_runtime_that_times_no_operators_is_refused(library: Library, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="times of units could not be measured in torch-fp32"):
         measure_options(library, image_input(32), [Deployment("torch", "fp32", threads=1)], tmp_path)

@@ -32,6 +32,10 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
             "--max-params is not supported",
         ),
         (
+            ("--baseline", "x", "--data", "digits", "--latency-ms", "2", "--percentile", "99"),
+            "--percentile 99 is not",
+        ),
+        (
             ("--baseline", "x", "--data", "digits", "--speedup", "2", "--resolution", "32", "--resolution", "64"),
             "a baseline has one --resolution",
         ),
