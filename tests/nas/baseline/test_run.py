@@ -23,6 +23,8 @@ from nas.report.run_folder import read_run
 from nas.report.tables import result_tables
 from tests.nas.baseline.conftest import PLAN, Finished, configured, latency
 
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("baseline")]  # one run for all of them
+
 
 def document_of(run: Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((run / "result.json").read_text())
