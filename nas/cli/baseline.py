@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nas.cli.types import PercentagePoints, Positive
-from nas.errors import UserError
 from nas.limits import NAMES, Limits
 
 if TYPE_CHECKING:
@@ -62,6 +61,7 @@ def search_from_baseline(
     """
     from nas.baseline.config import MAX_LOSS, BaselineConfig
     from nas.baseline.run import run_baseline
+    from nas.errors import UserError
 
     known = {*SHARED, *NAMES, *OWN, "baseline", "allowed", "as_json", "quiet"}
     unusable = sorted(name for name in typed if name not in known)
@@ -91,6 +91,7 @@ def search_again_from_baseline(
         UserError: an option that cannot be changed; what `nas.baseline.again.derive_again` raises.
     """
     from nas.baseline.again import derive_again
+    from nas.errors import UserError
 
     changeable = {*NAMES, *OWN, "budget_s", "run", "as_json", "quiet"}
     fixed = sorted(name for name in typed if name not in changeable)
@@ -111,6 +112,8 @@ def search_again_from_baseline(
 
 def refuse_without_baseline(options: Mapping[str, Any]) -> None:
     """Raises `UserError` for options that mean nothing without --baseline."""
+    from nas.errors import UserError
+
     given = next((name for name in OWN if options[name] is not None), None)
     if given is not None:
         raise UserError(
@@ -126,6 +129,8 @@ def _limits(options: Mapping[str, Any], typed: Mapping[str, Any]) -> Limits:
 
 
 def _resolution(allowed: Mapping[str, Any]) -> int | None:
+    from nas.errors import UserError
+
     sides = allowed.get("resolution", ())
     if len(sides) > 1:
         raise UserError("a baseline has one --resolution", "give the one that it was trained with")
