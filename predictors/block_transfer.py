@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.optimize import nnls
 
 from predictors.base import NotFittedError, Prediction
-from predictors.block_latency import MIN_NETWORKS, BlockLatencyPredictor
+from predictors.block_latency import MIN_NETWORKS, BlockLatencyPredictor, relative_std
 from predictors.block_table import BlockFeatures, NetworkBlocks
 
 Floats = NDArray[np.float64]
@@ -57,21 +57,28 @@ class TransferredLatencyPredictor:
             mixed, own = float(np.mean(errors**2)), float(np.mean(own_errors**2))
             self.own_share_ = mixed / (mixed + own)
             errors = (1 - self.own_share_) * errors + self.own_share_ * own_errors
-        self.relative_std_ = float(max(np.std(errors), np.quantile(np.abs(errors), 0.9) / 1.645, 1e-3))
+        self.relative_std_ = relative_std(errors)
         self.known_kinds_ = frozenset.intersection(*(source.known_kinds_ for source in self.sources))
         return self
 
-    def block_ms(self, blocks: BlockFeatures) -> Floats:
+    def block_ms(self, blocks: BlockFeatures, known: dict[BlockLatencyPredictor, Floats] | None = None) -> Floats:
         """Time of each of m blocks by each source and the own predictor, (m, sources + 1 or + 0) ms; the argument that
-        `predict` can be spared."""
-        return np.stack([predictor.block_ms(blocks) for predictor in self._predictors()], axis=1)
+        `predict` can be spared.
+
+        `known`: what predictors said of these very blocks before; those that are asked now are added to it.
+        """
+        said = {} if known is None else known
+        for predictor in self._predictors():
+            if predictor not in said:
+                said[predictor] = predictor.block_ms(blocks)
+        return np.stack([said[predictor] for predictor in self._predictors()], axis=1)
 
     def predict(self, networks: NetworkBlocks, block_ms: Floats | None = None) -> Prediction:
         """Mean and standard deviation (n,), ms. `block_ms`: `self.block_ms(networks.blocks)`, where known."""
         known = (self.block_ms(networks.blocks) if block_ms is None else block_ms).T
         mean = mixed_ms(self._said(networks, known[: len(self.sources)]), self._mix)
         if self._own is not None:
-            own = self._own.predict(networks, known[-1]).mean
+            own = self._own.mean_ms(networks, known[-1])
             mean = np.exp((1 - self.own_share_) * np.log(mean) + self.own_share_ * np.log(own))
         return Prediction(mean=mean, std=mean * self.relative_std_)
 
@@ -82,7 +89,7 @@ class TransferredLatencyPredictor:
 
     def _said(self, networks: NetworkBlocks, block_ms: Iterable[Floats | None]) -> Floats:
         """Predictions of the sources for n networks, (n, sources) ms, given each source's times of the blocks."""
-        said = [s.predict(networks, known).mean for s, known in zip(self.sources, block_ms, strict=True)]
+        said = [s.mean_ms(networks, known) for s, known in zip(self.sources, block_ms, strict=True)]
         return np.stack(said, axis=1)
 
 

@@ -24,7 +24,16 @@ from nas.controller.loop import SearchLoop
 from nas.controller.objective import winners
 from nas.controller.planning.budget import BookedStage, Budget, Interrupts
 from nas.controller.planning.estimator_choice import planned_phase_s
-from nas.controller.planning.plan import ANYTIME_S, IN_TIME, REPORT_S, STRETCH, FinalPlan, estimate, room_for_baseline
+from nas.controller.planning.plan import (
+    ANYTIME_S,
+    IN_TIME,
+    REPORT_S,
+    STRETCH,
+    FinalPlan,
+    estimate,
+    planned_s,
+    room_for_baseline,
+)
 from nas.controller.planning.plan_record import read_account, read_final_plan, write_final_plan
 from nas.controller.planning.training_times import doubt_throughput, plan_last_round
 from nas.controller.prediction.target_record import write_target
@@ -53,6 +62,11 @@ REPEAT_SHARE = 0.25
 """Share of the rest of the budget that one measurement may take for repeating disturbed sessions."""
 FEWER_THREADS = (1, 2, 4)
 """Threads that finalists are measured with besides all of them, where the user does not name a number."""
+FEWER_THREADS_FROM_S = 120.0
+"""Budgets below this try finalists with all threads alone: measuring with fewer takes seconds that training needs."""
+PROXIES_FROM_S = 5.0
+"""Seconds planned for a short training below which no zero-cost scores are asked: they take up to a second of each
+network, and a random candidate among eight is chosen by them."""
 INTERRUPTED = 130
 PHASES = {"short_training": "short trainings", "estimates": "estimates"}
 """The stages in which candidates are evaluated, and what they are called."""
@@ -128,8 +142,8 @@ class Search:
         self.failed: list[Failed] = []
         self.evaluator = make_evaluator(self.choice.name, self._setting(), self.config.max_trials)
         # scores that are the estimates themselves teach a sampler nothing
-        zero_cost = self.choice.name == "zero-cost"
-        self.proxies = None if zero_cost else proxy_scores(self.space, self.data, self.config.seed)
+        scored = self.choice.name != "zero-cost" and self.recipes.short_s >= PROXIES_FROM_S
+        self.proxies = proxy_scores(self.space, self.data, self.config.seed) if scored else None
 
     def loop(self, executor: Executor | None = None) -> SearchLoop:
         return SearchLoop(
@@ -320,9 +334,14 @@ class Search:
             space=self.space, data=self.data, scorer=self.scorer, deployments=self.target.model.deployments,
             recipe=plan.recipe, size=plan.size, objective=self.config.objective, limits=self.config.limits,
             max_drop=self.config.max_drop, site=self.site, folder=self.folder.finalists,
-            fewer_threads=FEWER_THREADS if self.config.threads is None else (), weights=self.weights,
+            fewer_threads=self._fewer_threads, weights=self.weights,
             skip_missed=self.folder.reused.exists(),
         )  # fmt: skip
+
+    @property
+    def _fewer_threads(self) -> tuple[int, ...]:
+        asked = self.config.threads is None and planned_s(self.config.seconds) >= FEWER_THREADS_FROM_S
+        return FEWER_THREADS if asked else ()
 
     def _finals(self, final: FinalRound, candidates: Sequence[Evaluated], name: str, until_s: float) -> list[Finalist]:
         """As many finalists as the time and an interrupt allow."""

@@ -40,9 +40,14 @@ IN_TRAINING_FILE = "model.in-training-int8.onnx"
 
 
 class Measurer(Protocol):
-    """Measures networks, here or on another machine; `nas.measure.protocol.measure` is one."""
+    """Measures networks, here or on another machine; `nas.measure.protocol.measure` is one.
 
-    def __call__(self, requests: Sequence[MeasureRequest], *, sessions: int) -> list[Measurement]: ...
+    `least_calls`: calls of each network and session to time at least; without, as many as the limits ask for.
+    """
+
+    def __call__(
+        self, requests: Sequence[MeasureRequest], *, sessions: int, least_calls: int = ...
+    ) -> list[Measurement]: ...
 
 
 def deploy(
@@ -267,5 +272,7 @@ def _shown_beside(t: TriedDeployment, measurer: Measurer) -> TriedDeployment:
         return t
     calls = t.deployment.called(other_calls_ms(t.deployment.interval_ms))
     extent = t.deployment.covering(PIPELINE if t.deployment.covers == ALONE else ALONE)
-    beside, across = measurer([MeasureRequest(t.path, calls), MeasureRequest(t.path, extent)], sessions=1)
+    # The tail of a hundred calls with pauses between them would take many seconds.
+    requests = [MeasureRequest(t.path, calls), MeasureRequest(t.path, extent)]
+    beside, across = measurer(requests, sessions=1, least_calls=0)
     return replace(t, beside=beside, across=across)

@@ -73,6 +73,14 @@ class Observation:
             memory_bytes=measurement.memory_bytes,
         )
 
+    def slowed(self, factor: float) -> Observation:
+        """This observation had every call taken `factor` times as long."""
+        return replace(
+            self,
+            latencies_ms=tuple(factor * ms for ms in self.latencies_ms),
+            medians_ms=tuple(factor * ms for ms in self.medians_ms),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Violation:

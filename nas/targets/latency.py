@@ -99,18 +99,18 @@ class LatencyModel:
         self._spaces: dict[tuple[str, Size], _KnownSpace] = {}
         self._predictors: dict[Deployment, BlockLatencyPredictor | TransferredLatencyPredictor] = {}
         self._patterns = {d: pattern_model(profile, d) for d in self.deployments if d.interval_ms}
-        prior = [p for p in prior if kinds_of(profile) <= kinds_of(p)]
+        sources = PriorPredictors([p for p in prior if kinds_of(profile) <= kinds_of(p)])
         for deployment in dict.fromkeys(d.continuous for d in self.deployments):
             table = profile.table(deployment)
             latency = table.steady_latency_ms() if table else np.array([])
             measured = np.flatnonzero(np.isfinite(latency))
-            sources = prior_predictors(prior, deployment) if len(measured) < ENOUGH_NETWORKS else []
-            if len(measured) < (MIN_WITH_PRIOR if sources else MIN_NETWORKS):
+            nearest = sources.nearest(deployment) if len(measured) < ENOUGH_NETWORKS else []
+            if len(measured) < (MIN_WITH_PRIOR if nearest else MIN_NETWORKS):
                 raise UserError(
                     f"profile {profile.name!r} has {len(measured)} measured networks for {deployment.name}, too few",
                     f"`nas profile {profile.name}` goes on measuring; or leave it out with --runtime or --precision",
                 )
-            predictor = TransferredLatencyPredictor(sources) if sources else BlockLatencyPredictor()
+            predictor = TransferredLatencyPredictor(nearest) if nearest else BlockLatencyPredictor()
             self._predictors[deployment] = predictor.fit(*training_data(profile, deployment, measured))
 
     def called(self, profile: DeviceProfile, interval_ms: float) -> "LatencyModel":
@@ -195,7 +195,12 @@ class LatencyModel:
         if key not in self._spaces:
             blocks = SpaceBlocks(space, size)
             self._require_known(blocks.blocks.occurring, space)
-            block_ms = {d: predictor.block_ms(blocks.blocks) for d, predictor in self._predictors.items()}
+            said: dict[BlockLatencyPredictor, NDArray[np.float64]] = {}  # deployments share sources
+            block_ms = {
+                d: p.block_ms(blocks.blocks, said) if isinstance(p, TransferredLatencyPredictor)
+                else p.block_ms(blocks.blocks)
+                for d, p in self._predictors.items()
+            }  # fmt: skip
             self._spaces[key] = _KnownSpace(blocks, block_ms)
         return self._spaces[key]
 
@@ -243,27 +248,37 @@ def kinds_of(profile: DeviceProfile) -> frozenset[str]:
     return slots_of(profile.networks, profile.output_size).occurring
 
 
-def prior_predictors(prior: Sequence[DeviceProfile], deployment: Deployment) -> list[BlockLatencyPredictor]:
-    """Predictors of the well-measured deployments of other devices that are most like `deployment`."""
+class PriorPredictors:
+    """Predictors of the well-measured deployments of other devices, each fitted once however often it is asked for."""
 
-    def unlike(table: DeploymentTable) -> tuple[bool, bool, int]:
-        other = table.deployment
-        return (
-            other.precision != deployment.precision,
-            other.runtime != deployment.runtime,
-            abs(other.threads - deployment.threads),
-        )
+    def __init__(self, prior: Sequence[DeviceProfile]) -> None:
+        self._tables = [(p, t) for p in prior for t in p.tables if t.measured >= ENOUGH_FOR_PRIOR]
+        self._fitted: dict[int, BlockLatencyPredictor] = {}
 
-    def same_kind(table: DeploymentTable) -> bool:
+    def nearest(self, deployment: Deployment) -> list[BlockLatencyPredictor]:
+        """Predictors, without standard deviations, of at most `MOST_SOURCES` deployments most like `deployment`."""
+
+        def unlike(at: int) -> tuple[bool, bool, int]:
+            other = self._tables[at][1].deployment
+            return (
+                other.precision != deployment.precision,
+                other.runtime != deployment.runtime,
+                abs(other.threads - deployment.threads),
+            )
+
         # What is slow on a processor says little about a GPU, and the other way round.
-        return (table.deployment.device == CPU) == (deployment.device == CPU)
+        same_kind = [
+            at for at, (_, t) in enumerate(self._tables) if (t.deployment.device == CPU) == (deployment.device == CPU)
+        ]
+        return [self._predictor(at) for at in sorted(same_kind, key=unlike)[:MOST_SOURCES]]
 
-    tables = [(p, t) for p in prior for t in p.tables if t.measured >= ENOUGH_FOR_PRIOR and same_kind(t)]
-    nearest = sorted(tables, key=lambda found: unlike(found[1]))[:MOST_SOURCES]
-    return [
-        BlockLatencyPredictor().fit(*training_data(p, t.deployment, np.flatnonzero(np.isfinite(t.steady_latency_ms()))))
-        for p, t in nearest
-    ]
+    def _predictor(self, at: int) -> BlockLatencyPredictor:
+        if at not in self._fitted:
+            profile, table = self._tables[at]
+            measured = np.flatnonzero(np.isfinite(table.steady_latency_ms()))
+            data = training_data(profile, table.deployment, measured)
+            self._fitted[at] = BlockLatencyPredictor(folds=0).fit(*data)
+        return self._fitted[at]
 
 
 def training_data(

@@ -28,9 +28,8 @@ from nas.targets.latency import held_out_error
 from nas.targets.preparing import (
     OUTPUT_SIZE,
     Preparer,
-    deploy_untrained,
     networks_to_measure,
-    new_folder,
+    prepare_here,
     preparer,
     usual_spaces,
 )
@@ -46,6 +45,9 @@ BATCH_OF_NETWORKS = 4
 """Networks measured together: interleaved in one worker, and the grain at which a budget or an interruption cuts."""
 NOISE_SESSIONS = 3
 """Fresh sessions of the first batch, whose disagreement is the noise floor."""
+ALONE_UNTIL_S = 30.0
+"""Budgets below this end with the first networks, which are then prepared in this process: others import for seconds
+what a search needs here anyway."""
 SECONDS_PER_MODEL = 0.15
 NODE_SECONDS = 0.1
 
@@ -67,13 +69,8 @@ def measure_networks(
     `measure` may measure on another machine than this one.
     """
     with TemporaryDirectory(prefix="nas-profile-") as temporary:
-        if workers is not None:
-            prepared = workers.prepare(archs, deployments, Path(temporary), seed)
-        else:
-            prepared = [
-                deploy_untrained(arch, deployments, new_folder(Path(temporary) / str(i)), seed + i)
-                for i, arch in enumerate(archs)
-            ]
+        prepare = prepare_here if workers is None else workers.prepare
+        prepared = prepare(archs, deployments, Path(temporary), seed)
         requests = [request for row in prepared for request in row]
         results = measure(requests, sessions=sessions, seconds_per_model=seconds_per_model, node_seconds=node_seconds)
     width = len(deployments)
@@ -123,7 +120,7 @@ def make_profile(
                 seconds_per_model=SECONDS_PER_MODEL,
                 node_seconds=NODE_SECONDS,
                 seed=len(profile.networks),
-                workers=workers,
+                workers=workers if done or budget_s >= ALONE_UNTIL_S else None,
             )
             longest = max(longest, time.monotonic() - began)
             failures |= {m.request.deployment: m.failed for row in results for m in row if m.failed is not None}

@@ -77,3 +77,15 @@ def test_misuse(sources: list[BlockLatencyPredictor]) -> None:
         TransferredLatencyPredictor(sources).fit(x.select(np.arange(2)), np.ones(2))
     with pytest.raises(ValueError, match="positive"):
         TransferredLatencyPredictor(sources).fit(x, np.array([1.0, np.nan, 2.0]))
+
+
+def test_sources_need_no_folds(sources: list[BlockLatencyPredictor]) -> None:
+    """A transfer asks its sources for means alone, which are those of predictors with standard deviations."""
+    x, few, unseen = networks(100, 0), networks(6, 3), networks(50, 6)
+    means = [BlockLatencyPredictor(folds=0).fit(x, latency(x, costs(seed))) for seed in (1, 2)]
+    for source, quick in zip(sources, means, strict=True):
+        assert np.array_equal(source.predict(unseen).mean, quick.mean_ms(unseen))
+    with_folds, without = (TransferredLatencyPredictor(s).fit(few, latency(few, NEW)) for s in (sources, means))
+    assert np.array_equal(with_folds.predict(unseen).std, without.predict(unseen).std)
+    with pytest.raises(ValueError, match="no standard deviations"):
+        means[0].predict(unseen)

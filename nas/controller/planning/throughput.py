@@ -42,6 +42,8 @@ ENOUGH_S = 4.0
 NOTICEABLE = 0.1
 """Fraction of the fastest timed step: an overhead below that is taken for noise, and the whole step for the network's
 work."""
+UPDATES_S, LEAST_UPDATES = 2.0, 2
+"""No further network's step of the optimiser is timed after so many seconds, beyond the fewest."""
 STEPS = 2
 """Timed steps of each network, after one to warm up."""
 CPU_BATCH = 32
@@ -225,9 +227,14 @@ def _measured(space: SearchSpace, size: Size, recipe: Recipe, device: str) -> Tr
         if time.monotonic() - start < ENOUGH_S:
             seconds.append(step_s(arch, best))
             timed.append(arch)
-    updates = [update_seconds(space.build(arch, size), recipe.optimizer, where, steps=STEPS) for arch in timed]
     overhead, work = fitted_steps(seconds, [batch * float(nominal_image_s(costs(arch))[0]) for arch in timed])
-    launch, update = fitted_steps(updates, [float(nominal_update_s(costs(arch))[0]) for arch in timed])
+    # From the smallest on: orthogonal steps of a large network take seconds each, and say no more.
+    updates: dict[float, float] = {}
+    start = time.monotonic()
+    for nominal_s, at in sorted((float(nominal_update_s(costs(arch))[0]), at) for at, arch in enumerate(timed)):
+        if len(updates) < LEAST_UPDATES or time.monotonic() - start < UPDATES_S:
+            updates[nominal_s] = update_seconds(space.build(timed[at], size), recipe.optimizer, where, steps=STEPS)
+    launch, update = fitted_steps(list(updates.values()), list(updates))
     return TrainingThroughput(
         device, best.precision, rounded(work), rounded(overhead + launch), rounded(update), measured_at=time.time()
     )

@@ -18,7 +18,6 @@ from nas.limits import Limits
 from nas.measure.measurement import QUIET
 from nas.progress import Progress
 from nas.targets.latency import Z_90, Checked, LatencyModel
-from nas.targets.preparing import preparer
 from nas.targets.profiling import measure_networks
 from search_spaces import Architecture, SearchSpace
 from search_spaces.signature import Size
@@ -74,11 +73,9 @@ def check_networks(
     """By deployment, how the measured latencies of `archs` compare with the predicted ones."""
     assert target.site is not None
     model: LatencyModel = target.model.of_networks()
-    with preparer() as workers:
-        rows = measure_networks(
-            archs, model.deployments, sessions=1, seconds_per_model=SECONDS, seed=seed, workers=workers,
-            measure=target.site.measure,
-        )  # fmt: skip
+    rows = measure_networks(
+        archs, model.deployments, sessions=1, seconds_per_model=SECONDS, seed=seed, measure=target.site.measure
+    )
     predicted = model.predict(space, space.choices(archs), size)
     found: dict[Deployment, Checked] = {}
     for column, deployment in enumerate(model.deployments):

@@ -19,7 +19,7 @@ from nas.errors import UserError
 from nas.limits import MB, Limits, session_latencies_ms
 from nas.measure.measurement import Measurement
 from nas.measure.site import Site
-from nas.targets.preparing import OUTPUT_SIZE, preparer
+from nas.targets.preparing import OUTPUT_SIZE, prepare_here
 from search_spaces import Architecture, Choices, SearchSpace
 from search_spaces.signature import Size
 
@@ -79,11 +79,12 @@ class FileModel:
 
 
 def probe_networks(space: SearchSpace, sampled: Choices, size: Size, budget_s: float) -> list[Architecture]:
-    """The smallest network that is known, and others spread over the sizes of `sampled`."""
-    count = PROBES if budget_s >= FEW_UNTIL_S else FEW_PROBES
+    """The smallest network that is known, and others spread over the sizes of `sampled`; of the smaller half alone
+    where there is little time, which large ones take."""
+    count, largest = (PROBES, 0.9) if budget_s >= FEW_UNTIL_S else (FEW_PROBES, 0.5)
     params = space.costs(sampled, size)["params"]
     order = np.argsort(params, kind="stable")
-    picked = order[np.linspace(0, 0.9 * (len(order) - 1), count).astype(int)]
+    picked = order[np.linspace(0, largest * (len(order) - 1), count).astype(int)]
     return list({a.key: a for a in (space.architecture(sampled[i]) for i in picked)}.values())
 
 
@@ -101,8 +102,8 @@ def probe(
 
     Raises `UserError` where a deployment cannot be measured.
     """
-    with TemporaryDirectory(prefix="nas-probe-") as folder, preparer() as workers:
-        rows = workers.prepare(archs, deployments, Path(folder), seed)
+    with TemporaryDirectory(prefix="nas-probe-") as folder:
+        rows = prepare_here(archs, deployments, Path(folder), seed)
         sizes = [[files_bytes(request.path) / MB for request in row] for row in rows]
         found: list[Measurement] = []
         if limits.needs_measured_probes:

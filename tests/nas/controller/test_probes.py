@@ -1,8 +1,6 @@
 """What a few networks tell of the files, the memory and the slow calls of all others."""
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from contextlib import nullcontext
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,31 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nas.controller.prediction import probes
 from nas.controller.prediction.probes import probe
 from nas.deploy.tried import files_bytes
 from nas.deployment import Deployment
 from nas.limits import MB, Limits
 from nas.measure.measurement import Measurement, MeasureRequest
 from nas.measure.site import this_host
-from nas.targets.preparing import OUTPUT_SIZE, Preparer, deploy_untrained
+from nas.targets.preparing import OUTPUT_SIZE, deploy_untrained
 from search_spaces import Architecture, StagedSpace, load_search_space
 
 DEPLOYMENTS = [Deployment("onnxruntime", "fp32", 1), Deployment("onnxruntime", "int8", 1)]
-
-
-class Inline(ProcessPoolExecutor):
-    """Networks are prepared in this process: others would import torch first, for three small ones."""
-
-    def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "Future[Any]":
-        done: Future[Any] = Future()
-        done.set_result(function(*args, **kwargs))
-        return done
-
-
-@pytest.fixture(autouse=True)
-def prepared_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probes, "preparer", lambda: nullcontext(Preparer(Inline(1))))
 
 
 @pytest.fixture(scope="module")

@@ -108,7 +108,7 @@ def test_fewer_threads_are_delivered_where_they_are_faster(digits: ImageData, tm
     took_ms = {("fp32", 2): 4.0, ("int8", 2): 1.0, ("int8", 1): 0.8}
     asked: list[tuple[str, int]] = []
 
-    def measurer(requests: Sequence[MeasureRequest], *, sessions: int) -> list[Measurement]:
+    def measurer(requests: Sequence[MeasureRequest], *, sessions: int, least_calls: int = 0) -> list[Measurement]:
         asked.extend((r.deployment.precision, r.deployment.threads) for r in requests)
         times = [took_ms[r.deployment.precision, r.deployment.threads] for r in requests]
         return [summarise(r, [timing(ms)] * sessions, None, 1.0) for r, ms in zip(requests, times, strict=True)]

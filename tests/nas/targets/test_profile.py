@@ -6,6 +6,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ import pytest
 from nas.cli.main import run
 from nas.deployment import PIPELINE, Deployment
 from nas.errors import UnknownNameError, UserError
-from nas.targets.latency import Correction, LatencyModel, held_out_error, slots_of, usual_latency_ms
+from nas.targets.latency import Correction, LatencyModel, PriorPredictors, held_out_error, slots_of, usual_latency_ms
 from nas.targets.profile import FAILED, DeploymentTable, DeviceProfile, NetworkTiming
 from nas.targets.registry import (
     BUNDLED,
@@ -24,6 +25,7 @@ from nas.targets.registry import (
     load_target,
     material_differences,
 )
+from predictors.block_latency import BlockLatencyPredictor
 from search_spaces import load_search_space
 from tests.nas.fake_device import FP32, INT8, fake_profile, save_fake_profile, true_latency_ms
 
@@ -234,6 +236,22 @@ def test_few_networks_are_helped_by_known_devices(profile: DeviceProfile) -> Non
     choices = space.sample(100, np.random.default_rng(4))
     truth = 2 * true_latency_ms(space.costs(choices, (10,)), 1.0)
     assert np.median(np.abs(model.predict(space, choices, (10,))[FP32].mean / truth - 1)) < 0.1
+
+
+def test_a_source_is_fitted_once_for_all_deployments(monkeypatch: pytest.MonkeyPatch) -> None:
+    known, fitted = fake_profile("known", networks=40), []
+    deployments = [FP32, replace(FP32, precision="int8"), replace(FP32, runtime="openvino")]
+    fit = BlockLatencyPredictor.fit
+
+    def spy(self: BlockLatencyPredictor, *data: Any) -> BlockLatencyPredictor:
+        fitted.append(self.folds)
+        return fit(self, *data)
+
+    monkeypatch.setattr(BlockLatencyPredictor, "fit", spy)
+    sources = PriorPredictors([known])
+    found = [sources.nearest(d) for d in deployments]
+    assert all(set(f) == set(found[0]) for f in found)
+    assert fitted == [0] * len(known.tables), "and without standard deviations"
 
 
 def test_corrections_scale_and_widen(profile: DeviceProfile, model: LatencyModel) -> None:
