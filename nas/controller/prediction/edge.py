@@ -5,6 +5,7 @@ as the limit allows, it cannot say whether the limit can be kept. A few of them 
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from statistics import median
 
@@ -13,12 +14,13 @@ from scipy.special import stdtrit
 
 from nas.controller.prediction.feasibility import SAMPLES, fastest_networks
 from nas.controller.prediction.target_model import TargetModel
-from nas.deployment import Deployment
+from nas.deployment import ALONE, Deployment
 from nas.limits import Limits
 from nas.measure.measurement import QUIET
 from nas.progress import Progress
 from nas.targets.latency import Z_90, Checked, LatencyModel
 from nas.targets.profiling import measure_networks
+from predictors.base import Prediction
 from search_spaces import Architecture, SearchSpace
 from search_spaces.signature import Size
 
@@ -51,34 +53,46 @@ def at_the_edge(
     rng = np.random.default_rng(seed)
     choices = fastest_networks(space, target.model, size, space.sample(SAMPLES, rng), rng)[:AMONG]
     expected = target.model.predict(space, choices, size)
-    of_calls = [(p, limit_ms) for d, p in expected.items() if math.isfinite(limit_ms := limits.call_limit_ms(d.batch))]
-    if any(np.any(p.mean + Z_90 * p.std <= limit_ms) for p, limit_ms in of_calls) and not limits.limits_tail:
+    limit_ms = {d: limits.call_limit_ms(d.batch) for d in expected if math.isfinite(limits.call_limit_ms(d.batch))}
+    surely = any(np.any(expected[d].mean + Z_90 * expected[d].std <= ms) for d, ms in limit_ms.items())
+    if surely and not limits.limits_tail:
         return None
-    if not any(
-        np.any((p.mean <= REACH * limit_ms) | (p.mean - REACH_STDS * p.std <= limit_ms)) for p, limit_ms in of_calls
-    ):
+    near = [d for d, ms in limit_ms.items() if within_reach(expected[d], ms)]
+    if not near:
         return None
     progress.note(f"{EDGE}: measuring some of the fastest networks")
     picked = [space.architecture(row) for row in choices[:: max(1, len(choices) // NETWORKS)][:NETWORKS]]
-    checks = check_networks(target, space, picked, size, limits, seed)
+    checks = check_networks(target, space, picked, near, size, limits, seed)
     if not checks:
         return None
     note = f"{EDGE}: {len(picked)} of its fastest networks were measured first"
     return replace(target, model=target.model.checked(checks), notes=(*target.notes, note))
 
 
+def within_reach(fastest: Prediction, limit_ms: float) -> bool:
+    """False if not even one of the fastest networks may keep the limit on a call."""
+    return bool(np.any((fastest.mean <= REACH * limit_ms) | (fastest.mean - REACH_STDS * fastest.std <= limit_ms)))
+
+
 def check_networks(
-    target: TargetModel, space: SearchSpace, archs: list[Architecture], size: Size, limits: Limits, seed: int
+    target: TargetModel,
+    space: SearchSpace,
+    archs: list[Architecture],
+    near: Sequence[Deployment],
+    size: Size,
+    limits: Limits,
+    seed: int,
 ) -> dict[Deployment, Checked]:
-    """By deployment, how the measured latencies of `archs` compare with the predicted ones."""
+    """For each of the deployments `near` a limit, how the measured latencies of `archs` compare with the predicted."""
     assert target.site is not None
     model: LatencyModel = target.model.of_networks()
+    deployments = list(dict.fromkeys(d.covering(ALONE) for d in near))
     rows = measure_networks(
-        archs, model.deployments, sessions=1, seconds_per_model=SECONDS, seed=seed, measure=target.site.measure
+        archs, deployments, sessions=1, seconds_per_model=SECONDS, seed=seed, measure=target.site.measure
     )
     predicted = model.predict(space, space.choices(archs), size)
     found: dict[Deployment, Checked] = {}
-    for column, deployment in enumerate(model.deployments):
+    for column, deployment in enumerate(deployments):
         ratios = [
             row[column].p50_ms / mean
             for row, mean in zip(rows, predicted[deployment].mean, strict=True)

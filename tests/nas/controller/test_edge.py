@@ -77,7 +77,7 @@ def test_a_limit_that_the_prediction_cannot_tell_is_kept_where_networks_keep_it(
     known = checked(target, fastest_ms)
     assert known is not None
     assert len(asked) == len({a.key for a in asked}) == NETWORKS
-    assert known.model.checks.keys() == {FP32, INT8}
+    assert known.model.checks.keys() == {INT8}, "fp32 takes far longer, and is not measured"
     assert known.model.checks[INT8].scale == pytest.approx(0.8)
     assert "6 of its fastest networks were measured first" in known.notes[-1]
     inputs = found_good(config, data, SPACE, known, files=FileModel())
