@@ -22,6 +22,7 @@ from torch.nn.functional import cross_entropy
 
 from nas.bundles.predictor import Predictor
 from nas.cli.main import run
+from nas.data.contents import contents_of_arrays
 from nas.errors import UserError
 from nas.tasks.artifacts import Figures, Prepared
 from nas.tasks.floor import Floor
@@ -136,6 +137,10 @@ class Sentences:
     @property
     def input(self) -> TensorSpec:
         return IDS
+
+    @property
+    def fingerprints(self) -> NDArray[np.uint64]:
+        return contents_of_arrays(np.concatenate([self.ids, self.labels[:, None]], axis=1))
 
     def __len__(self) -> int:
         return len(self.ids)

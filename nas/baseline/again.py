@@ -30,7 +30,7 @@ def derive_again(run: Path, changes: Mapping[str, Any], progress: Progress | Non
         raise UserError(
             f"the run '{run}' has taught no options that could be used again", "run its search to the end first"
         )
-    return run_baseline(changed_config(old, changes), progress, before=lambda new: take_over(old, new))
+    return run_baseline(changed_config(old, changes), progress, before=lambda new: take_over(old, new), origin=old.path)
 
 
 def runs_from_baseline(run: Path) -> bool:

@@ -37,6 +37,7 @@ from nas.networks.units import run_counted
 from nas.progress import Progress, SilentProgress
 from nas.runtimes import deployments_here, nothing_runs
 from nas.tasks import TaskData, task_named
+from nas.tasks.same_data import record_splits, require_same_data
 from nas.text import milliseconds, percent
 from search_spaces import TensorSpec
 from search_spaces.modules import folded
@@ -51,10 +52,12 @@ def run_baseline(
     config: BaselineConfig,
     progress: Progress | None = None,
     before: Callable[[BaselineFolder], None] = lambda folder: None,
+    origin: Path | None = None,
 ) -> SearchResult:
     """Derive a network as `config` says; a run folder that holds a finished run of it is only read.
 
-    `before` is called with the run's folder before its first step.
+    `before` is called with the run's folder before its first step. `origin` is the folder of another run on the same
+    data, whose results are taken over.
 
     Raises:
         UserError: wrong input, a network that cannot be taken apart, or a run folder of another configuration.
@@ -72,11 +75,13 @@ def run_baseline(
         reference = load_reference(config.baseline, data, _input(config, data))
     identity = {**config.identity(), "baseline_sha256": reference.sha256}
     check_identity(folder, identity)
+    require_same_data(origin or folder.path, data)
     finished = finished_result(folder)
     if finished is not None:
         progress.note(f"{folder.path} holds this run's result already")
         return finished
     record_identity(folder, identity)
+    record_splits(folder.path, data)
     before(folder)
     with budget.stage("baseline"):
         progress.note(f"baseline: {reference.text}, weights from {reference.weights}")

@@ -30,6 +30,7 @@ from nas.runtimes.devices import require_device
 from nas.targets.latency import Z_90, LatencyModel
 from nas.targets.registry import LOCAL, Target, load_target
 from nas.tasks import TaskData, task_named, task_of
+from nas.tasks.same_data import require_same_data
 from nas.training.precision import resolve_device
 from search_spaces import Architecture, space_of
 
@@ -234,6 +235,8 @@ def load_data(request: ExportRequest, source: Source) -> tuple[TaskData, DataSou
         )
     seed = request.seed if request.seed is not None else run.seed if run else 0
     data = task_named(source.found.task).load(name, seed=seed)
+    if run is not None and source.found.run is not None and (name, seed) == (run.data, run.seed):
+        require_same_data(source.found.run, data)
     if len(data.val) == 0:
         raise UserError(f"the data set {name!r} has no validation images", "give data with at least one")
     if source.labels is not None and source.labels != data.classes:

@@ -6,6 +6,7 @@ Nothing heavy is imported here or at the top of a command's module: `nas --help`
 import importlib
 import os
 import shlex
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 
@@ -104,4 +105,5 @@ def _user_error() -> type[Exception]:
 
 def main() -> None:
     """Entry point of the console script."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a polite request to end is answered like Ctrl-C
     sys.exit(run(sys.argv[1:]))

@@ -27,6 +27,7 @@ from nas.measure.site import Site
 from nas.progress import Progress
 from nas.samplers import SAMPLERS
 from nas.tasks import TaskData, task_named
+from nas.tasks.same_data import require_same_data
 from search_spaces import SearchSpace
 from search_spaces.signature import Size
 
@@ -53,7 +54,8 @@ def load_inputs(
 
     `known`: where the run recorded its target, if it did. `device`: another machine that is the target.
 
-    Raises `UserError` for wrong input and `InfeasibleError` where the limits are out of reach.
+    Raises `UserError` for wrong input, also for data that changed since the run was begun, and `InfeasibleError` where
+    the limits are out of reach.
     """
     with budget.stage("prepare"):
         check_target(known, config, device)  # a misspelt name should not wait for the data
@@ -64,6 +66,7 @@ def load_inputs(
             raise UnknownNameError("sampler", config.sampler, SAMPLERS)
         whole, task = space_for(config), task_named(config.task)
         data = task.load(config.data, seed=config.seed)
+        require_same_data(known.parent, data)
         space = task.searchable(whole, data, config.allowed)
     with budget.stage("calibrate"):
         recorded = read_target(known, config, device)

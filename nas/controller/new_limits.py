@@ -23,7 +23,7 @@ from nas.controller.prediction.target_record import write_target
 from nas.controller.preparation import prepare_search
 from nas.controller.runs.run_folder import RunFolder, check_folder, open_folder
 from nas.controller.runs.storage import StudyStorage, copy_studies, open_storage
-from nas.controller.search import Search, SearchResult, finished_result
+from nas.controller.search import Search, SearchResult, finished_result, require_data_of
 from nas.controller.trials import SHORT
 from nas.controller.values import Finalist
 from nas.errors import UserError
@@ -32,6 +32,7 @@ from nas.limits import NAMES as LIMITS
 from nas.limits import Limits
 from nas.measure.host import keep_to_usable_threads
 from nas.progress import Progress, SilentProgress
+from nas.tasks.same_data import record_splits
 
 BUDGETS = ("budget_s", "max_trials", "max_cost_usd", "price_per_hour")
 ENGINE = ("storage", "ray", "workers")
@@ -60,6 +61,7 @@ def search_again(run: Path, changes: Mapping[str, Any], progress: Progress | Non
     folder = check_folder(config)
     finished = finished_result(folder)
     if finished is not None:
+        require_data_of(config, folder.path, progress)
         progress.note(f"{folder.path} holds this result already")
         return finished
     studies = None if folder.reused.exists() else studies_on_server(old, changes.get("storage"))
@@ -69,6 +71,7 @@ def search_again(run: Path, changes: Mapping[str, Any], progress: Progress | Non
     with device_of(config) as device:
         inputs = load_inputs(config, budget, progress, old.target, device)
         open_folder(config, folder)
+        record_splits(folder.path, inputs.data)
         write_target(folder.target, inputs.target, inputs.scorer.files)
         take_over(old, folder, studies)
         interrupts = Interrupts()

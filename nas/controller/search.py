@@ -45,6 +45,7 @@ from nas.controller.runs.run_folder import RunFolder, check_folder, open_folder
 from nas.controller.runs.short_weights import ShortWeights
 from nas.controller.trials import SHORT
 from nas.controller.values import Evaluated, Failed, Finalist, RandomBaseline
+from nas.errors import UserError
 from nas.evaluation.estimators import SUPERNET_SHARE, EstimatorSetting
 from nas.evaluation.supernet.config import LOG_STEPS
 from nas.executors import Executor
@@ -53,8 +54,9 @@ from nas.measure.host import keep_to_usable_threads
 from nas.measure.site import undisturbed
 from nas.progress import Progress, SilentProgress, Stage
 from nas.samplers import Feasible, RandomFeasibleSampler, SamplerTask, WithExamples, make_sampler
-from nas.tasks import task_of
+from nas.tasks import task_named, task_of
 from nas.tasks.floor import Floor
+from nas.tasks.same_data import SPLITS_FILE, record_splits, require_same_data
 from nas.text import duration, percent
 from nas.training.recipe import Recipe
 
@@ -64,7 +66,7 @@ FEWER_THREADS = (1, 2, 4)
 """Threads that finalists are measured with besides all of them, where the user does not name a number."""
 FEWER_THREADS_FROM_S = 120.0
 """Budgets below this try finalists with all threads alone: measuring with fewer takes seconds that training needs."""
-PROXIES_FROM_S = 5.0
+PROXIES_FROM_S = 4.0
 """Seconds planned for a short training below which no zero-cost scores are asked: they take up to a second of each
 network, and a random candidate among eight is chosen by them."""
 INTERRUPTED = 130
@@ -94,6 +96,7 @@ def run_search(config: SearchConfig, progress: Progress | None = None) -> Search
     folder = check_folder(config)
     finished = finished_result(folder)
     if finished is not None:
+        require_data_of(config, folder.path, progress)
         progress.note(f"{folder.path} holds this run's result already")
         return finished
     keep_to_usable_threads()
@@ -101,6 +104,7 @@ def run_search(config: SearchConfig, progress: Progress | None = None) -> Search
     with device_of(config) as device:
         inputs = load_inputs(config, budget, progress, folder.target, device)
         open_folder(config, folder)
+        record_splits(folder.path, inputs.data)
         write_target(folder.target, inputs.target, inputs.scorer.files)
         interrupts = Interrupts()
         with interrupts.handled(), engine_of(config, folder, inputs.data, budget.seconds) as engine:
@@ -115,6 +119,19 @@ def finished_result(folder: RunFolder) -> SearchResult | None:
         return None
     document = json.loads(folder.result.read_text())
     return None if document.get("interrupted") else SearchResult(document, folder.path, 0)
+
+
+def require_data_of(config: SearchConfig, run: Path, progress: Progress) -> None:
+    """Raises `UserError` where the data of a finished run changed. Data that are gone are only told of: its result is
+    still what it was."""
+    if not (run / SPLITS_FILE).exists():
+        return
+    try:
+        data = task_named(config.task).load(config.data, seed=config.seed)
+    except UserError as error:
+        progress.note(f"whether its data are still the same could not be checked: {error}")
+        return
+    require_same_data(run, data)
 
 
 class Search:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from nas.data.contents import Contents, contents_of_arrays, hold_out, labelled
 from nas.data.decode import decode_all
 from nas.data.memo import Memo
 from nas.data.originals import Originals
@@ -24,7 +25,7 @@ SplitName = Literal["train", "val", "test"]
 SPLITS: tuple[SplitName, ...] = ("train", "val", "test")
 
 HOLDOUT_FRACTION = 0.15
-"""Share of the training images of each class that becomes a split the source does not have."""
+"""Share of the training images that becomes a split the source does not have."""
 
 
 def image_input(side: int) -> TensorSpec:
@@ -49,6 +50,8 @@ class ImageSplit:
     """(n,) int64, indices into the data set's `classes`."""
     originals: Originals | None = None
     """The files that the images were made from, where there were any."""
+    sources: Contents | None = None
+    """(n,) contents of what the images were made from; None: of the images themselves."""
 
     def __post_init__(self) -> None:
         n, shape = len(self.labels), self.images.shape
@@ -59,6 +62,16 @@ class ImageSplit:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    @property
+    def contents(self) -> Contents:
+        """(n,) what the images are, see `nas.data.contents`; the same at any resolution."""
+        return contents_of_arrays(self.images) if self.sources is None else self.sources
+
+    @property
+    def fingerprints(self) -> Contents:
+        """(n,) of each image with its label: by them data that changed are recognised."""
+        return labelled(self.contents, [label.tobytes() for label in self.labels])
 
     @property
     def resolution(self) -> int:
@@ -80,7 +93,8 @@ class ImageSplit:
     def take(self, indices: NDArray[np.int64] | Sequence[int]) -> "ImageSplit":
         """The images at `indices`, in that order."""
         originals = None if self.originals is None else self.originals.take(indices)
-        return ImageSplit(self.images[indices], self.labels[indices], originals)
+        sources = None if self.sources is None else self.sources[indices]
+        return ImageSplit(self.images[indices], self.labels[indices], originals, sources)
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +258,7 @@ class ImageData:
 
 def resized(split: ImageSplit, resolution: int) -> ImageSplit:
     """`split` at (resolution, resolution), by antialiased bilinear interpolation."""
-    return ImageSplit(resize_images(split.images, resolution), split.labels)
+    return ImageSplit(resize_images(split.images, resolution), split.labels, sources=split.contents)
 
 
 def from_originals(split: ImageSplit, resolution: int) -> ImageSplit:
@@ -255,7 +269,8 @@ def from_originals(split: ImageSplit, resolution: int) -> ImageSplit:
     """
     files = split.originals
     assert files is not None
-    return ImageSplit(decode_all(files.readers(), files.labels(), resolution, exact=True), split.labels, files)
+    images = decode_all(files.readers(), files.labels(), resolution, exact=True)
+    return ImageSplit(images, split.labels, files, split.sources)
 
 
 def resize_images(images: NDArray[np.uint8], resolution: int) -> NDArray[np.uint8]:
@@ -278,25 +293,6 @@ def resize_images(images: NDArray[np.uint8], resolution: int) -> NDArray[np.uint
     return out
 
 
-def hold_out(
-    labels: NDArray[np.int64], fraction: float, rng: np.random.Generator
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Indices `(kept, held_out)`, both sorted: `fraction` of each class, at least one and never all of it.
-
-    Raises:
-        ValueError: a class has fewer than two images.
-    """
-    held: list[NDArray[np.int64]] = []
-    for label in np.unique(labels):
-        members = np.flatnonzero(labels == label)
-        if len(members) < 2:
-            raise ValueError(f"class {label} has {len(members)} image, at least 2 are needed to hold one out")
-        count = min(max(1, round(fraction * len(members))), len(members) - 1)
-        held.append(rng.permutation(members)[:count])
-    held_out = np.sort(np.concatenate(held))
-    return np.setdiff1d(np.arange(len(labels)), held_out), held_out
-
-
 def complete(name: str, raw: RawImages, seed: int) -> ImageData:
     """Make the three splits of `ImageData` from what a source has.
 
@@ -306,7 +302,7 @@ def complete(name: str, raw: RawImages, seed: int) -> ImageData:
       and a new `val` for the search's decisions is held out of train.
     - train only: both are held out of train.
 
-    Held-out parts are 15 % of each class, at least one image, drawn with `seed`.
+    Each image is held out with a probability of 15 %, by its content and `seed`; at least one of each class is.
 
     Raises:
         UserError: fewer than two classes, a class without images, or a class too small to be split.
@@ -322,13 +318,12 @@ def complete(name: str, raw: RawImages, seed: int) -> ImageData:
     if test is None and val is not None:
         val, test = None, val
         notes.append("the given val images are the test split (final numbers only)")
-    rng = np.random.default_rng(seed)
     if test is None:
-        train, test = _split_off(name, train, raw.classes, needed=3, rng=rng)
-        notes.append(f"test: {len(test)} images held out of train (stratified, seed {seed})")
+        train, test = _split_off(name, train, raw.classes, keep=2, salt=f"test {seed}")
+        notes.append(f"test: {len(test)} images held out of train (by content, seed {seed})")
     if val is None:
-        train, val = _split_off(name, train, raw.classes, needed=2, rng=rng)
-        notes.append(f"val: {len(val)} images held out of train (stratified, seed {seed})")
+        train, val = _split_off(name, train, raw.classes, keep=1, salt=f"val {seed}")
+        notes.append(f"val: {len(val)} images held out of train (by content, seed {seed})")
     return ImageData(
         name=name,
         classes=raw.classes,
@@ -354,15 +349,15 @@ def _check_classes_present(name: str, split_name: str, split: ImageSplit, classe
 
 
 def _split_off(
-    name: str, train: ImageSplit, classes: tuple[str, ...], needed: int, rng: np.random.Generator
+    name: str, train: ImageSplit, classes: tuple[str, ...], keep: int, salt: str
 ) -> tuple[ImageSplit, ImageSplit]:
     counts = np.bincount(train.labels, minlength=len(classes))
-    if counts.min() < needed:
+    if counts.min() <= keep:
         smallest = int(counts.argmin())
         raise UserError(
             f"class {classes[smallest]!r} of data set {name!r} has {counts[smallest]} training image"
             f"{'s' if counts[smallest] != 1 else ''}, too few to hold some out",
             "add images, or give train, val and test splits",
         )
-    kept, held = hold_out(train.labels, HOLDOUT_FRACTION, rng)
+    kept, held = hold_out(train.labels, train.contents, HOLDOUT_FRACTION, salt, keep=keep)
     return train.take(kept), train.take(held)

@@ -4,6 +4,8 @@ Ray is imported inside functions: it takes a second, and most searches do withou
 """
 
 import logging
+import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -52,8 +54,11 @@ def connected(address: str) -> Iterator["ModuleType"]:
             f"--ray {address} is the address of Ray's client server",
             "start the search on a machine of the cluster, with --ray auto or --ray HOST:6379",
         )
+    ended_by = signal.getsignal(signal.SIGTERM)
     try:
         ray.init(address=address, namespace="nas", log_to_driver=False, logging_level=logging.ERROR)
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, ended_by)  # Ray would end the process in the search's place
     except (ConnectionError, RuntimeError, ValueError) as error:
         lines = [line for line in str(error).splitlines() if line.strip()] or ["no reason given"]
         raise UserError(

@@ -15,6 +15,7 @@ from nas.networks.find import FoundNetwork, find_networks
 from nas.networks.run_networks import read_run_json
 from nas.networks.weights import load_weights
 from nas.tasks import TaskData, task_named
+from nas.tasks.same_data import require_same_data
 from search_spaces.signature import Size
 
 
@@ -46,6 +47,8 @@ class Chosen:
     """Name or path of the data that the first network was trained on; None where no file tells."""
     seed: int
     """Seed of their splits."""
+    run: Path | None = None
+    """The run that the first network is of."""
 
 
 def chosen_networks(text: str, top: int) -> Chosen:
@@ -63,6 +66,7 @@ def chosen_networks(text: str, top: int) -> Chosen:
         folder=named if named is not None else first.folder,
         data=data,
         seed=seed,
+        run=first.run,
     )
 
 
@@ -70,12 +74,14 @@ def load_data(chosen: Chosen, data: str | None, task: str) -> TaskData:
     """The data set named, or else the one that the network was trained on, with the splits that it has seen.
 
     Raises:
-        UserError: no file says what its data were, or they cannot be loaded.
+        UserError: no file says what its data were, or they cannot be loaded, or they changed since the run was begun.
     """
     name = data or chosen.data
     if name is None:
         raise UserError(f"'{chosen.folder}' does not say what its data are", "name them: --data NAME or --data FOLDER")
     found: TaskData = task_named(task).load(name, seed=chosen.seed)
+    if chosen.run is not None and name == chosen.data:
+        require_same_data(chosen.run, found)
     return found
 
 

@@ -41,6 +41,12 @@ class TaskSplit(Protocol):
         """Input of networks for these examples."""
         ...
 
+    @property
+    def fingerprints(self) -> NDArray[np.uint64]:
+        """(n,) a hash of each example with its label, the same in every process and version: by them data that changed
+        since a run was begun are recognised, see `nas.data.contents`."""
+        ...
+
     def __len__(self) -> int: ...
 
     def some(self, count: int, seed: int = 0) -> Self:

@@ -194,27 +194,30 @@ def test_a_search_that_ran_over_its_time_has_no_random_baseline() -> None:
 
 INTERRUPTED_TWICE = """
 import signal
+import sys
 from nas.controller.planning.budget import Interrupts
 
-interrupts, before, seen = Interrupts(), signal.getsignal(signal.SIGINT), []
+number = signal.Signals[sys.argv[1]]
+interrupts, before, seen = Interrupts(), signal.getsignal(number), []
 with interrupts.handled():
     with interrupts.abandonable():
-        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(number)
         seen.append("went on in the block")
     seen.append(f"asked: {interrupts.asked}")
     try:
-        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(number)
         seen.append("went on after the second")
     except KeyboardInterrupt:
         seen.append("ended by the second")
-seen.append(f"as before: {signal.getsignal(signal.SIGINT) is before}")
+seen.append(f"as before: {signal.getsignal(number) is before}")
 print(*seen, sep="; ")
 """
 
 
-def test_one_interrupt_ends_a_block_and_two_end_all() -> None:
+@pytest.mark.parametrize("signal", ["SIGINT", "SIGTERM"])
+def test_one_interrupt_ends_a_block_and_two_end_all(signal: str) -> None:
     """In a process of its own: what other tests load into this one takes over its signals too."""
-    line = [sys.executable, "-X", "faulthandler", "-c", INTERRUPTED_TWICE]
+    line = [sys.executable, "-X", "faulthandler", "-c", INTERRUPTED_TWICE, signal]
     done = subprocess.run(line, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "asked: True; ended by the second; as before: True\n"), done.stderr
 

@@ -76,8 +76,12 @@ class Abandoned(BaseException):
     """Raised inside `Interrupts.abandonable` by the first interrupt. No `Exception`, so that nothing swallows it."""
 
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+"""Ctrl-C, and what service managers, schedulers and `kill` send."""
+
+
 class Interrupts:
-    """Ctrl-C once: finish with what is there. Twice: stop at once."""
+    """One of `SIGNALS` once: finish with what is there. Twice: stop at once."""
 
     def __init__(self) -> None:
         self.asked = False
@@ -85,16 +89,17 @@ class Interrupts:
 
     @contextmanager
     def handled(self) -> Iterator[None]:
-        """Take over SIGINT inside the block; other threads than the main one get none."""
+        """Take over `SIGNALS` inside the block; other threads than the main one get none."""
         try:
-            before = signal.signal(signal.SIGINT, self._on_signal)
+            before = {number: signal.signal(number, self._on_signal) for number in SIGNALS}
         except ValueError:  # not the main thread: then nobody presses keys for us
             yield
             return
         try:
             yield
         finally:
-            signal.signal(signal.SIGINT, before)
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     @contextmanager
     def abandonable(self) -> Iterator[None]:

@@ -4,9 +4,11 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from torch import nn
 
 from nas.controller.config import SearchConfig
 from nas.controller.new_limits import take_over
@@ -29,6 +31,7 @@ from nas.controller.runs.run_folder import RunFolder
 from nas.controller.values import Evaluated
 from nas.limits import Limits
 from nas.tasks import TASKS
+from nas.training import setup
 from nas.training.setup import Setup, fastest
 from search_spaces import load_search_space
 from tests.nas.executors.tasks import tiny_data
@@ -50,6 +53,26 @@ def cached(folder: Path) -> Path:
     """The one file of the cache."""
     (file,) = (folder / "training-throughput").iterdir()
     return file
+
+
+def test_steps_of_the_optimiser_are_timed_on_the_smallest_networks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Orthogonal steps of the largest take seconds each on a slow processor."""
+    monkeypatch.setattr(throughput_module, "QUANTILES", (0.1, 0.5, 0.9))
+    monkeypatch.setattr(throughput_module, "UPDATES_S", 0.0)
+    timed: list[int] = []
+    update_seconds = setup.update_seconds
+
+    def spy(network: nn.Module, *arguments: Any, **options: Any) -> float:
+        timed.append(sum(p.numel() for p in network.parameters()))
+        return update_seconds(network, *arguments, **options)
+
+    monkeypatch.setattr(setup, "update_seconds", spy)
+    assert host_throughput(SPACE, (10,), RECIPE, tmp_path).update_s > 0
+    sampled = SPACE.sample(256, np.random.default_rng(0))
+    assert len(timed) == throughput_module.LEAST_UPDATES
+    assert max(timed) <= np.median(SPACE.costs(sampled, (10,))["params"])
 
 
 def test_a_throughput_is_measured_once_and_then_read(tmp_path: Path) -> None:

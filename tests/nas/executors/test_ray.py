@@ -217,11 +217,12 @@ def test_a_machine_that_is_lost_costs_time_only(cluster: "Cluster", tmp_path: Pa
 @pytest.mark.slow
 @pytest.mark.ray
 def test_hopeless_trainings_are_stopped_early(cluster: "Cluster", tmp_path: Path) -> None:
-    answer = signal.getsignal(signal.SIGINT)
+    answers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     with AshaExecutor(tiny_data(), tmp_path, address=cluster.address, evaluate=evaluations.epochs) as executor:
         assert executor.capacity == 8
         found = run(executor, [task(i, epochs=9) for i in range(5)])
-    assert signal.getsignal(signal.SIGINT) is answer, "Ctrl-C is answered by the search, not by Ray Tune"
+    now = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    assert now == answers, "Ctrl-C is answered by the search, not by Ray Tune, and a request to end not by Ray"
     outcomes = {i: r for i, r in found.items() if isinstance(r, Outcome)}
     assert found[3] == Failure("training diverged")
     assert len(outcomes) == 4

@@ -88,6 +88,8 @@ def check_splits(task: Any, data: Any) -> None:
         back = split.take(np.arange(len(split))[::-1])
         assert same(task, back.take([len(split) - 1]), split.take([0]))
         assert task.proxy_labels(split).shape == (len(split),)
+        assert (split.fingerprints.shape, split.fingerprints.dtype) == ((len(split),), np.uint64)
+        assert np.array_equal(back.fingerprints, split.fingerprints[::-1])
     other = data.with_splits(train=data.val, val=data.train, test=data.test)
     assert same(task, other.val, data.train)
     assert not same(task, other.val, data.val)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from nas.data.contents import contents_of_arrays
 from nas.data.decode import MIN_RESOLUTION
 from nas.data.images import ImageSplit, RawImages, resize_images
 
@@ -23,4 +24,5 @@ def load_digits(root: Path, max_resolution: int) -> RawImages:
     rgb = np.repeat(grey[..., None], 3, axis=3)
     labels = table[:, -1].astype(np.int64)
     classes = tuple(str(digit) for digit in range(10))
-    return RawImages(classes, ImageSplit(resize_images(rgb, MIN_RESOLUTION), labels), flip_ok=False)
+    split = ImageSplit(resize_images(rgb, MIN_RESOLUTION), labels, sources=contents_of_arrays(grey))
+    return RawImages(classes, split, flip_ok=False)

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from nas.data.contents import contents_of_arrays
 from nas.data.decode import ensure_fits, stored_resolution
 from nas.data.images import ImageSplit, RawImages, resize_images
 from nas.errors import UserError
@@ -43,7 +44,11 @@ def load_npz(path: Path, max_resolution: int) -> RawImages:
     classes = _class_names(path, arrays, names)
     size = stored_resolution([min(arrays["x_train"].shape[1:3])], max_resolution)
     splits = {
-        name: ImageSplit(_sized(path, arrays[f"x_{name}"], size), arrays[f"y_{name}"].astype(np.int64))
+        name: ImageSplit(
+            _sized(path, arrays[f"x_{name}"], size),
+            arrays[f"y_{name}"].astype(np.int64),
+            sources=contents_of_arrays(arrays[f"x_{name}"]),
+        )
         for name in names
     }
     rows, columns = arrays["x_train"].shape[1:3]

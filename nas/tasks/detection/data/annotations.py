@@ -27,6 +27,8 @@ class Annotated:
     """Boxes are fractions of the upright picture, not pixels."""
     size: tuple[int, int] | None = None
     """(width, height) of the picture by the annotation, where it says so."""
+    content: int = 0
+    """Content of the picture's file, see `nas.data.contents`; the readers of formats leave it at 0."""
 
     @property
     def readable(self) -> NDArray[np.bool_]:

@@ -1,14 +1,16 @@
 """A detection data set from a folder or an archive, whatever its format."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nas.data.contents import contents_of_files
 from nas.data.decode import IMAGE_SUFFIXES, ensure_fits, picture_size, run_in_threads, usual_size
-from nas.data.images import SPLITS, Preprocess, histogram
+from nas.data.images import SPLITS, Preprocess, SplitName, histogram
 from nas.data.tree import ARCHIVE_SUFFIXES, SPLIT_NAMES, Tree, read_archive, read_folder
 from nas.errors import UserError
 from nas.tasks.detection.data.annotations import Annotated, Annotations, Mended
@@ -52,7 +54,7 @@ def load_detection(path: str | Path, *, seed: int = 0, max_resolution: int = MAX
     tree = _open(path)
     name = Path(path).expanduser().resolve().name
     annotations = _read(tree, str(path))
-    splits, how = divide(name, annotations.splits, len(annotations.classes), seed)
+    splits, how = divide(name, _with_contents(annotations.splits), len(annotations.classes), seed)
 
     every = list(chain.from_iterable(splits.values()))
     size = _resolution(every, cap)
@@ -109,6 +111,15 @@ def _read(tree: Tree, path: str) -> Annotations:
     raise UserError(f"no annotations of training images in '{path}'", _LAYOUT_HINT)
 
 
+def _with_contents(splits: Mapping[SplitName, Sequence[Annotated]]) -> dict[SplitName, list[Annotated]]:
+    """The same pictures, each with its content."""
+    found: dict[SplitName, list[Annotated]] = {}
+    for split, items in splits.items():
+        contents = contents_of_files([item.read for item in items], [item.name for item in items])
+        found[split] = [replace(item, content=int(c)) for item, c in zip(items, contents, strict=True)]
+    return found
+
+
 def _resolution(items: Sequence[Annotated], cap: int) -> int:
     """The smallest multiple of STRIDE that holds the largest picture, at most `cap`."""
     size = STRIDE
@@ -133,7 +144,8 @@ def _decode(items: Sequence[Annotated], size: int, mended: Mended) -> DetectionS
 
     run_in_threads(work, len(items))
     mended.extend(chain.from_iterable(findings))
-    return DetectionSplit(images, tuple(found for found in boxes if found is not None), extents)
+    sources = np.array([item.content for item in items], np.uint64)
+    return DetectionSplit(images, tuple(found for found in boxes if found is not None), extents, sources)
 
 
 def _fit(train: DetectionSplit) -> Preprocess:

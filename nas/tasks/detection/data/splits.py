@@ -6,6 +6,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
+from nas.data.contents import Contents, drawn
 from nas.data.images import HOLDOUT_FRACTION, SPLITS, SplitName
 from nas.errors import UserError
 from nas.tasks.detection.data.annotations import Annotated
@@ -41,12 +42,11 @@ def divide(
     if "test" not in splits and "val" in splits:
         splits["test"] = splits.pop("val")
         notes.append("the given val images are the test split (final numbers only)")
-    rng = np.random.default_rng(seed)
     for split in reversed(SPLITS[1:]):
         if split not in splits:
-            kept, held = _hold_out(name, splits["train"], num_classes, rng)
+            kept, held = _hold_out(name, splits["train"], num_classes, f"{split} {seed}")
             splits["train"], splits[split] = kept, held
-            notes.append(f"{split}: {len(held)} images held out of train (stratified, seed {seed})")
+            notes.append(f"{split}: {len(held)} images held out of train (by content, seed {seed})")
     names = {split: {item.name for item in items} for split, items in splits.items()}
     for one, other in combinations(SPLITS, 2):
         if both := names[one] & names[other]:
@@ -55,12 +55,13 @@ def divide(
 
 
 def _hold_out(
-    name: str, items: list[Annotated], num_classes: int, rng: np.random.Generator
+    name: str, items: list[Annotated], num_classes: int, salt: str
 ) -> tuple[list[Annotated], list[Annotated]]:
     present = np.zeros((len(items), num_classes), np.bool_)
     for row, item in enumerate(items):
         present[row, item.objects] = True
-    held = hold_out_images(present, HOLDOUT_FRACTION, rng)
+    contents = np.array([item.content for item in items], np.uint64)
+    held = hold_out_images(present, contents, HOLDOUT_FRACTION, salt)
     kept = np.setdiff1d(np.arange(len(items)), held)
     if not len(held) or not present[kept].any():
         raise UserError(
@@ -70,37 +71,31 @@ def _hold_out(
     return [items[i] for i in kept], [items[i] for i in held]
 
 
-def hold_out_images(present: NDArray[np.bool_], fraction: float, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Sorted indices of `fraction` of the images, stratified by the rarest class that each shows.
+def hold_out_images(present: NDArray[np.bool_], contents: Contents, fraction: float, salt: str) -> NDArray[np.int64]:
+    """Sorted indices of the images that are held out: each with the probability `fraction`, by its content.
 
-    An image has several classes, so no draw can hold out the same share of each. Every k-th image is taken of a random
-    order sorted by the frequency of the rarest class; at least one image of every class stays.
+    At least one image of every class stays, and at least one with a class is held out where there is any whose classes
+    others have too; only where that decides may an image that is added move another one.
 
     Args:
-        present: (n, c) bool, whether image n has class c; images without any class are stratified by themselves.
+        present: (n, c) bool, whether image n has class c.
+        contents: (n,) of the images' files.
+        fraction: of the images.
+        salt: of the draw.
 
     Returns:
-        (m,) int64; at least one image with a class, or none at all where each of them is the only one of a class.
+        (m,) int64; none at all where each image with a class is the only one of a class.
     """
     frequency = present.sum(axis=0)
-    counts = np.where(present, frequency, len(present) + 1)
-    rarest = counts.min(axis=1, initial=len(present) + 1)
-    order = rng.permutation(len(present))
-    order = order[np.lexsort((counts.argmin(axis=1)[order], rarest[order]))]
-    shown = order[(rarest[order] > 1) & (rarest[order] <= len(present))]
-    empty = order[rarest[order] > len(present)]
-    held = _every(shown, min(len(shown), max(1, round(fraction * present.any(axis=1).sum()))), rng)
+    position = drawn(contents, salt)
+    shown = present.any(axis=1)
+    # The only image of a class has to stay.
+    free = shown & ~present[:, frequency == 1].any(axis=1)
+    held = free & (position < fraction)
+    if free.any() and not held.any():
+        held[np.flatnonzero(free)[position[free].argmin()]] = True
     for label in np.flatnonzero(frequency):
-        having = held[present[held, label]]
-        if len(having) == frequency[label] and len(held) > 1:  # none is left to learn from
-            held = held[held != having[0]]
-    return np.sort(np.concatenate([held, _every(empty, round(fraction * len(empty)), rng)]))
-
-
-def _every(indices: NDArray[np.int64], count: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """`count` of `indices`, evenly spaced from a random start."""
-    if not count:
-        return indices[:0]
-    positions = np.floor((np.arange(count) + rng.random()) * (len(indices) / count))
-    taken: NDArray[np.int64] = indices[positions.astype(np.int64)]
-    return taken
+        having = np.flatnonzero(held & present[:, label])
+        if len(having) == frequency[label] and held.sum() > 1:  # none is left to learn from
+            held[having[position[having].argmax()]] = False
+    return np.flatnonzero(held | (~shown & (position < fraction)))

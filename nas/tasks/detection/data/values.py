@@ -11,6 +11,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from nas.data.contents import Contents, contents_of_arrays, labelled
 from nas.data.images import ImageTraits, Preprocess, SplitName, image_input, image_side, resize_images
 from nas.data.memo import Memo
 from search_spaces.signature import Size, TensorSpec
@@ -53,6 +54,8 @@ class DetectionSplit:
     """n entries, in pixels of `images`."""
     extents: NDArray[np.int64]
     """(n, 2) int64: rows and columns of each image that hold the picture."""
+    sources: Contents | None = None
+    """(n,) contents of the files that the images were made from; None: of the images themselves."""
 
     def __post_init__(self) -> None:
         n, shape = len(self.boxes), self.images.shape
@@ -63,6 +66,12 @@ class DetectionSplit:
 
     def __len__(self) -> int:
         return len(self.boxes)
+
+    @property
+    def fingerprints(self) -> Contents:
+        """(n,) of each image with its boxes: by them data that changed are recognised."""
+        contents = contents_of_arrays(self.images) if self.sources is None else self.sources
+        return labelled(contents, [b.xyxy.tobytes() + b.classes.tobytes() + b.crowd.tobytes() for b in self.boxes])
 
     @property
     def resolution(self) -> int:
@@ -80,7 +89,9 @@ class DetectionSplit:
 
     def take(self, indices: NDArray[np.int64] | Sequence[int]) -> "DetectionSplit":
         """The images at `indices`, in that order."""
-        return DetectionSplit(self.images[indices], tuple(self.boxes[int(i)] for i in indices), self.extents[indices])
+        boxes = tuple(self.boxes[int(i)] for i in indices)
+        sources = None if self.sources is None else self.sources[indices]
+        return DetectionSplit(self.images[indices], boxes, self.extents[indices], sources)
 
     def resized(self, resolution: int) -> "DetectionSplit":
         """All images at (resolution, resolution), boxes along."""

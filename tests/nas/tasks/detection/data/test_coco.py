@@ -78,7 +78,8 @@ def test_one_file_without_splits(tmp_path: Path) -> None:
         scene.save(tmp_path / "data")
     write_json(tmp_path / "labels.json", coco_document(members))
     data = load_detection(tmp_path)
-    assert (len(data.train), len(data.val), len(data.test)) == (29, 5, 6)
+    assert len(data.train) + len(data.val) + len(data.test) == 40
+    assert min(len(data.val), len(data.test)) > 0
 
 
 def test_yolo_labels_win_where_coco_has_no_training_images(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def test_coco_subset() -> None:
     data = load("coco_subset.tar")
     assert data.num_classes == 80
     assert data.classes[0] == "person"
-    assert (len(data.train), len(data.val), len(data.test)) == (123, 22, 147)
+    assert (len(data.train), len(data.val), len(data.test)) == (128, 17, 147)
     assert (boxes(data.train, data.val), boxes(data.test)) == (1363, 1115)
     crowd = sum(int(b.crowd.sum()) for split in (data.train, data.val, data.test) for b in split.boxes)
     assert crowd == 26
