@@ -20,7 +20,7 @@ from nas.baseline.teacher import TeacherNetwork, deployed_hits, judged
 from nas.controller.planning.budget import Budget
 from nas.controller.planning.plan_record import read_account
 from nas.controller.runs.records import deployed_network, figures_on_test
-from nas.controller.runs.run_folder import check_identity, record_identity
+from nas.controller.runs.run_folder import check_identity, held
 from nas.controller.search import FEWER_THREADS, SearchResult, finished_result
 from nas.deploy.choosing import Rejection
 from nas.deploy.tried import Deployed, TriedDeployment
@@ -80,15 +80,15 @@ def run_baseline(
     if finished is not None:
         progress.note(f"{folder.path} holds this run's result already")
         return finished
-    record_identity(folder, identity)
-    record_splits(folder.path, data)
-    before(folder)
-    with budget.stage("baseline"):
-        progress.note(f"baseline: {reference.text}, weights from {reference.weights}")
-        teacher = judged(reference, data)
-        for note in teacher.notes:
-            progress.note(note)
-    return Derivation(config, folder, budget, progress, teacher).run()
+    with held(folder, identity):
+        record_splits(folder.path, data)
+        before(folder)
+        with budget.stage("baseline"):
+            progress.note(f"baseline: {reference.text}, weights from {reference.weights}")
+            teacher = judged(reference, data)
+            for note in teacher.notes:
+                progress.note(note)
+        return Derivation(config, folder, budget, progress, teacher).run()
 
 
 def measured(deployed: Deployed) -> list[TriedDeployment]:

@@ -10,7 +10,6 @@ from nas.controller.runs.storage import StudyStorage, open_storage
 from nas.executors import Executor, check_choice, executor_for
 from nas.executors.ray_cluster import connected
 from nas.executors.ray_devices import connected_device
-from nas.files.folders import locked
 from nas.files.writing import write_json
 from nas.measure.site import Site
 from nas.targets.registry import LOCAL
@@ -57,11 +56,12 @@ def device_of(config: SearchConfig) -> Iterator[Site | None]:
 
 @contextmanager
 def engine_of(config: SearchConfig, folder: RunFolder, data: TaskData, budget_s: float) -> Iterator[Engine]:
-    """The engine that `config` asks for, while the block lasts; nobody else works in the folder meanwhile.
+    """The engine that `config` asks for, while the block lasts. Nobody else works in the folder, see
+    `nas.controller.runs.run_folder.opened`.
 
     Raises `UserError` where it cannot be had, the executor's reasons when that is first asked for.
     """
-    with locked(folder.path), ExitStack() as stack:
+    with ExitStack() as stack:
         start = executor_for(
             data,
             folder.evaluations,

@@ -21,7 +21,7 @@ from nas.controller.planning.estimator_choice import read_choice
 from nas.controller.planning.plan_record import read_final_plan
 from nas.controller.prediction.target_record import write_target
 from nas.controller.preparation import prepare_search
-from nas.controller.runs.run_folder import RunFolder, check_folder, open_folder
+from nas.controller.runs.run_folder import RunFolder, check_folder, opened
 from nas.controller.runs.storage import StudyStorage, copy_studies, open_storage
 from nas.controller.search import Search, SearchResult, finished_result, require_data_of
 from nas.controller.trials import SHORT
@@ -70,16 +70,16 @@ def search_again(run: Path, changes: Mapping[str, Any], progress: Progress | Non
     goes_on = any(changes.get(name) is not None for name in BUDGETS)
     with device_of(config) as device:
         inputs = load_inputs(config, budget, progress, old.target, device)
-        open_folder(config, folder)
-        record_splits(folder.path, inputs.data)
-        write_target(folder.target, inputs.target, inputs.scorer.files)
-        take_over(old, folder, studies)
-        interrupts = Interrupts()
-        with interrupts.handled(), engine_of(config, folder, inputs.data, budget.seconds) as engine:
-            with budget.stage("prepare"):
-                prepared = prepare_search(inputs, folder, budget, engine)
-            search = Search(prepared, folder, budget, progress, interrupts, engine)
-            return answer_again(search, run, goes_on=goes_on)
+        with opened(config, folder):
+            record_splits(folder.path, inputs.data)
+            write_target(folder.target, inputs.target, inputs.scorer.files)
+            take_over(old, folder, studies)
+            interrupts = Interrupts()
+            with interrupts.handled(), engine_of(config, folder, inputs.data, budget.seconds) as engine:
+                with budget.stage("prepare"):
+                    prepared = prepare_search(inputs, folder, budget, engine)
+                search = Search(prepared, folder, budget, progress, interrupts, engine)
+                return answer_again(search, run, goes_on=goes_on)
 
 
 def answer_again(search: Search, run: Path, *, goes_on: bool) -> SearchResult:

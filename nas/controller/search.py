@@ -41,7 +41,7 @@ from nas.controller.preparation import RANDOM_STUDY, SEARCH_STUDY, PreparedSearc
 from nas.controller.proxies import proxy_scores
 from nas.controller.results.evidence import write_evidence
 from nas.controller.results.outcome import Outcome
-from nas.controller.runs.run_folder import RunFolder, check_folder, open_folder
+from nas.controller.runs.run_folder import RunFolder, check_folder, opened
 from nas.controller.runs.short_weights import ShortWeights
 from nas.controller.trials import SHORT
 from nas.controller.values import Evaluated, Failed, Finalist, RandomBaseline
@@ -103,14 +103,14 @@ def run_search(config: SearchConfig, progress: Progress | None = None) -> Search
     budget = Budget(config.seconds, spent=read_account(folder), price_per_hour=config.price_per_hour)
     with device_of(config) as device:
         inputs = load_inputs(config, budget, progress, folder.target, device)
-        open_folder(config, folder)
-        record_splits(folder.path, inputs.data)
-        write_target(folder.target, inputs.target, inputs.scorer.files)
-        interrupts = Interrupts()
-        with interrupts.handled(), engine_of(config, folder, inputs.data, budget.seconds) as engine:
-            with budget.stage("prepare"):
-                prepared = prepare_search(inputs, folder, budget, engine)
-            return Search(prepared, folder, budget, progress, interrupts, engine).run()
+        with opened(config, folder):
+            record_splits(folder.path, inputs.data)
+            write_target(folder.target, inputs.target, inputs.scorer.files)
+            interrupts = Interrupts()
+            with interrupts.handled(), engine_of(config, folder, inputs.data, budget.seconds) as engine:
+                with budget.stage("prepare"):
+                    prepared = prepare_search(inputs, folder, budget, engine)
+                return Search(prepared, folder, budget, progress, interrupts, engine).run()
 
 
 def finished_result(folder: RunFolder) -> SearchResult | None:

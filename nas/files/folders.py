@@ -31,6 +31,10 @@ def check_writable(folder: Path) -> None:
         ) from error
 
 
+LOCK = "lock"
+"""The file by which processes keep each other out of a folder."""
+
+
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Only one process at a time works on what is in `folder`; the lock ends with its process, however that ends.
@@ -39,7 +43,7 @@ def locked(folder: Path) -> Iterator[None]:
 
     Raises `UserError` where another process holds it.
     """
-    with (folder / "lock").open("a+", encoding="utf-8") as file:
+    with (folder / LOCK).open("a+", encoding="utf-8") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

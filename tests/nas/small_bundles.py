@@ -77,6 +77,6 @@ def timed(request: MeasureRequest, p50_ms: float, disturbance: str | None = None
     return summarise(request, [session] * 3, None, 1.0)
 
 
-def instant(requests: Sequence[MeasureRequest], *, sessions: int = 3) -> list[Measurement]:
+def instant(requests: Sequence[MeasureRequest], *, sessions: int = 3, least_calls: int = 0) -> list[Measurement]:
     """Stands in for `nas.measure.protocol.measure`, so that tests know what is fast."""
     return [timed(request, P50_MS[request.deployment.precision]) for request in requests]

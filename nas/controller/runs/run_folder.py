@@ -3,15 +3,16 @@
 import hashlib
 import json
 import shutil
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from nas.controller.config import SearchConfig
 from nas.errors import UserError
-from nas.files.folders import check_writable
+from nas.files.folders import LOCK, check_writable, locked
 from nas.files.writing import staged_file, write_json
 from nas.networks.run_networks import TARGET
 from search_spaces.reference import SPACE_FILE
@@ -126,24 +127,31 @@ def check_folder(config: SearchConfig) -> RunFolder:
     Raises `UserError` where it holds another configuration or other files, or cannot be written.
     """
     folder = RunFolder(config.run_dir)
-    check_identity(folder, config.identity())
+    check_identity(folder, config.identity(), {f.name: f.default for f in fields(config) if f.default is not MISSING})
     if folder.config.exists():
         _check_storage(config, folder)
     return folder
 
 
-def check_identity(folder: RunFolder, identity: dict[str, Any]) -> None:
-    """Raises `UserError` where the folder holds a run with another identity or other files, or cannot be written."""
+def check_identity(
+    folder: RunFolder, identity: dict[str, Any], defaults: Mapping[str, Any] = MappingProxyType({})
+) -> None:
+    """Raises `UserError` where the folder holds a run with another identity or other files, or cannot be written.
+
+    A setting that is younger than the run had its value in `defaults` then.
+    """
     if folder.path.exists() and not folder.path.is_dir():
         raise UserError(f"--out {folder.path} is a file", "name a folder")
     if folder.config.exists():
-        differing = _differences(json.loads(folder.config.read_text()), _plain(identity))
+        recorded, now = json.loads(folder.config.read_text()), _plain(identity)
+        younger = {name: defaults[name] for name in now.keys() - recorded.keys() if name in defaults}
+        differing = _differences({**_plain(younger), **recorded}, now)
         if differing:
             raise UserError(
                 f"{folder.path} holds a run with another configuration ({differing})",
                 "give another --out, or remove it",
             )
-    elif folder.path.is_dir() and any(folder.path.iterdir()):
+    elif folder.path.is_dir() and any(file.name != LOCK for file in folder.path.iterdir()):
         raise UserError(f"{folder.path} is not empty and no run of this program", "give another --out")
     check_writable(folder.path)
 
@@ -157,28 +165,35 @@ def _check_storage(config: SearchConfig, folder: RunFolder) -> None:
         raise UserError(f"the studies of {folder.path} lie in its own study.db", "leave out --storage")
 
 
-def open_folder(config: SearchConfig, folder: RunFolder) -> None:
-    """Create the folder and record its configuration."""
+@contextmanager
+def opened(config: SearchConfig, folder: RunFolder) -> Iterator[None]:
+    """Create the folder and record its configuration; nobody else works in it while the block lasts."""
     table = {} if config.space_document is None else {folder.space: json.loads(config.space_document)}
-    record_identity(folder, config.identity(), table)
+    with held(folder, config.identity(), table):
+        yield
 
 
-def record_identity(
+@contextmanager
+def held(
     folder: RunFolder, identity: dict[str, Any], before: Mapping[Path, Any] = MappingProxyType({})
-) -> None:
+) -> Iterator[None]:
     """Create the folder with its `config.json`, which is written after the documents in `before`.
 
-    Raises `UserError` where it cannot be written.
+    The lock comes first: where another process works on the folder, nothing of it is changed. Raises `UserError` then,
+    and where it cannot be written.
     """
-    try:
-        folder.path.mkdir(parents=True, exist_ok=True)
-        for path, document in before.items():
-            write_json(path, document)
-        write_json(folder.config, _plain(identity))
-    except OSError as error:
-        raise UserError(
-            f"{folder.path} cannot be written to: {error.strerror}", "give an --out you may write to"
-        ) from error
+    with ExitStack() as stack:
+        try:
+            folder.path.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(locked(folder.path))
+            for path, document in before.items():
+                write_json(path, document)
+            write_json(folder.config, _plain(identity))
+        except OSError as error:
+            raise UserError(
+                f"{folder.path} cannot be written to: {error.strerror}", "give an --out you may write to"
+            ) from error
+        yield
 
 
 def write_candidates(folder: RunFolder, rows: Sequence[dict[str, Any]]) -> None:

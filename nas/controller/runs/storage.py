@@ -143,8 +143,13 @@ def check_server(url: str | None) -> None:
 
 
 def without_passwords(command: str) -> str:
-    """A command line with the passwords of URLs in it replaced by stars."""
-    return re.sub(r"(://[^:/@\s]*):\S*@", r"\1:***@", command)
+    """A command line with the passwords of URLs in it replaced by stars: all values in their queries, too."""
+
+    def masked(url: re.Match[str]) -> str:
+        address, mark, query = re.sub(r"(://[^:/@\s]*):\S*@", r"\1:***@", url.group()).partition("?")
+        return address + mark + re.sub(r"=[^&'\"]*", "=***", query)
+
+    return re.sub(r"\S+://\S+", masked, command)
 
 
 def _parsed(url: str) -> "URL":

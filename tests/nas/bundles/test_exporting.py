@@ -238,7 +238,7 @@ def test_what_was_quantised_in_training_is_tried_and_told(
 ) -> None:
     file = quantised_in_training(Path(request_.model), data)
 
-    def measured(requests: Any, *, sessions: int = 3) -> list[Measurement]:
+    def measured(requests: Any, *, sessions: int = 3, least_calls: int = 0) -> list[Measurement]:
         return [timed(r, 0.5 if "in-training" in r.path.name else 1.0) for r in requests]
 
     monkeypatch.setattr(deploying, "measure", measured)

@@ -27,7 +27,7 @@ from nas.controller.planning.plan import (
 from nas.controller.prediction.feasibility import DeploymentRange, examples, latency_ranges, require_feasible
 from nas.controller.prediction.scoring import CandidateScorer
 from nas.controller.preparation import searchable
-from nas.controller.runs.run_folder import check_folder, open_folder
+from nas.controller.runs.run_folder import check_folder, opened
 from nas.errors import InfeasibleError, UserError
 from nas.limits import Limits
 from nas.samplers import (
@@ -243,11 +243,14 @@ def test_the_search_leaves_as_much_time_for_its_random_baseline() -> None:
 
 
 def test_a_finalist_is_trained_as_long_as_it_was_briefly_as_far_as_the_budget_reaches() -> None:
-    assert final_time_s(300.0, 40.0, 1000.0, 5) == 300.0, "as planned"
-    given = final_time_s(20.0, 40.0, 1000.0, 5)
+    assert final_time_s(300.0, 40.0, 500.0, 5) == 300.0, "as planned"
+    given = final_time_s(20.0, 40.0, 100.0, 5)
     plan = final_plan(RECIPE, 100.0, given, 5, shape=SHAPE)
     assert plan.recipe.time_limit_s == pytest.approx(40.0), "what was planned was used up: the baselines' time"
-    assert 20.0 < final_time_s(20.0, 40.0, 60.0, 5) < 60.0, "never more than there is"
+    given = final_time_s(20.0, 4.0, 100.0, 5)
+    plan = final_plan(RECIPE, 100.0, given, 5, shape=SHAPE)
+    assert plan.recipe.time_limit_s == pytest.approx(30.0), "a share of what is left"
+    assert final_time_s(20.0, 40.0, 60.0, 5) == 60.0, "never more than there is"
     assert final_time_s(5.0, 40.0, -3.0, 5) == 5.0
 
 
@@ -327,13 +330,23 @@ def test_run_folders(tmp_path: Path) -> None:
     config = SearchConfig(limits=Limits.of(latency_ms=4.0), out=tmp_path / "run")
     folder = check_folder(config)
     assert not folder.path.exists(), "checking writes nothing"
-    open_folder(config, folder)
+    with opened(config, folder), pytest.raises(UserError, match="another process works on"), opened(config, folder):
+        pass
     assert json.loads(folder.config.read_text())["limits"] == {"latency_ms": 4.0, "percentile": 50}
     check_folder(replace(config, budget_s=1.0))
     with pytest.raises(UserError, match=r"another configuration \(latency_ms was 4.0, is 5.0\)"):
         check_folder(replace(config, limits=Limits.of(latency_ms=5.0)))
     with pytest.raises(UserError, match="task was 'classification', is 'detection'"):
         check_folder(replace(config, task="detection", space="", data="here"))
+    recorded = json.loads(folder.config.read_text())
+    del recorded["sampler"], recorded["max_drop"]
+    folder.config.write_text(json.dumps(recorded))
+    check_folder(config)  # of a version that had no such settings: it did what is the default now
+    with pytest.raises(UserError, match="sampler was 'surrogate', is 'tpe'"):
+        check_folder(replace(config, sampler="tpe"))
+    (tmp_path / "begun").mkdir()
+    (tmp_path / "begun" / "lock").touch()
+    check_folder(replace(config, out=tmp_path / "begun"))  # killed before it wrote anything
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "file").write_text("x")
     with pytest.raises(UserError, match="not empty"):

@@ -4,9 +4,12 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from nas.cli.main import run
@@ -87,6 +90,38 @@ def test_kill_interrupt_and_another_limit(tmp_path: Path, colours: Path, capsys:
     assert run([*ask, "--latency-ms", "0.0001"]) == 3
     assert run([*ask, "--data", "cifar10"]) == 1
     assert "not data" in capsys.readouterr().err
+
+    # The data changed: nothing goes on from the run, be it finished or not. Data that are gone are only told of.
+    own, network = line[line.index("search") :], f"{out}#1"
+    with one_image_more(colours):
+        for command in (
+            own, [*ask, "--latency-ms", "100", "--json"], [*ask, "--latency-ms", "90", "--json"],
+            ["finetune", network, "--smoke"], ["export", network, "--out", str(tmp_path / "bundle")],
+        ):  # fmt: skip
+            assert run(command) == 1, command
+            assert "changed by 1 image since" in capsys.readouterr().err, command
+    assert not (out / "limits" / "90ms-300k-params").exists()
+    assert run(own) == 0
+    away = colours.rename(colours.with_name("away.npz"))
+    capsys.readouterr()
+    assert run([*own, "--space", "compact"]) == 0  # which is otherwise chosen by a look at the data
+    assert json.loads(capsys.readouterr().out) == document
+    away.rename(colours)
+
+
+@contextmanager
+def one_image_more(data: Path) -> Iterator[None]:
+    """The set of arrays with one training image more, as long as the block lasts."""
+    before = data.read_bytes()
+    with np.load(data) as file:
+        arrays = {name: file[name] for name in file.files}
+    arrays["x_train"] = np.concatenate([arrays["x_train"], 255 - arrays["x_train"][:1]])
+    arrays["y_train"] = np.append(arrays["y_train"], arrays["y_train"][0])
+    np.savez(data, **arrays)
+    try:
+        yield
+    finally:
+        data.write_bytes(before)
 
 
 @pytest.mark.usefixtures("impatient", "brief")

@@ -131,6 +131,11 @@ def test_a_missing_driver_is_named(kind: str, driver: str, tmp_path: Path, monke
 def test_commands_without_passwords() -> None:
     line = "nas search --storage postgresql://me:se:cr@t@host:5432/nas --ray ray://host:10001"
     assert without_passwords(line) == "nas search --storage postgresql://me:***@host:5432/nas --ray ray://host:10001"
+    line = "nas search --storage 'postgresql://db/nas?user=nas&password=secret' --data photos?x=1"
+    assert (
+        without_passwords(line) == "nas search --storage 'postgresql://db/nas?user=***&password=***' --data photos?x=1"
+    )
+    assert "hidden" not in without_passwords("nas search --storage mysql://nas:hidden@db/nas?passwd=hidden")
 
 
 @pytest.mark.parametrize(
