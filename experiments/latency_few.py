@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nas.deployment import Deployment
-from nas.targets.latency import prior_predictors, training_data
+from nas.targets.latency import PriorPredictors, training_data
 from nas.targets.profile import DeviceProfile
 from predictors.block_latency import MIN_NETWORKS, BlockLatencyPredictor
 from predictors.block_transfer import TransferredLatencyPredictor
@@ -30,7 +30,7 @@ def few_networks_page(profile: DeviceProfile, threads: int, sizes: Sequence[int]
     for table in profile.tables:
         if table.deployment.threads != threads:
             continue
-        sources = prior_predictors([known], table.deployment)
+        sources = PriorPredictors([known]).nearest(table.deployment)
         measured = np.flatnonzero(np.isfinite(table.steady_latency_ms()))
         for size in sizes:
             draws = [np.random.default_rng(seed).permutation(measured) for seed in range(seeds)]
@@ -52,13 +52,13 @@ def _judged(
     networks, latency_ms, block_ms = training_data(profile, deployment, np.sort(train))
     unseen, truth, _ = training_data(profile, deployment, test)
     nearest = sources[0]
-    factor = float(np.median(latency_ms / nearest.predict(networks).mean))
+    factor = float(np.median(latency_ms / nearest.mean_ms(networks)))
     predictions = [
         TransferredLatencyPredictor(sources).fit(networks, latency_ms, block_ms).predict(unseen).mean,
         BlockLatencyPredictor().fit(networks, latency_ms, block_ms).predict(unseen).mean
         if len(train) >= MIN_NETWORKS
         else np.full(len(test), np.nan),
-        factor * nearest.predict(unseen).mean,
+        factor * nearest.mean_ms(unseen),
         np.full(len(test), np.median(latency_ms)),
     ]
     errors = [np.abs(prediction / truth - 1) for prediction in predictions]

@@ -64,7 +64,8 @@ def record_splits(run: Path, data: TaskData) -> None:
     if path.exists():
         return
     with staged_file(path) as staged, staged.open("wb") as file:
-        np.savez(file, **fingerprints_of(data))
+        found = fingerprints_of(data)
+        np.savez(file, train=found["train"], val=found["val"], test=found["test"])
 
 
 def require_same_data(run: Path, data: TaskData) -> None:
