@@ -27,7 +27,7 @@ from nas.measure.site import Site
 from nas.progress import Progress
 from nas.samplers import SAMPLERS
 from nas.tasks import TaskData, task_named
-from nas.tasks.same_data import require_same_data
+from nas.tasks.same_data import SPLITS_FILE, require_same_data
 from search_spaces import SearchSpace
 from search_spaces.signature import Size
 
@@ -88,6 +88,19 @@ def load_inputs(
             raise
     with budget.stage("prepare"):
         return inputs(checked)
+
+
+def require_data_of(config: SearchConfig, run: Path, progress: Progress) -> None:
+    """Raises `UserError` where the data of a finished run changed. Data that are gone are only told of: its result is
+    still what it was."""
+    if not (run / SPLITS_FILE).exists():
+        return
+    try:
+        data = task_named(config.task).load(config.data, seed=config.seed)
+    except UserError as error:
+        progress.note(f"whether its data are still the same could not be checked: {error}")
+        return
+    require_same_data(run, data)
 
 
 def found_good(

@@ -15,7 +15,7 @@ import optuna
 from nas.controller.config import SearchConfig
 from nas.controller.engine import device_of, engine_of
 from nas.controller.evaluators import PREDICTOR, trains
-from nas.controller.inputs import load_inputs
+from nas.controller.inputs import load_inputs, require_data_of
 from nas.controller.planning.budget import Budget, Interrupts
 from nas.controller.planning.estimator_choice import read_choice
 from nas.controller.planning.plan_record import read_final_plan
@@ -23,7 +23,7 @@ from nas.controller.prediction.target_record import write_target
 from nas.controller.preparation import prepare_search
 from nas.controller.runs.run_folder import RunFolder, check_folder, opened
 from nas.controller.runs.storage import StudyStorage, copy_studies, open_storage
-from nas.controller.search import Search, SearchResult, finished_result, require_data_of
+from nas.controller.search import Search, SearchResult, finished_result
 from nas.controller.trials import SHORT
 from nas.controller.values import Finalist
 from nas.errors import UserError

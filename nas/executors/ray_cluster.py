@@ -46,14 +46,14 @@ def connected(address: str) -> Iterator["ModuleType"]:
         import ray
     except ImportError as error:
         raise MissingDependencyError("Ray", "pip install 'ray[tune]'") from error
-    if ray.is_initialized():
-        yield ray
-        return
     if address.startswith("ray://"):
         raise UserError(
             f"--ray {address} is the address of Ray's client server",
             "start the search on a machine of the cluster, with --ray auto or --ray HOST:6379",
         )
+    if ray.is_initialized():
+        yield ray
+        return
     ended_by = signal.getsignal(signal.SIGTERM)
     try:
         ray.init(address=address, namespace="nas", log_to_driver=False, logging_level=logging.ERROR)
