@@ -19,7 +19,14 @@ hypothesis.settings.register_profile("patient", deadline=None)
 hypothesis.settings.load_profile("patient")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(trylast=True)  # after pytest-xdist has named the groups
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    grouped = [item for item in items if item.get_closest_marker("xdist_group")]
+    if getattr(config.option, "loadgroup", False) and grouped and "@" not in grouped[0].nodeid:
+        raise pytest.UsageError(
+            f"pytest {pytest.__version__} and pytest-xdist do not keep groups together, so that what is set up "
+            "for all of them is made on each worker: install the versions in constraints.txt"
+        )
     # The longest first: workers that run side by side then end at about the same time.
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
     gpu_tests = [item for item in items if item.get_closest_marker("gpu")]
