@@ -4,10 +4,13 @@ What it does with the output is the task's (`nas.tasks.artifacts`); how to
 get the output is the runtime's, and here.
 """
 
+import json
 from collections.abc import Callable, Mapping
 
 from nas.deployment import Deployment
 from nas.runtimes.devices import execution_providers
+from nas.runtimes.ort import session_settings
+from nas.runtimes.ov import bf16_is_wrong, compile_settings, float_hint
 
 
 def _call(deployment: Deployment) -> str:
@@ -17,25 +20,31 @@ def _call(deployment: Deployment) -> str:
 
 def _onnxruntime(deployment: Deployment, file: str) -> tuple[str, str]:
     providers = execution_providers(deployment.device, precision=deployment.precision)
+    attributes, entries = session_settings(deployment)
+    settings = [f"options.{name} = {value!r}\n" for name, value in attributes.items()]
+    settings += [f'options.add_session_config_entry("{key}", "{value}")\n' for key, value in entries.items()]
     return "import onnxruntime", (
-        f"options = onnxruntime.SessionOptions()\n"
-        f"options.intra_op_num_threads = {deployment.threads}\n"
+        f"options = onnxruntime.SessionOptions()\n{''.join(settings)}"
         f'session = onnxruntime.InferenceSession(here / "{file}", options, providers={providers})\n'
         f"output = session.run(None, {{session.get_inputs()[0].name: {_call(deployment)}}})[0][0]"
     )
 
 
 def _openvino(deployment: Deployment, file: str) -> tuple[str, str]:
-    hint = '"f32"' if deployment.precision == "fp32" else '"bf16"'
-    if deployment.precision == "int8":  # as `nas.runtimes.ov` measures it
-        hint = '"bf16" if "BF16" in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES") else "f32"'
-    return "import openvino", (
-        f"core = openvino.Core()\n"
-        f"floats = {hint}\n"
-        f'config = {{"PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": {deployment.threads}}}\n'
-        f'config |= {{"INFERENCE_PRECISION_HINT": floats, "ENABLE_CPU_PINNING": False}}\n'
-        f'output = core.compile_model(here / "{file}", "CPU", config)([{_call(deployment)}])[0][0]'
-    )
+    # What an int8 network keeps in floating point is computed in bf16 where the processor that runs the script can.
+    asks = deployment.precision == "int8" and not bf16_is_wrong()
+    settings = compile_settings(deployment, "bf16" if asks else float_hint(deployment.precision))
+    lines = [
+        "core = openvino.Core()",
+        "config = {",
+        *(f"    {json.dumps(k)}: {v!r}," for k, v in settings.items()),
+        "}",
+    ]
+    if asks:
+        lines.append('if "BF16" not in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES"):')
+        lines.append('    config["INFERENCE_PRECISION_HINT"] = "f32"')
+    lines.append(f'output = core.compile_model(here / "{file}", "CPU", config)([{_call(deployment)}])[0][0]')
+    return "import openvino", "\n".join(lines)
 
 
 def _torch(deployment: Deployment, file: str) -> tuple[str, str]:

@@ -83,7 +83,9 @@ def load_inputs(
         if target.model.checks:
             raise
         with budget.stage("calibrate"):
-            checked = at_the_edge(target, space, data.output_size, config.limits, config.seed, progress)
+            checked = at_the_edge(
+                target, space, data.output_size, config.limits, config.seed, progress, planned_s(budget.seconds)
+            )
         if checked is None:
             raise
     with budget.stage("prepare"):

@@ -57,6 +57,19 @@ class OrtSession:
         return output
 
 
+def session_settings(deployment: Deployment) -> tuple[dict[str, int], dict[str, str]]:
+    """Attributes of ONNX Runtime's `SessionOptions`, and entries of their configuration, that the deployment is
+    measured with and that its bundle runs with.
+
+    Operators run one after the other, and only errors are logged. Worker threads stay spinning between operators (the
+    library's default), because a network of small layers would otherwise pay a wake-up per operator: the fastest tenth
+    of calls of mobilenet_v3_large at 128 px on two (busy) cores took 1.5-2.0 ms with and 2.1-2.2 ms without. They spin
+    on for some 20 ms after a call. With one thread there is nobody to wake.
+    """
+    attributes = {"intra_op_num_threads": deployment.threads, "inter_op_num_threads": 1, "log_severity_level": 3}
+    return attributes, {"session.intra_op.allow_spinning": "1" if deployment.threads > 1 else "0"}
+
+
 class OnnxRuntime:
     """See `nas.runtimes.base.Runtime`."""
 
@@ -120,18 +133,14 @@ class OnnxRuntime:
         from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 
         options = ort.SessionOptions()
-        options.intra_op_num_threads = deployment.threads
-        options.inter_op_num_threads = 1
-        options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
-        options.log_severity_level = 3
+        attributes, entries = session_settings(deployment)
+        for name, value in attributes.items():
+            setattr(options, name, value)
+        for key, entry in entries.items():
+            options.add_session_config_entry(key, entry)
         if profile is not None:
             options.enable_profiling = True
             options.profile_file_prefix = str(profile)
-        # Worker threads stay spinning between operators (the library's default), because a network of small layers
-        # would otherwise pay a wake-up per operator: the fastest tenth of calls of mobilenet_v3_large at 128 px on
-        # two (busy) cores took 1.5-2.0 ms with and 2.1-2.2 ms without. They spin on for some 20 ms after a call. With
-        # one thread there is nobody to wake.
-        options.add_session_config_entry("session.intra_op.allow_spinning", "1" if deployment.threads > 1 else "0")
         try:
             providers = execution_providers(deployment.device, ort.get_available_providers(), deployment.precision)
             session = ort.InferenceSession(path, options, providers=providers)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nas.deployment import CPU, Deployment
 from nas.errors import UserError
@@ -31,6 +32,7 @@ from nas.runtimes.base import (
 )
 from nas.runtimes.nodes import NodeTime, run_for
 from nas.runtimes.onnx_file import VALUES_KEY, OnnxInput, input_type, read_input
+from nas.runtimes.self_test import products_are_right
 from search_spaces.signature import DTYPES, TensorSpec
 
 _TYPES = {"f32": "float", "i64": "int64", "u8": "uint8"}
@@ -81,9 +83,11 @@ class OpenVino:
         check_precision(self, precision)
         if device != CPU:
             return "it runs on the CPU alone"
-        if precision == "bf16" and not _has_bf16():
+        if precision == "bf16" and not _offers_bf16():
             # The CPU plugin takes the hint and quietly computes in fp32, or rounds as bf16 would at the price of fp32.
             return "its processor has no bf16 arithmetic"
+        if precision == "bf16" and not computes_right("bf16"):
+            return "its products in bf16 are wrong on this processor: another version of openvino may be right"
         return None
 
     def prepare(
@@ -145,16 +149,9 @@ class OpenVino:
         spec = check_input(path, _declared(path, network), deployment)
         if partial.is_dynamic:
             network.reshape(list(spec.batched(deployment.batch)))
-        config = {
-            "PERFORMANCE_HINT": "LATENCY",
-            "INFERENCE_NUM_THREADS": deployment.threads,
-            "INFERENCE_PRECISION_HINT": _float_hint(deployment.precision),
-            # The process is pinned from outside; a second pinning would put all processes on the first cores.
-            "ENABLE_CPU_PINNING": False,
-            **extra,
-        }
+        config = compile_settings(deployment, float_hint(deployment.precision))
         try:
-            compiled = _core().compile_model(network, "CPU", config)
+            compiled = _core().compile_model(network, "CPU", {**config, **extra})
         except RuntimeError as error:
             raise UserError(f"openvino cannot compile {path}: {error}", "export the network again") from error
         return OpenVinoSession(compiled.create_infer_request(), spec, deployment.batch)
@@ -183,7 +180,21 @@ def _metadata(path: Path, network: Any) -> dict[str, str]:
     return {} if values is None else {VALUES_KEY: str(values)}
 
 
-def _float_hint(precision: str) -> str:
+def compile_settings(deployment: Deployment, hint: str) -> dict[str, Any]:
+    """Configuration of OpenVINO that the deployment is measured with and that its bundle runs with.
+
+    The process is pinned from outside: a second pinning would put all processes on the first cores. `hint`: see
+    `float_hint`.
+    """
+    return {
+        "PERFORMANCE_HINT": "LATENCY",
+        "INFERENCE_NUM_THREADS": deployment.threads,
+        "INFERENCE_PRECISION_HINT": hint,
+        "ENABLE_CPU_PINNING": False,
+    }
+
+
+def float_hint(precision: str) -> str:
     """The type of the layers that are computed in floating point.
 
     What an int8 network keeps in floating point runs in bf16 where the processor can: at 128 px on one
@@ -211,7 +222,32 @@ def _core() -> Any:
 
 
 def _has_bf16() -> bool:
+    return _offers_bf16() and computes_right("bf16")
+
+
+def bf16_is_wrong() -> bool:
+    """True if this processor computes in bf16, and OpenVINO is installed and does so wrongly."""
+    return missing_modules(("openvino",), "pip install openvino") is None and _offers_bf16() and not _has_bf16()
+
+
+def _offers_bf16() -> bool:
     return "BF16" in _core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+
+
+@cache
+def computes_right(hint: str) -> bool:
+    """False if products in the precision of that hint (`f32`, `bf16`) are wrong on this processor."""
+    import openvino
+    from openvino import opset13 as ops
+
+    def multiply(left: NDArray[np.float32], right: NDArray[np.float32]) -> NDArray[np.float32]:
+        input = ops.parameter(left.shape, np.float32)
+        network = openvino.Model([ops.matmul(input, ops.constant(right), False, False)], [input])
+        compiled = _core().compile_model(network, "CPU", {"INFERENCE_PRECISION_HINT": hint})
+        product: NDArray[np.float32] = compiled([left])[0].copy()
+        return product
+
+    return products_are_right(multiply)
 
 
 def _read(path: Path) -> Any:

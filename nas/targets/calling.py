@@ -1,7 +1,9 @@
 """Calls with pauses between them, measured for networks that a device's profile knows without."""
 
 import math
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +17,7 @@ from nas.measure.site import Site, this_host
 from nas.progress import Progress
 from nas.targets.preparing import preparer
 from nas.targets.profile import FAILED, DeploymentTable, DeviceProfile, NetworkTiming
-from nas.targets.profiling import BATCH_OF_NETWORKS, measure_networks, timing_of
+from nas.targets.profiling import ALONE_UNTIL_S, BATCH_OF_NETWORKS, measure_networks, timing_of
 from nas.targets.registry import cached_profile
 from predictors.call_pattern import MIN_NETWORKS
 
@@ -23,6 +25,8 @@ NETWORKS = 12
 """Networks that are timed in both patterns where a search needs it."""
 PROFILED_NETWORKS = 24
 """The same where a device is profiled."""
+LEAST = 5
+"""Networks that are timed whatever the budget: one more than the model of a pattern has weights."""
 SECONDS = 0.15
 """Of timing a network without pauses; with pauses it is `nas.measure.worker.spaced_calls`."""
 
@@ -42,13 +46,15 @@ def with_calls(
     path: Path,
     progress: Progress,
     networks: int = NETWORKS,
+    budget_s: float = math.inf,
     seed: int = 0,
 ) -> DeviceProfile:
-    """The profile with timings of calls that start every `interval_ms`, measured on `site` and saved to `path`; or what
-    an earlier call saved there.
+    """The profile with timings of calls that start every `interval_ms`, measured on `site` and saved to `path`; with
+    those that an earlier call saved there.
 
     The networks are some of the profile's own, from the fastest to the slowest. Each is timed in both patterns in the
-    same sessions, so that a slower hour of the machine does not count for the pauses.
+    same sessions, so that a slower hour of the machine does not count for the pauses. What is known suffices where the
+    budget is short; a longer one goes on from it.
 
     Args:
         profile: of a host like the site.
@@ -58,41 +64,44 @@ def with_calls(
         path: a file of the user's cache.
         progress: told of the networks.
         networks: how many of them.
+        budget_s: seconds after which no more are timed; `LEAST` are, however long they take.
         seed: of the weights.
 
     Raises:
         UserError: most of the networks could not be measured.
     """
-    if knows_calls(profile, deployments, interval_ms):
+    profile = with_earlier_calls(profile, deployments, interval_ms, path)
+    known, done = knows_calls(profile, deployments, interval_ms), _timed(profile, deployments, interval_ms)
+    rest = [p for p in _outside_in(_spread(profile, deployments, networks)) if p not in done][: networks - len(done)]
+    if known and (not rest or budget_s < ALONE_UNTIL_S):
         return profile
-    earlier = completed_before(path, profile)
-    if earlier is not None:
-        if knows_calls(earlier, deployments, interval_ms):
-            return earlier
-        profile = earlier  # with other patterns, which are kept
-    places = _spread(profile, deployments, networks)
-    calls = calls_text(interval_ms)
+    calls, start = calls_text(interval_ms), time.monotonic()
     asked = [*deployments, *(d.called(interval_ms) for d in deployments)]
-    rows: list[list[Measurement]] = []
-    with progress.stage(f"timing calls at {calls}", len(places)) as bar, preparer() as workers:
-        for start in range(0, len(places), BATCH_OF_NETWORKS):
-            batch = [profile.networks[i] for i in places[start : start + BATCH_OF_NETWORKS]]
-            rows += measure_networks(
-                batch, asked, sessions=1, seconds_per_model=SECONDS, seed=seed + start, workers=workers,
-                measure=site.measure,
+    timed: dict[int, Sequence[Measurement]] = {}
+    # Worker processes have to import every runtime first: for a few networks that takes longer than it saves.
+    workers_for_many = preparer() if budget_s >= ALONE_UNTIL_S else nullcontext()
+    longest = 0.0
+    with progress.stage(f"timing calls at {calls}", len(rest)) as bar, workers_for_many as workers:
+        while rest and (len(timed) < (0 if known else LEAST) or time.monotonic() - start + longest < budget_s):
+            began, count = time.monotonic(), BATCH_OF_NETWORKS if timed or known else LEAST
+            batch, rest = rest[:count], rest[count:]
+            rows = measure_networks(
+                [profile.networks[place] for place in batch], asked, sessions=1, seconds_per_model=SECONDS,
+                seed=seed + len(timed), workers=workers, measure=site.measure,
             )  # fmt: skip
+            timed |= zip(batch, rows, strict=True)
+            longest = max(longest, time.monotonic() - began)
             bar.advance(len(batch))
-    found = {d.called(interval_ms): _table(profile, d, interval_ms, places, rows) for d in deployments}
+    found = {d.called(interval_ms): _table(profile, d, interval_ms, timed) for d in deployments}
     for deployment, table in found.items():
         if table.measured < MIN_NETWORKS:
             raise UserError(
-                f"only {table.measured} of {len(places)} networks could be called {calls} with {deployment.name} on "
+                f"only {table.measured} of {len(timed)} networks could be called {calls} with {deployment.name} on "
                 f"{site.name}",
                 "give a lower rate, or --calls continuous",
             )
     others = tuple(t for t in profile.spaced if t.deployment not in found)
-    known = replace(profile, spaced=(*others, *found.values()))
-    known.save(path)
+    replace(profile, spaced=(*others, *found.values())).save(path)
     return DeviceProfile.load(path)  # as whoever goes on later will find it: figures are rounded in the file
 
 
@@ -116,18 +125,28 @@ def _spread(profile: DeviceProfile, deployments: Sequence[Deployment], count: in
     return [int(i) for i in order[wanted]]
 
 
+def _outside_in(places: Sequence[int]) -> list[int]:
+    """The same, the ends and the middle first, then those between: however few are taken, they span the range."""
+    steps = np.linspace(0, max(0, len(places) - 1), LEAST).round().astype(int)
+    first = list(dict.fromkeys(places[step] for step in steps if step < len(places)))
+    return [*first, *(place for place in places if place not in first)]
+
+
+def _timed(profile: DeviceProfile, deployments: Sequence[Deployment], interval_ms: float) -> set[int]:
+    """Positions of the networks that the profile knows in that pattern in all `deployments`."""
+    tables = [profile.table(d.called(interval_ms)) for d in deployments]
+    known = [set(np.flatnonzero(np.isfinite(t.column("latency_ms"))).tolist()) if t else set[int]() for t in tables]
+    return set.intersection(*known)
+
+
 def _table(
-    profile: DeviceProfile,
-    deployment: Deployment,
-    interval_ms: float,
-    places: Sequence[int],
-    rows: Sequence[Sequence[Measurement]],
+    profile: DeviceProfile, deployment: Deployment, interval_ms: float, timed: Mapping[int, Sequence[Measurement]]
 ) -> DeploymentTable:
-    """The timings with pauses, as they would have been when the profile was made."""
-    before = profile.table(deployment)
+    """The timings with pauses, as they would have been when the profile was made, beside those that it has."""
+    before, known = profile.table(deployment), profile.table(deployment.called(interval_ms))
     assert before is not None
-    timings: list[NetworkTiming] = [FAILED] * len(profile.networks)
-    for place, row in zip(places, rows, strict=True):
+    timings: list[NetworkTiming] = list(known.timings) if known else [FAILED] * len(profile.networks)
+    for place, row in timed.items():
         now, spaced = (
             next(m for m in row if m.request.deployment == d) for d in (deployment, deployment.called(interval_ms))
         )
@@ -139,8 +158,13 @@ def _table(
     return DeploymentTable(deployment.called(interval_ms), tuple(timings))
 
 
-def completed_before(path: Path, profile: DeviceProfile) -> DeviceProfile | None:
-    """The profile at `path`, where it is this one with more patterns, as `with_calls` left it there."""
+def with_earlier_calls(
+    profile: DeviceProfile, deployments: Sequence[Deployment], interval_ms: float, path: Path
+) -> DeviceProfile:
+    """The profile itself where it knows calls every `interval_ms`; else with the patterns that `with_calls` saved to
+    `path`, if it did for this one."""
+    if knows_calls(profile, deployments, interval_ms):
+        return profile
     found = cached_profile(path, profile)
     same = found is not None and found.networks == profile.networks and found.created == profile.created
-    return found if same else None
+    return found if found is not None and same else profile

@@ -30,20 +30,31 @@ LEVEL = 0.95
 NETWORKS = 6
 AMONG = 48
 """The fastest networks that a descent finds, of which every so many is measured."""
+FEWEST, MOST_DEPLOYMENTS = 5, 64
+"""Networks that are measured in a short budget, and the most deployments in a long one."""
 LEAST = 4
 """Fewest measured networks that tell something of a deployment."""
 REACH, REACH_STDS = 1.5, 3.0
 """A limit is out of reach where the fastest network is expected to take so many times as long, and so many standard
 deviations longer: a profile of few networks may be wrong by a factor."""
 SECONDS = 0.15
+SHARE = 0.3
+"""Largest share of a budget that is planned for it."""
+PREPARED_S, LOADED_S, SPACED_CALLS = 1.2, 0.5, 15
+"""Planned for a network: seconds of preparing it, those of a session of one deployment, and in a session the calls with
+pauses, with those to warm up. Measured on two cores of a Xeon at 2.5 GHz."""
 LEAST_STD = 0.03
 """Relative standard deviation that is left: sessions of a quiet machine differ by as much."""
 
 
 def at_the_edge(
-    target: TargetModel, space: SearchSpace, size: Size, limits: Limits, seed: int, progress: Progress
-) -> TargetModel | None:
+    target: TargetModel, space: SearchSpace, size: Size, limits: Limits, seed: int, progress: Progress,
+    budget_s: float = math.inf,
+) -> TargetModel | None:  # fmt: skip
     """The target with predictions that follow a few of its fastest networks, measured now.
+
+    Where measuring them all would take more than `SHARE` of `budget_s`, fewer are, in the deployments that are expected
+    to be fastest.
 
     None where that would tell nothing: no limit is on calls, the fastest networks surely keep it (something else is in
     the way), it is far out of reach, or nothing can be measured.
@@ -61,12 +72,25 @@ def at_the_edge(
     if not near:
         return None
     progress.note(f"{EDGE}: measuring some of the fastest networks")
-    picked = [space.architecture(row) for row in choices[:: max(1, len(choices) // NETWORKS)][:NETWORKS]]
+    near.sort(key=lambda d: float(expected[d].mean.min()) / limit_ms[d])
+    count, most = affordable(SHARE * budget_s, max(d.interval_ms for d in near))
+    near = near[:most]
+    picked = [space.architecture(row) for row in choices[:: max(1, len(choices) // count)][:count]]
     checks = check_networks(target, space, picked, near, size, limits, seed)
     if not checks:
         return None
     note = f"{EDGE}: {len(picked)} of its fastest networks were measured first"
     return replace(target, model=target.model.checked(checks), notes=(*target.notes, note))
+
+
+def affordable(seconds: float, interval_ms: float) -> tuple[int, int]:
+    """(networks, deployments of each) that can be measured in about so many seconds: at least `FEWEST` in one."""
+    session_s = LOADED_S + SPACED_CALLS * interval_ms / 1e3
+    for networks in (NETWORKS, FEWEST):
+        deployments = (seconds / networks - PREPARED_S) / session_s
+        if deployments >= 2:
+            break
+    return networks, max(1, int(min(deployments, MOST_DEPLOYMENTS)))
 
 
 def within_reach(fastest: Prediction, limit_ms: float) -> bool:

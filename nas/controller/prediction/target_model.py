@@ -81,17 +81,19 @@ def prepare_target(config: SearchConfig, budget: Budget, progress: Progress, dev
     if not interval_ms:
         return found
     profile, deployments, notes = found.model.profile, found.model.deployments, list(found.notes)
-    if not knows_calls(profile, deployments, interval_ms):
-        if found.site is None:
-            raise UserError(
-                f"profile {profile.name!r} does not know calls at {config.calls}, and {config.target!r} is not at hand",
-                f"`nas profile {config.target} --calls {config.calls}` on that device measures them",
-            )
-        profile = with_calls(
+    if found.site is not None:
+        timed = with_calls(
             profile, deployments, interval_ms, found.site, path=calls_profile(config.target), progress=progress,
-            seed=config.seed,
+            budget_s=QUICK_SHARE * planned_s(budget.seconds), seed=config.seed,
         )  # fmt: skip
-        notes.append(f"calls at {config.calls} were timed on {found.site.name} for some networks of the profile")
+        if timed is not profile:
+            notes.append(f"calls at {config.calls} were timed on {found.site.name} for some networks of the profile")
+        profile = timed
+    elif not knows_calls(profile, deployments, interval_ms):
+        raise UserError(
+            f"profile {profile.name!r} does not know calls at {config.calls}, and {config.target!r} is not at hand",
+            f"`nas profile {config.target} --calls {config.calls}` on that device measures them",
+        )
     return replace(found, model=found.model.called(profile, interval_ms), notes=tuple(notes))
 
 

@@ -17,7 +17,7 @@ from nas.errors import UnknownNameError, UserError
 from nas.executors.ray_cluster import device_resource
 from nas.files.writing import write_json
 from nas.measure.site import Site, this_host
-from nas.targets.calling import completed_before, knows_calls
+from nas.targets.calling import with_earlier_calls
 from nas.targets.latency import Checked, Correction, LatencyModel
 from nas.targets.profile import calls_profile
 from nas.targets.registry import load_target
@@ -84,8 +84,9 @@ def read_target(path: Path, config: SearchConfig, device: Site | None = None) ->
     if target.profile is None or not same_site(document.get("measured_on"), site):
         return None
     profile = target.profile
-    if config.interval_ms and not knows_calls(profile, [d.continuous for d in deployments], config.interval_ms):
-        profile = completed_before(calls_profile(config.target), profile) or profile
+    if config.interval_ms:
+        continuous = [d.continuous for d in deployments]
+        profile = with_earlier_calls(profile, continuous, config.interval_ms, calls_profile(config.target))
     if any(profile.table(d) is None for d in deployments):  # measured again since, with another batch, say
         return None
     by_pattern = _by_deployment(document, "correction", lambda entry: Correction(**entry))
@@ -106,7 +107,10 @@ def read_target(path: Path, config: SearchConfig, device: Site | None = None) ->
 
 def _identity(target: TargetModel) -> dict[str, Any]:
     profile = target.model.profile
-    return {"name": profile.name, "created": profile.created, "networks": len(profile.networks)}
+    known = {"name": profile.name, "created": profile.created, "networks": len(profile.networks)}
+    spaced = [profile.table(d.covering(ALONE)) for d in target.model.deployments if d.interval_ms]
+    timed = [table.measured for table in spaced if table is not None]
+    return {**known, "timed with pauses": timed} if timed else known
 
 
 def _by_deployment(document: dict[str, Any], key: str, make: Any) -> Mapping[Deployment, Any]:

@@ -22,8 +22,10 @@ from nas.errors import UserError
 from nas.files.writing import sha256_of
 from nas.networks.description import NetworkDescription
 from nas.networks.find import RECEIPT
-from nas.runtimes import RUNTIMES, load_runtime
+from nas.runtimes import RUNTIMES, load_runtime, ov
 from nas.runtimes.onnx_file import read_input
+from nas.runtimes.ort import session_settings
+from nas.runtimes.ov import compile_settings
 from nas.tasks import task_named
 from nas.tasks.detection.baselines import BASELINES
 from tests.nas.small_bundles import FP32, digits, write_bundle
@@ -125,6 +127,32 @@ def test_run_py_needs_three_packages(script: str) -> None:
         assert imported == {"numpy", "PIL", name} | ({"nas"} if name == "torch" else set())
         assert max(map(len, text.splitlines())) <= 130
     assert run_script(script, Deployment("another", "fp32", 1), "model.onnx") is None
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_run_py_has_the_settings_that_were_measured(threads: int) -> None:
+    script = next(iter(SCRIPTS.values()))
+    attributes, entries = session_settings(Deployment("onnxruntime", "fp32", threads))
+    text = run_script(script, Deployment("onnxruntime", "fp32", threads), "model.onnx")
+    assert text is not None
+    assert all(f"options.{name} = {value}\n" in text for name, value in attributes.items())
+    assert all(f'("{key}", "{value}")' in text for key, value in entries.items())
+    for precision, hint in (("fp32", "f32"), ("bf16", "bf16"), ("int8", "bf16")):
+        deployment = Deployment("openvino", precision, threads)
+        text = run_script(script, deployment, "model.xml")
+        assert text is not None
+        config = text[text.index("config = {") + len("config = ") : text.index("}\n", text.index("config = {")) + 1]
+        assert ast.literal_eval(config) == compile_settings(deployment, hint)
+        assert ("if " in text[text.index("config = {") : text.index("core.compile_model")]) == (precision == "int8")
+
+
+def test_run_py_does_not_ask_for_wrong_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ov, "_offers_bf16", lambda: True)
+    monkeypatch.setattr(ov, "computes_right", lambda hint: False)
+    text = run_script(next(iter(SCRIPTS.values())), Deployment("openvino", "int8", 1), "model.xml")
+    assert text is not None
+    assert "'f32'" in text
+    assert "bf16" not in text.lower()
 
 
 def test_the_input_of_run_py_is_that_of_training(

@@ -1,5 +1,6 @@
 """Limits that a prediction cannot tell to be kept: networks are measured first, and refused on their word."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from nas.controller.config import SearchConfig
 from nas.controller.inputs import found_good
 from nas.controller.prediction import edge
-from nas.controller.prediction.edge import NETWORKS, at_the_edge
+from nas.controller.prediction.edge import FEWEST, NETWORKS, affordable, at_the_edge
 from nas.controller.prediction.feasibility import SAMPLES, fastest_networks
 from nas.controller.prediction.probes import FileModel
 from nas.controller.prediction.target_model import TargetModel
@@ -83,6 +84,21 @@ def test_a_limit_that_the_prediction_cannot_tell_is_kept_where_networks_keep_it(
     inputs = found_good(config, data, SPACE, known, files=FileModel())
     assert any(r.satisfiable for r in inputs.ranges)
     assert target.model.checks == {}, "what it was made of is as it was"
+
+
+def test_a_short_budget_measures_less(target: TargetModel, fastest_ms: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert affordable(math.inf, 50.0)[0] == NETWORKS
+    assert affordable(math.inf, 50.0)[1] >= 8
+    few = [affordable(18.0, interval_ms) for interval_ms in (0.0, 50.0, 200.0)]
+    assert [networks for networks, _ in few] == [NETWORKS, FEWEST, FEWEST]
+    assert [deployments for _, deployments in few] == sorted((d for _, d in few), reverse=True)
+    assert affordable(0.0, 200.0) == (FEWEST, 1)
+    asked = measured_as(monkeypatch, target, 0.8)
+    limits = Limits.of(latency_ms=4 * fastest_ms, percentile=90)
+    found = at_the_edge(target, SPACE, SIZE, limits, 0, SilentProgress(), 0.0)
+    assert found is not None
+    assert len(asked) == FEWEST
+    assert found.model.checks.keys() == {INT8}, "the faster one"
 
 
 def test_a_limit_that_they_do_not_keep_is_refused_with_what_they_took(

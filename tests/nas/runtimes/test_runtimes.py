@@ -205,7 +205,7 @@ def test_a_missing_runtime_says_how_to_install_it(monkeypatch: pytest.MonkeyPatc
 
 
 def test_bf16_is_refused_without_hardware(monkeypatch: pytest.MonkeyPatch, model: Path) -> None:
-    monkeypatch.setattr("nas.runtimes.ov._has_bf16", lambda: False)
+    monkeypatch.setattr("nas.runtimes.ov._offers_bf16", lambda: False)
     monkeypatch.setattr("nas.runtimes.torch_eager.cpu_flags", frozenset)
     for name in ("openvino", "torch"):
         runtime = _runtime(name)

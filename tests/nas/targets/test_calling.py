@@ -14,7 +14,7 @@ from nas.measure.measurement import Measurement
 from nas.measure.site import this_host
 from nas.progress import SilentProgress
 from nas.targets import calling
-from nas.targets.calling import NETWORKS, PROFILED_NETWORKS, knows_calls, with_calls, with_patterns
+from nas.targets.calling import LEAST, NETWORKS, PROFILED_NETWORKS, knows_calls, with_calls, with_patterns
 from nas.targets.latency import Correction, LatencyModel
 from nas.targets.profile import DeviceProfile
 from search_spaces import Architecture, load_search_space
@@ -63,6 +63,35 @@ def test_some_networks_are_timed_in_both_patterns_once(tmp_path: Path, asked: li
     path.write_text("{")
     made(path, profile)
     assert len(asked) == 3 * times
+
+
+def test_a_short_budget_times_few_networks_and_a_longer_one_goes_on(tmp_path: Path, asked: list[Any]) -> None:
+    path, profile = tmp_path / "profile.json", fake_profile(networks=60)
+
+    def timed(budget_s: float, known: DeviceProfile = profile) -> tuple[int, list[int]]:
+        """Networks that were timed now, and positions of all that are known, from the fastest network on."""
+        asked.clear()
+        found = with_calls(
+            known, (FP32, INT8), CAMERA_MS, this_host(), path=path, progress=SilentProgress(), budget_s=budget_s
+        )
+        table, continuous = found.table(FP32.called(CAMERA_MS)), found.table(FP32)
+        assert table is not None
+        assert continuous is not None
+        order = np.argsort(continuous.column("latency_ms"), kind="stable")
+        places = np.flatnonzero(np.isfinite(table.column("latency_ms")[order])).tolist()
+        return sum(count for count, _ in asked), places
+
+    count, places = timed(0.0)
+    assert count == LEAST
+    assert (places[0], places[-1]) == (0, 59), "the fastest and the slowest"
+    assert 20 < places[2] < 40
+    assert timed(5.0) == (0, places), "what is known suffices"
+    count, more = timed(3600.0)
+    assert count == NETWORKS - LEAST
+    assert set(places) < set(more)
+    assert timed(3600.0) == (0, more)
+    profiled = with_patterns(profile, ("20/s",), tmp_path / "own.json", SilentProgress())
+    assert timed(3600.0, profiled)[0] == 0, "a profile that knows more itself is not measured again"
 
 
 def test_calls_with_pauses_are_predicted_of_networks_that_were_never_timed(tmp_path: Path, asked: list[Any]) -> None:
