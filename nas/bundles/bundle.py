@@ -214,7 +214,17 @@ def _latency(measured: Measurement | None) -> dict[str, Any] | None:
         "p50": measured.p50_ms,
         "p90": measured.p90_ms,
         "p99": measured.p99_ms,
-        "sessions": [{"p50": s.p50_ms, "p90": s.p90_ms, "p99": s.p99_ms, "calls": s.calls} for s in measured.sessions],
+        "sessions": [
+            {
+                "p50": s.p50_ms,
+                "p90": s.p90_ms,
+                "p90_upper": s.p90_upper_ms,
+                "p99": s.p99_ms,
+                "p99_upper": s.p99_upper_ms,
+                "calls": s.calls,
+            }
+            for s in measured.sessions
+        ],
         "between_session_spread_pct": measured.between_session_spread_pct,
         "reference_p50": measured.reference_p50_ms if np.isfinite(measured.reference_p50_ms) else None,
         "verdict": measured.verdict,

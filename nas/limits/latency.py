@@ -64,6 +64,8 @@ class LatencyLimit(Limit):
 
     def reason(self, value: float, seen: Observation) -> str:
         who = "predicted to take up to" if seen.predicted else "its slowest session took"
+        if self.tail and not seen.predicted:
+            who = "takes, by its slowest session, up to"
         return f"{who} {milliseconds(value)} ms{self._suffix}"
 
     def call_limit_ms(self, batch: int) -> float:

@@ -191,10 +191,17 @@ class Limit(ABC):
 
 
 def session_latencies_ms(measurement: Measurement, percentile: int) -> tuple[float, ...]:
-    """The percentile of each fresh session; empty where the network could not be measured."""
+    """What each fresh session says of the percentile; empty where the network could not be measured.
+
+    Of the median what it measured, of a slow call the upper confidence bound: few of its calls are that slow.
+    """
     if measurement.failed is not None:
         return ()
-    return tuple(float(getattr(session, f"p{percentile}_ms")) for session in measurement.sessions)
+    found = []
+    for session in measurement.sessions:
+        upper_ms = None if percentile == 50 else getattr(session, f"p{percentile}_upper_ms")
+        found.append(float(getattr(session, f"p{percentile}_ms") if upper_ms is None else upper_ms))
+    return tuple(found)
 
 
 def wrong(message: str, hint: str) -> UserError:

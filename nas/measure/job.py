@@ -85,6 +85,10 @@ class SessionTiming:
     it."""
     disturbance: str | None
     """Reason why the times cannot be trusted, None on a quiet machine."""
+    p90_upper_ms: float | None = None
+    """Upper confidence bound of the 90th percentile (`nas.measure.statistics.upper_percentile`); None where too
+    few calls were made for one. Likewise of the 99th."""
+    p99_upper_ms: float | None = None
     energy_mj: float | None = None
     """Energy per call of the processor packages, or of the GPU's board, everything else that ran on them included; None
     where it cannot be read."""

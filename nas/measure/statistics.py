@@ -1,11 +1,15 @@
 """Numbers of a measurement: percentiles, spread, drift, and whether the machine was disturbed. Pure functions."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
 import numpy as np
 
+SESSION_CONFIDENCE = 0.632
+"""Of the bound that one session puts on a percentile. That three sessions, each right so often, are all wrong happens
+in 5 % of cases: a limit that all of them keep is kept with 95 % confidence."""
 MIN_CPU_SHARE = 0.95
 MAX_WAITING_SHARE = 0.08
 """A quiet machine whose every core computes shows 2-4 % (the kernel's own work has no other core to run on); another
@@ -58,6 +62,29 @@ def percentiles(times_s: Sequence[float]) -> tuple[float, float, float]:
         raise ValueError("no times to summarise")
     p50, p90, p99 = np.percentile(np.asarray(times_s, dtype=np.float64), [50, 90, 99])
     return float(p50), float(p90), float(p99)
+
+
+def upper_percentile(times_s: Sequence[float], percentile: int, confidence: float = SESSION_CONFIDENCE) -> float | None:
+    """Upper confidence bound of a percentile of independent times: the r-th slowest, with the largest r that so many of
+    them exceed the percentile with that probability. It assumes nothing of how times are distributed (order statistics,
+    see Conover, Practical Nonparametric Statistics, 3rd edition, section 3.2).
+
+    None where the times are too few: not even the slowest is a bound then.
+
+    Args:
+        times_s: at least one, any unit.
+        percentile: above 0, below 100.
+        confidence: probability that the bound is not below the percentile.
+    """
+    count, exceeding = len(times_s), 1 - percentile / 100
+    rank, fewer = 0, 0.0  # `fewer`: probability that at most `rank` of the times exceed the percentile
+    while rank < count:
+        log_ways = math.lgamma(count + 1) - math.lgamma(rank + 1) - math.lgamma(count - rank + 1)
+        fewer += math.exp(log_ways + rank * math.log(exceeding) + (count - rank) * math.log(1 - exceeding))
+        if 1 - fewer < confidence:
+            break
+        rank += 1
+    return float(np.partition(np.asarray(times_s, dtype=np.float64), count - rank)[count - rank]) if rank else None
 
 
 def spread_pct(session_medians: Sequence[float]) -> float:

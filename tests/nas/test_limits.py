@@ -42,7 +42,7 @@ GOOD: dict[str, Any] = {
 @pytest.mark.parametrize(
     ("name", "change", "reason"),
     [
-        ("latency_ms", {"latencies_ms": (4.0, 5.1)}, "its slowest session took 5.10 ms (p90)"),
+        ("latency_ms", {"latencies_ms": (4.0, 5.1)}, "takes, by its slowest session, up to 5.10 ms (p90)"),
         ("throughput", {"medians_ms": (3.5, 4.1)}, "its slowest session ran 244 images/s"),
         ("max_params", {"params": 10**6 + 1}, "parameters"),
         ("max_size_mb", {"size_bytes": 4_100_000}, "its files have 4.1 MB"),

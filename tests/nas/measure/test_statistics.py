@@ -10,6 +10,7 @@ from nas.measure.statistics import (
     drift_corrected,
     percentiles,
     spread_pct,
+    upper_percentile,
 )
 
 TIMES = st.lists(st.floats(1e-6, 10), min_size=1, max_size=50)
@@ -83,3 +84,27 @@ def test_rests_between_calls_are_no_disturbance(waiting_s: float, steal_s: float
     found = disturbance_with_pauses(activity, threads=1)
     assert (found is None) if words is None else (found is not None and words in found)
     assert disturbance(activity, threads=1) is not None
+
+
+@pytest.mark.parametrize(("percentile", "calls"), [(90, 100), (99, 300), (90, 2000), (99, 1000)])
+def test_three_sessions_are_all_below_a_percentile_in_five_of_a_hundred_cases(percentile: int, calls: int) -> None:
+    rng = np.random.default_rng(percentile + calls)
+    true = float(np.quantile(rng.lognormal(sigma=0.5, size=2_000_000), percentile / 100))
+    below = np.array(
+        [(upper_percentile(rng.lognormal(sigma=0.5, size=calls).tolist(), percentile) or 0) < true for _ in range(900)]
+    )
+    assert below.reshape(300, 3).all(axis=1).mean() < 0.08
+    assert below.mean() > 0.15, "a bound that is always above says nothing"
+
+
+@given(TIMES, st.sampled_from([50, 90, 99]))
+def test_an_upper_bound_is_one_of_the_times(times: list[float], percentile: int) -> None:
+    upper = upper_percentile(times, percentile)
+    assert upper is None or (upper in times and upper >= np.quantile(times, percentile / 100, method="lower"))
+
+
+def test_few_calls_bound_no_slow_one() -> None:
+    assert upper_percentile([1.0] * 99, 99) is None
+    assert upper_percentile(list(range(100)), 99) == 99
+    assert upper_percentile(list(range(300)), 99) == 298, "of 300, three are slower; of that many two with 80 %"
+    assert upper_percentile([1.0, 2.0], 99, confidence=0.01) == 2.0
