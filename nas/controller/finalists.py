@@ -54,6 +54,7 @@ class FinalRound:
     data: TaskData
     scorer: CandidateScorer
     deployments: tuple[Deployment, ...]
+    """Those of `scorer.model` that finalists are tried in."""
     recipe: Recipe
     size: int
     """Finalists, if the objective needs so many."""
@@ -205,7 +206,8 @@ class FinalRound:
 
     def _measured_within(self, candidate: Evaluated, site: Site) -> bool:
         ratios = self.scorer.ratios(self.space.choices([candidate.arch]))[:, :, 0]
-        possible = [d for d, r in zip(self.deployments, ratios.T, strict=True) if (r <= HOPELESS).all()]
+        known = zip(self.scorer.model.deployments, ratios.T, strict=True)
+        possible = [d for d, r in known if (r <= HOPELESS).all() and d in self.deployments]
         if not possible:
             return False
         with TemporaryDirectory(prefix="nas-candidate-") as folder:

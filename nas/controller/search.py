@@ -298,11 +298,15 @@ class Search:
         if plan is None and evaluated:
             plan = plan_last_round(
                 self.recipes, evaluated, self.budget, self.plan.deadlines.search_until_s,
-                len(self.target.model.deployments), trained=self.choice.name == SHORT,
+                len(self.target.model.deployments), self.scorer.worth_trying, trained=self.choice.name == SHORT,
             )  # fmt: skip
             if not self.interrupts.asked:  # else the search goes on when it is continued
                 write_final_plan(self.folder, plan)
-        return evaluated, self.final_round(plan or FinalPlan(self.recipes.base, 1))
+        plan = plan or FinalPlan(self.recipes.base, 1)
+        left_out = [d.name for d in self.target.model.deployments if d not in self.final_round(plan).deployments]
+        if left_out:
+            self.notes.append(f"the budget did not reach {', '.join(left_out)}: no network was tried in it")
+        return evaluated, self.final_round(plan)
 
     def evaluated(self) -> list[Evaluated]:
         """Everything that was trained briefly so far."""
@@ -334,8 +338,9 @@ class Search:
 
     def final_round(self, plan: FinalPlan) -> FinalRound:
         return FinalRound(
-            space=self.space, data=self.data, scorer=self.scorer, deployments=self.target.model.deployments,
-            recipe=plan.recipe, size=plan.size, objective=self.config.objective, limits=self.config.limits,
+            space=self.space, data=self.data, scorer=self.scorer, recipe=plan.recipe, size=plan.size,
+            deployments=plan.deployments(self.target.model.deployments), objective=self.config.objective,
+            limits=self.config.limits,
             max_drop=self.config.max_drop, site=self.site, folder=self.folder.finalists,
             fewer_threads=self._fewer_threads, weights=self.weights,
             skip_missed=self.folder.reused.exists(),

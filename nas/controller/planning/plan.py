@@ -1,13 +1,14 @@
 """Rules that turn a budget into recipes: all networks get the same, and a repetition decides the same."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nas.controller.config import Objective
+from nas.deployment import Deployment
 from nas.evaluation.short_training import ShortTraining
 from nas.tasks import TrainingShape
 from nas.training.recipe import Recipe
@@ -49,6 +50,8 @@ FEWEST_S = 5.0
 DEPLOY_S = 5.0
 """Exporting, quantising, checking and measuring one deployment of one small network: 4 to 7 s on two cores of a
 Xeon at 2.5 GHz, where each of four deployments was counted alike."""
+TRAINING_SHARE, FEWEST_DEPLOYMENTS = 0.6, 2
+"""Share of a finalist's time that its training gets where that leaves at least so many deployments to try."""
 
 TRAIN_S_PER_MAC, TRAIN_S_PER_ACTIVATION, TRAIN_S_PER_DEPTHWISE_MAC = 3.2e-11, 2.0e-9, 6.1e-10
 """Nominal seconds per image: they say how much more work one network is than another. They are those of bf16 training
@@ -76,6 +79,12 @@ class FinalPlan:
 
     recipe: Recipe
     size: int
+    tried: tuple[str, ...] | None = None
+    """Names of the deployments that finalists are tried in; None: in all of the search's."""
+
+    def deployments(self, known: Sequence[Deployment]) -> tuple[Deployment, ...]:
+        """Those of the search's deployments that finalists are tried in."""
+        return tuple(d for d in known if self.tried is None or d.name in self.tried)
 
 
 def planned_s(budget_s: float) -> float:
@@ -121,8 +130,18 @@ def nominal_update_s(costs: Mapping[str, NDArray[np.float64]]) -> NDArray[np.flo
 
 def affordable_image_s(available_s: float, train_images: int, deployments: int, shape: TrainingShape) -> float:
     """Seconds per image beyond which a finalist cannot be trained for the fewest epochs in `available_s`."""
-    training_s = max(0.4 * available_s, available_s - DEPLOY_S * deployments)
+    tried = affordable_deployments(available_s, deployments)
+    training_s = max(0.4 * available_s, available_s - DEPLOY_S * tried)
     return training_s / (shape.final_epochs[0] * train_images)
+
+
+def affordable_deployments(available_s: float, deployments: int) -> int:
+    """How many of so many deployments one finalist is tried in, with `available_s` for its training and them.
+
+    In a short budget trying all of them would take most of it: then the network has learnt too little in each.
+    """
+    affordable = int((1 - TRAINING_SHARE) * available_s / DEPLOY_S)
+    return min(deployments, max(FEWEST_DEPLOYMENTS, affordable))
 
 
 def short_training(

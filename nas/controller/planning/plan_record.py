@@ -53,11 +53,15 @@ def read_final_plan(folder: RunFolder) -> FinalPlan | None:
     if not folder.final_plan.exists():
         return None
     document = json.loads(folder.final_plan.read_text())
-    return FinalPlan(Recipe.of(document["recipe"], "final plan"), document["size"])
+    tried = document.get("tried")
+    return FinalPlan(
+        Recipe.of(document["recipe"], "final plan"), document["size"], None if tried is None else tuple(tried)
+    )
 
 
 def write_final_plan(folder: RunFolder, plan: FinalPlan) -> None:
-    write_json(folder.final_plan, {"recipe": plan.recipe.to_json(), "size": plan.size})
+    tried = {} if plan.tried is None else {"tried": list(plan.tried)}
+    write_json(folder.final_plan, {"recipe": plan.recipe.to_json(), "size": plan.size, **tried})
 
 
 def read_account(folder: RunFolder) -> dict[str, float]:

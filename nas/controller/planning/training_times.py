@@ -1,7 +1,8 @@
 """Times that trainings took: they plan the last round, and contradict a recorded throughput that is wrong."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from nas.controller.planning.plan import (
     FINALISTS,
     REPORT_S,
     FinalPlan,
+    affordable_deployments,
     final_plan,
     final_time_s,
     open_end_plan,
@@ -21,12 +23,20 @@ from nas.controller.planning.throughput import forget_wrong_throughput
 from nas.controller.promise import most_promising
 from nas.controller.runs.records import Trained
 from nas.controller.values import Evaluated
+from nas.deployment import Deployment
 from nas.tasks import task_of
 from search_spaces import Architecture
 
 
 def plan_last_round(
-    recipes: Recipes, evaluated: Sequence[Evaluated], budget: Budget, until_s: float, deployments: int, *, trained: bool
+    recipes: Recipes,
+    evaluated: Sequence[Evaluated],
+    budget: Budget,
+    until_s: float,
+    deployments: int,
+    worth_trying: Callable[[Architecture, int], Sequence[Deployment]],
+    *,
+    trained: bool,
 ) -> FinalPlan:
     """Fix the full recipe by what training the leaders really took; by nominal times where no clock may decide.
 
@@ -35,7 +45,8 @@ def plan_last_round(
         evaluated: all candidates; at least one.
         budget: the search's.
         until_s: when the last round has to be over, in seconds since the budget started.
-        deployments: how many of them each finalist is tried in.
+        deployments: how many of them each finalist is tried in where there is time for all.
+        worth_trying: where there is not: so many that one candidate is best tried in.
         trained: whether candidates were compared by short trainings.
     """
     config, images, shape = recipes.config, len(recipes.data.train), task_of(recipes.data).shape
@@ -50,7 +61,11 @@ def plan_last_round(
     if trained:
         left_s = budget.seconds - budget.elapsed_s - REPORT_S
         available_s = final_time_s(available_s, max(e.seconds for e in leaders), left_s, deployments)
-    return final_plan(recipes.base, epoch_s, available_s, deployments, wanted, shape=shape)
+    tried = affordable_deployments(available_s, deployments)
+    plan = final_plan(recipes.base, epoch_s, available_s, tried, wanted, shape=shape)
+    if tried == deployments:
+        return plan
+    return replace(plan, tried=tuple(d.name for d in worth_trying(leaders[0].arch, tried)))
 
 
 def doubt_throughput(

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nas.controller.prediction.probes import FileModel
+from nas.deploy.tried import INT8
 from nas.deployment import Deployment
 from nas.limits import Limits
 from nas.targets.latency import Z_90, LatencyModel
@@ -157,3 +158,20 @@ class CandidateScorer:
         """One candidate's prediction in a given deployment."""
         prediction = self.model.predict(self.space, self.space.choices([arch]), self.size)[deployment]
         return PredictedLatency(deployment, float(prediction.mean[0]), float(prediction.std[0]))
+
+    def worth_trying(self, arch: Architecture, count: int) -> list[Deployment]:
+        """The `count` (at least 2) deployments that one candidate is best tried in, where there is no time for all.
+
+        Those predicted to be fastest; but one that rounds no weights and one that does are both among them where they
+        are predicted to keep the limits: which of the two is more accurate is known of trained networks only.
+        """
+        choices = self.space.choices([arch])
+        predictions = self.model.predict(self.space, choices, self.size)
+        order = sorted(self.model.deployments, key=lambda d: float(predictions[d].mean[0]))
+        worst = self.ratios(choices).max(axis=0, initial=0.0)[:, 0]
+        kept = {d for d, ratio in zip(self.model.deployments, worst, strict=True) if ratio <= 1.0}
+        first = [
+            next((d for d in order if d in kept and (d.precision == INT8) is rounds), None) for rounds in (False, True)
+        ]
+        ranked = [d for d in first if d is not None] + [d for d in order if d not in first]
+        return sorted(ranked[:count], key=self.model.deployments.index)

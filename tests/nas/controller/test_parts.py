@@ -17,6 +17,8 @@ from nas.controller.planning.budget import Budget
 from nas.controller.planning.plan import (
     DEPLOY_S,
     MOST_FINALISTS,
+    FinalPlan,
+    affordable_deployments,
     affordable_image_s,
     final_plan,
     final_time_s,
@@ -24,6 +26,7 @@ from nas.controller.planning.plan import (
     schedule,
     short_training,
 )
+from nas.controller.planning.plan_record import read_final_plan, write_final_plan
 from nas.controller.prediction.feasibility import DeploymentRange, examples, latency_ranges, require_feasible
 from nas.controller.prediction.scoring import CandidateScorer
 from nas.controller.preparation import searchable
@@ -249,6 +252,36 @@ def test_a_finalist_is_trained_as_long_as_it_was_briefly_as_far_as_the_budget_re
     assert plan.recipe.time_limit_s == pytest.approx(40.0), "what was planned was used up: the baselines' time"
     assert 20.0 < final_time_s(20.0, 40.0, 60.0, 5) < 60.0, "never more than there is"
     assert final_time_s(5.0, 40.0, -3.0, 5) == 5.0
+
+
+def test_a_short_budget_tries_fewer_deployments_and_trains_longer() -> None:
+    assert [affordable_deployments(seconds, 4) for seconds in (-3.0, 12.0, 25.0, 38.0, 50.0)] == [2, 2, 2, 3, 4]
+    assert affordable_deployments(5.0, 1) == 1
+    assert affordable_image_s(25.0, 1000, 4, SHAPE) == affordable_image_s(25.0, 1000, 2, SHAPE)
+
+
+def test_what_is_tried_in_a_short_budget_is_fast_and_one_of_it_rounds_no_weights(
+    space: StagedSpace, scorer: CandidateScorer, model: LatencyModel, tmp_path: Path
+) -> None:
+    archs = [space.architecture(row) for row in space.sample(40, np.random.default_rng(0))]
+    seen = set()
+    for arch in archs:
+        ratios = scorer.ratios(space.choices([arch])).max(axis=0)[:, 0]
+        kept = {d for d, ratio in zip(model.deployments, ratios, strict=True) if ratio <= 1}
+        tried = scorer.worth_trying(arch, 2)
+        fastest = min(model.deployments, key=lambda d: scorer.predicted(arch, d).mean_ms)
+        assert fastest in tried
+        assert len(tried) == 2
+        both = len({d.precision == "int8" for d in kept}) == 2
+        assert len({d.precision == "int8" for d in tried}) == 2 or not both
+        seen.add(both)
+    assert seen == {True, False}, "all cases stand in the sample"
+    plan = FinalPlan(RECIPE, 1, tuple(d.name for d in tried))
+    assert plan.deployments(model.deployments) == tuple(tried)
+    folder = check_folder(SearchConfig(limits=Limits.of(latency_ms=1.0), out=tmp_path / "run"))
+    folder.path.mkdir()
+    write_final_plan(folder, plan)
+    assert read_final_plan(folder) == plan
 
 
 def test_recipes_follow_the_time() -> None:
