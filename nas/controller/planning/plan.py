@@ -50,6 +50,8 @@ FEWEST_S = 5.0
 DEPLOY_S = 5.0
 """Exporting, quantising, checking and measuring one deployment of one small network: 4 to 7 s on two cores of a
 Xeon at 2.5 GHz, where each of four deployments was counted alike."""
+SESSIONS, SPACED_CALLS = 3, 20
+"""In which a deployment is measured, and calls of each with pauses in between where no limit asks for more."""
 TRAINING_SHARE, FEWEST_DEPLOYMENTS = 0.6, 2
 """Share of a finalist's time that its training gets where that leaves at least so many deployments to try."""
 
@@ -128,19 +130,30 @@ def nominal_update_s(costs: Mapping[str, NDArray[np.float64]]) -> NDArray[np.flo
     return seconds
 
 
-def affordable_image_s(available_s: float, train_images: int, deployments: int, shape: TrainingShape) -> float:
-    """Seconds per image beyond which a finalist cannot be trained for the fewest epochs in `available_s`."""
-    tried = affordable_deployments(available_s, deployments)
-    training_s = max(0.4 * available_s, available_s - DEPLOY_S * tried)
+def deployment_s(interval_ms: float, least_calls: int) -> float:
+    """Seconds that one deployment of a small network takes where a call starts every `interval_ms` (0: at once), and
+    limits ask for `least_calls` in each session."""
+    return DEPLOY_S + SESSIONS * max(SPACED_CALLS, least_calls) * interval_ms / 1e3
+
+
+def affordable_image_s(
+    available_s: float, train_images: int, deployments: int, shape: TrainingShape, deploy_s: float = DEPLOY_S
+) -> float:
+    """Seconds per image beyond which a finalist cannot be trained for the fewest epochs in `available_s`.
+
+    `deploy_s`: of one deployment, here and below.
+    """
+    tried = affordable_deployments(available_s, deployments, deploy_s)
+    training_s = max(0.4 * available_s, available_s - deploy_s * tried)
     return training_s / (shape.final_epochs[0] * train_images)
 
 
-def affordable_deployments(available_s: float, deployments: int) -> int:
+def affordable_deployments(available_s: float, deployments: int, deploy_s: float = DEPLOY_S) -> int:
     """How many of so many deployments one finalist is tried in, with `available_s` for its training and them.
 
     In a short budget trying all of them would take most of it: then the network has learnt too little in each.
     """
-    affordable = int((1 - TRAINING_SHARE) * available_s / DEPLOY_S)
+    affordable = int((1 - TRAINING_SHARE) * available_s / deploy_s)
     return min(deployments, max(FEWEST_DEPLOYMENTS, affordable))
 
 
@@ -166,14 +179,16 @@ def short_training(
         batch = needed
 
 
-def final_time_s(planned_s: float, short_s: float, left_s: float, deployments: int) -> float:
+def final_time_s(
+    planned_s: float, short_s: float, left_s: float, deployments: int, deploy_s: float = DEPLOY_S
+) -> float:
     """Seconds for the last round: as planned, but enough for one finalist to be trained as long as it was briefly.
 
     Preparation or slow trainings may have used up what was planned. A network must not be handed over that learned
     less than when it was chosen, so the time of the baselines goes first, as far as the budget's `left_s` reach.
     `short_s`: the longest of the leaders' short trainings.
     """
-    least_s = short_s + DEPLOY_S * deployments
+    least_s = short_s + deploy_s * deployments
     return max(planned_s, min(least_s, left_s / STRETCH))
 
 
@@ -186,6 +201,7 @@ def final_plan(
     *,
     most: int = MOST_FINALISTS,
     shape: TrainingShape,
+    deploy_s: float = DEPLOY_S,
     clocked: bool = True,
 ) -> FinalPlan:
     """Number of finalists, up to `wanted`, and of epochs that `available_s` allows.
@@ -195,7 +211,7 @@ def final_plan(
     """
     lowest, highest = shape.final_epochs
     counts = range(1, max(wanted, most) + 1)
-    shares = {count: available_s / count - DEPLOY_S * deployments for count in counts}
+    shares = {count: available_s / count - deploy_s * deployments for count in counts}
     affordable = {count: int(share / max(epoch_s, 1e-9)) for count, share in shares.items()}
     least = {count: min(shape.enough_epochs, highest) if count <= wanted else highest for count in shares}
     possible = [c for c, share in shares.items() if share >= FEWEST_S and affordable[c] >= least[c]]

@@ -13,6 +13,7 @@ from nas.controller.planning.plan import (
     FEWEST_S,
     SHORT_TRAININGS,
     affordable_image_s,
+    deployment_s,
     planned_s,
     schedule,
     short_training,
@@ -53,6 +54,11 @@ class Recipes:
     def planned_s(self) -> float:
         """The budget that trainings are planned for; where trials alone end the search, a usual one."""
         return planned_s(self.config.seconds)
+
+    @property
+    def deploy_s(self) -> float:
+        """Seconds that each deployment of a finalist takes."""
+        return deployment_s(self.config.interval_ms, self.config.limits.least_calls)
 
     @property
     def short_s(self) -> float:
@@ -96,7 +102,8 @@ class Recipes:
         """Test for candidates whose full training fits the budget (some always do), and a remark on the others."""
         deadlines = schedule(0.0, self.planned_s, baselines=self.config.baselines)
         final_s = deadlines.search_until_s - deadlines.search_short_until_s
-        limit = affordable_image_s(final_s, len(self.data.train), deployments, task_of(self.data).shape)
+        images, shape = len(self.data.train), task_of(self.data).shape
+        limit = affordable_image_s(final_s, images, deployments, shape, self.deploy_s)
         sampled = self._image_s(self.space.sample(2048, np.random.default_rng(self.config.seed)))
         limit = max(limit, float(np.quantile(sampled, CHEAPEST_SHARE)))
         left_out = float((sampled > limit).mean())

@@ -9,6 +9,7 @@ import numpy as np
 
 from nas.controller.planning.budget import Budget
 from nas.controller.planning.plan import (
+    FEWEST_DEPLOYMENTS,
     FINALISTS,
     REPORT_S,
     FinalPlan,
@@ -60,9 +61,10 @@ def plan_last_round(
     available_s = until_s - budget.elapsed_s
     if trained:
         left_s = budget.seconds - budget.elapsed_s - REPORT_S
-        available_s = final_time_s(available_s, max(e.seconds for e in leaders), left_s, deployments)
-    tried = affordable_deployments(available_s, deployments)
-    plan = final_plan(recipes.base, epoch_s, available_s, tried, wanted, shape=shape)
+        least = min(deployments, FEWEST_DEPLOYMENTS)
+        available_s = final_time_s(available_s, max(e.seconds for e in leaders), left_s, least, recipes.deploy_s)
+    tried = affordable_deployments(available_s, deployments, recipes.deploy_s)
+    plan = final_plan(recipes.base, epoch_s, available_s, tried, wanted, shape=shape, deploy_s=recipes.deploy_s)
     if tried == deployments:
         return plan
     return replace(plan, tried=tuple(d.name for d in worth_trying(leaders[0].arch, tried)))

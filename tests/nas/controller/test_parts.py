@@ -20,6 +20,7 @@ from nas.controller.planning.plan import (
     FinalPlan,
     affordable_deployments,
     affordable_image_s,
+    deployment_s,
     final_plan,
     final_time_s,
     nominal_image_s,
@@ -257,6 +258,9 @@ def test_a_finalist_is_trained_as_long_as_it_was_briefly_as_far_as_the_budget_re
 def test_a_short_budget_tries_fewer_deployments_and_trains_longer() -> None:
     assert [affordable_deployments(seconds, 4) for seconds in (-3.0, 12.0, 25.0, 38.0, 50.0)] == [2, 2, 2, 3, 4]
     assert affordable_deployments(5.0, 1) == 1
+    assert deployment_s(0.0, 300) == DEPLOY_S, "calls without pauses take no time to speak of"
+    assert deployment_s(50.0, 0) < deployment_s(50.0, 100) < deployment_s(100.0, 100)
+    assert affordable_deployments(50.0, 4, deployment_s(50.0, 0)) == 2
     assert affordable_image_s(25.0, 1000, 4, SHAPE) == affordable_image_s(25.0, 1000, 2, SHAPE)
 
 
