@@ -28,7 +28,8 @@ Answer = list[dict[str, Any]]
 class Predictor:
     """A bundle's network, loaded in the runtime and precision that it was delivered for.
 
-    Not for several threads at once: open one in each.
+    `run` is not for several threads at once. `processor` is: what has many files to decode calls
+    `processor.preprocess` in threads, gives `run` the joined inputs, and `processor.postprocess` each output.
     """
 
     folder: Path
