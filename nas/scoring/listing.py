@@ -11,9 +11,11 @@ from pathlib import Path
 from nas.data.decode import IMAGE_SUFFIXES
 from nas.errors import UserError
 from nas.scoring.scorer import Item, Stamp
+from search_spaces import Signature
 
 OTHER_IMAGES = (".avif", ".eps", ".heic", ".heif", ".ico", ".jfif", ".jp2", ".jxl", ".psd", ".svg", ".tga")
 """Endings of further images, which are listed too: their rows say that they cannot be read, or hold an answer."""
+ALL_IMAGES = (*IMAGE_SUFFIXES, *OTHER_IMAGES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,13 @@ class Listing:
         ]
 
 
-def list_folder(folder: Path, suffixes: Collection[str] | None = (*IMAGE_SUFFIXES, *OTHER_IMAGES)) -> Listing:
+def suffixes_of(signature: Signature) -> Collection[str] | None:
+    """Endings of the names of what a network is for: images where it takes pictures, else any file (None)."""
+    shape = signature.input.shape
+    return ALL_IMAGES if len(shape) == 3 and shape[0] == 3 else None
+
+
+def list_folder(folder: Path, suffixes: Collection[str] | None = ALL_IMAGES) -> Listing:
     """The files in `folder` and its sub-folders whose names end so (None: all), except hidden ones.
 
     Raises:

@@ -12,10 +12,9 @@ from nas.bundles.receipt import Receipt
 from nas.progress import Progress, SilentProgress
 from nas.scoring.crew import Crew, setups
 from nas.scoring.job import Job, errors_path, identity_of, open_job
-from nas.scoring.listing import Listing, list_folder
+from nas.scoring.listing import Listing, list_folder, suffixes_of
 from nas.scoring.messages import Scored, Task
 from nas.scoring.scorer import TOP
-from search_spaces import Signature
 
 WAIT_S = 1.0
 
@@ -61,7 +60,7 @@ def predict_folder(request: PredictRequest, progress: Progress | None = None) ->
     progress = progress or SilentProgress()
     began = time.monotonic()
     bundle, receipt = checked_bundle(request.bundle)
-    listing = list_folder(request.folder) if takes_images(receipt.signature) else list_folder(request.folder, None)
+    listing = list_folder(request.folder, suffixes_of(receipt.signature))
     identity = identity_of(bundle, receipt, listing, request.top)
     scored = found = 0
     with open_job(request.out, identity, restart=request.restart) as job:
@@ -78,12 +77,6 @@ def predict_folder(request: PredictRequest, progress: Progress | None = None) ->
                     stage.advance(done.count)
             job.join()
     return _summary(request, listing, identity.job, scored, time.monotonic() - began)
-
-
-def takes_images(signature: Signature) -> bool:
-    """Whether a network's input is a picture."""
-    shape = signature.input.shape
-    return len(shape) == 3 and shape[0] == 3
 
 
 def _tasks(job: Job, listing: Listing, finished: set[int]) -> list[Task]:
