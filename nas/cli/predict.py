@@ -1,14 +1,18 @@
 """`nas predict`."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from nas.cli.shell import Shell
 from nas.cli.types import Share
 
-_FOLDER = ("--restart", "--max-bad", "--ray")
+_FOLDER = ("restart", "max_bad", "ray")
+_STREAMS = ("results", "until_empty", "may_lose")
+"""Parameters that only one way of working has."""
 
 
 @click.command(short_help="Score many images: a folder, a folder as it fills, or a stream.")
@@ -56,22 +60,49 @@ def predict(
       nas predict digits.bundle --from redis://127.0.0.1:6379/images --to answers
     """
     from nas.progress import progress_for
+    from nas.report.document import to_json
+    from nas.scoring.sentences import folder_sentences, stream_sentences
 
-    progress = progress_for(quiet=quiet)
-    if folder is None or out is None:
-        raise click.UsageError("give FOLDER and --out FILE.parquet")
-    context.ensure_object(Shell).resume = context.ensure_object(Shell).command
-    from nas.scoring.offline import PredictRequest, predict_folder
+    shell, progress = context.ensure_object(Shell), progress_for(quiet=quiet)
+    if watch is None and source is None:
+        from nas.scoring.offline import PredictRequest, predict_folder
 
-    wanted = {name: options[name] for name in ("workers", "top", "max_bad", "restart", "ray")}
-    predicted = predict_folder(PredictRequest(bundle=bundle, folder=folder, out=out, **wanted), progress)
-    if as_json:
-        from nas.report.document import to_json
-
-        click.echo(to_json(predicted.document))
+        if folder is None or out is None:
+            raise click.UsageError("give FOLDER and --out FILE.parquet, or --watch, or --from")
+        _refuse(context, _STREAMS, "a folder's images are scored once")
+        shell.resume = shell.command
+        wanted = {name: options[name] for name in ("workers", "top", "max_bad", "restart", "ray")}
+        predicted = predict_folder(PredictRequest(bundle=bundle, folder=folder, out=out, **wanted), progress)
+        document, sentences, missed = predicted.document, folder_sentences, predicted.missed
     else:
-        from nas.scoring.sentences import folder_sentences
+        from nas.scoring.watching import StreamRequest, score_stream, watch_folder
 
-        for line in folder_sentences(predicted.document):
+        _refuse(context, ("folder", *_FOLDER), "images are scored as they arrive")
+        request = StreamRequest(
+            bundle=bundle, workers=options["workers"], top=options["top"], until_empty=options["until_empty"]
+        )
+        if watch is not None:
+            _refuse(context, ("source", "results", "may_lose"), "a folder is watched")
+            if out is None:
+                raise click.UsageError("give a folder for the results: --out FOLDER")
+            document = watch_folder(request, watch, out, progress)
+        else:
+            _refuse(context, ("out",), "results go to another stream: --to")
+            assert source is not None
+            document = score_stream(
+                request, source, options["results"], may_lose=options["may_lose"], progress=progress
+            )
+        sentences, missed = stream_sentences, False
+    if as_json:
+        click.echo(to_json(document))
+    else:
+        for line in sentences(document):
             click.echo(line)
-    context.exit(3 if predicted.missed else 0)
+    context.exit(3 if missed else 0)
+
+
+def _refuse(context: click.Context, names: Sequence[str], why: str) -> None:
+    """Raises `click.UsageError` where one of the parameters `names` was typed: it would do nothing."""
+    for parameter in context.command.params:
+        if parameter.name in names and context.get_parameter_source(parameter.name) is ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"{parameter.opts[0]} makes no sense here: {why}")

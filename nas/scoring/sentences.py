@@ -29,3 +29,14 @@ def folder_sentences(document: Mapping[str, Any]) -> list[str]:
         rest = len(labels) - MOST_LABELS
         lines.append(f"answers: {shown}{f', and {rest} more classes' if rest > 0 else ''}")
     return lines
+
+
+def stream_sentences(document: Mapping[str, Any]) -> list[str]:
+    """The documents of `nas.scoring.watching` for people."""
+    where = document.get("out") or document["to"]
+    lines = [f"{document['images']} images scored in {duration(document['seconds'])}, results in {where}"]
+    if document["bad"]:
+        lines.append(f"{document['bad']} without an answer: their rows say why")
+    if document.get("dead"):
+        lines.append(f"{document['dead']} given up: the stream {document['dead_letters']} says why")
+    return lines

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from nas.progress import Progress
 from nas.scoring.crew import Crew
@@ -24,14 +24,17 @@ IDLE_S = 0.1
 """Seconds between two looks at an empty source."""
 
 
-class Source(Protocol):
+ItemT = TypeVar("ItemT", bound=Item)
+
+
+class Source(Protocol[ItemT]):
     """Images that wait somewhere."""
 
-    def take(self, most: int) -> list[Item]:
+    def take(self, most: int) -> list[ItemT]:
         """Up to `most` images that nobody else will take; none where there are none now. Does not wait."""
         ...
 
-    def finish(self, items: Sequence[Item], rows: Sequence[Row]) -> None:
+    def finish(self, items: Sequence[ItemT], rows: Sequence[Row]) -> None:
         """The images of one `take` are scored: keep the rows, and have the images never taken again."""
         ...
 
@@ -63,7 +66,7 @@ class Count:
 
 
 def run_stream(
-    crew: Crew, source: Source, progress: Progress, *, until_empty: bool = False, stop: Stop | None = None
+    crew: Crew, source: Source[ItemT], progress: Progress, *, until_empty: bool = False, stop: Stop | None = None
 ) -> Count:
     """Score what `source` has until `stop` is set, or, with `until_empty`, until it has nothing more.
 
@@ -72,7 +75,7 @@ def run_stream(
     Raises:
         UserError, OSError: as `Crew.wait`, and as the source.
     """
-    under_way: dict[int, list[Item]] = {}
+    under_way: dict[int, list[ItemT]] = {}
     count, number = Count(), 0
     stop = stop or Stop()
     with progress.stage("scoring") as stage:

@@ -1,8 +1,8 @@
 """`nas predict --watch` and `--from`: a bundle at work on what arrives."""
 
 import time
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ class StreamRequest:
     """End when nothing is left; else at Ctrl-C or SIGTERM."""
 
 
-Opened = Callable[[Receipt, Mapping[str, Any]], AbstractContextManager[Source]]
+Opened = Callable[[Receipt, Mapping[str, Any]], AbstractContextManager[Source[Any]]]
 """Opens a source for a bundle, whose rows depend on the mapping."""
 
 
@@ -45,10 +45,47 @@ def watch_folder(request: StreamRequest, inbox: Path, out: Path, progress: Progr
         OSError: the disk is full.
     """
 
-    def opened(receipt: Receipt, about: Mapping[str, Any]) -> AbstractContextManager[Source]:
+    def opened(receipt: Receipt, about: Mapping[str, Any]) -> AbstractContextManager[Source[Any]]:
         return open_spool(inbox, out, about, suffixes_of(receipt.signature))
 
     return {**_score(request, opened, progress), "watch": str(inbox), "out": str(out)}
+
+
+def score_stream(
+    request: StreamRequest,
+    address: str,
+    results: str | None = None,
+    *,
+    may_lose: bool = False,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Score what is in a Redis stream, see `nas.scoring.redis_stream.open_stream`. Returns the document of
+    docs/predict.md.
+
+    Raises:
+        UserError: wrong input, a server that may lose entries or is away for long.
+    """
+    from nas.scoring.redis_server import parse_url
+    from nas.scoring.redis_stream import RedisSource, open_stream
+
+    progress = progress or SilentProgress()
+    sources: list[RedisSource] = []
+
+    @contextmanager
+    def opened(receipt: Receipt, about: Mapping[str, Any]) -> Iterator[Source[Any]]:
+        with open_stream(address, results, may_lose=may_lose, progress=progress) as source:
+            sources.append(source)
+            yield source
+
+    document = _score(request, opened, progress)
+    url = parse_url(address)
+    return {
+        **document,
+        "from": str(url),
+        "to": results or f"{url.stream}.results",
+        "dead_letters": f"{url.stream}.dead",
+        "dead": sum(source.buried for source in sources),
+    }
 
 
 def _score(request: StreamRequest, opened: Opened, progress: Progress | None) -> dict[str, Any]:
