@@ -5,7 +5,7 @@ too, and what Ray repeats is what machines do wrong. A part that is written twic
 """
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ AHEAD = 2
 """Tasks that are submitted for each core: the next one is there when a core is free."""
 
 
-def run_on_cluster(address: str, bundle: Path, tasks: Sequence[Task], *, top: int) -> Iterator[Scored]:
+def run_on_cluster(address: str, bundle: Path, tasks: Iterable[Task], *, top: int) -> Iterator[Scored]:
     """Score all tasks, each on one core of some machine; yields them as they end.
 
     Args:
@@ -33,12 +33,14 @@ def run_on_cluster(address: str, bundle: Path, tasks: Sequence[Task], *, top: in
         if not cores:
             raise UserError("no machine of the Ray cluster offers cores", "start them with `ray start --num-cpus N`")
         remote = ray.remote(num_cpus=1, max_retries=RETRIES, scheduling_strategy="SPREAD")(score_here)
-        waiting = list(reversed(tasks))
+        waiting = iter(tasks)
         under_way: set[Any] = set()
         try:
-            while waiting or under_way:
-                while waiting and len(under_way) < AHEAD * cores:
-                    under_way.add(remote.remote(str(bundle.absolute()), top, waiting.pop()))
+            while True:
+                while len(under_way) < AHEAD * cores and (task := next(waiting, None)) is not None:
+                    under_way.add(remote.remote(str(bundle.absolute()), top, task))
+                if not under_way:
+                    return
                 ready, _ = ray.wait(list(under_way), timeout=LOOK_S)
                 for reference in ready:
                     under_way.discard(reference)

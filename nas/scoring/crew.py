@@ -105,15 +105,15 @@ class Crew:
             raise ValueError(f"all {self.capacity} workers are busy")
         worker.submit(task)
 
-    def wait(self, timeout_s: float = POLL_S) -> list[Scored]:
-        """The tasks that have come to their end, after waiting for one for up to `timeout_s`.
+    def wait(self) -> list[Scored]:
+        """The tasks that have come to their end, after waiting for one for a moment.
 
         Raises:
             UserError: the bundle cannot be opened, or workers die whatever they are given.
             OSError: a part cannot be written.
         """
         busy = [worker for worker in self._workers if worker.task is not None]
-        wait_for_any([worker.connection for worker in busy], min(timeout_s, POLL_S))
+        wait_for_any([worker.connection for worker in busy], POLL_S)
         return [done for worker in busy if (done := worker.poll()) is not None]
 
 

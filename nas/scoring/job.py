@@ -35,8 +35,8 @@ PARTS_WANTED = 64
 """Small jobs have smaller parts, so that all cores have something to do until the end."""
 GROUP_PARTS = 64
 """Parts that become one row group of the output."""
-JOB, METADATA = "job.json", b"nas.job"
-"""File of a job's folder that says what it is; key under which its output does."""
+JOB, PARTS, METADATA = "job.json", "part-*.parquet", b"nas.job"
+"""File of a job's folder that says what it is; names of its parts; key under which the output says what it is."""
 PACKAGES = ("nas", "numpy", "pillow")
 """What the answers depend on, beside the bundle's runtime."""
 _MEANING = {"bundle": "another bundle", "top": "another --top", "versions": "other versions of the libraries"}
@@ -108,7 +108,7 @@ class Job:
         return [(start, min(start + self.rows, count)) for start in range(0, count, self.rows)]
 
     def part(self, number: int) -> Path:
-        return self.folder / f"{self.identity.job[:12]}-{number:07d}.parquet"
+        return self.folder / f"part-{self.identity.job[:12]}-{number:07d}.parquet"
 
     def finished(self) -> set[int]:
         """Numbers of the parts that are there; what is damaged is removed."""
@@ -173,7 +173,7 @@ def open_job(out: Path, identity: Identity, *, restart: bool = False) -> Iterato
         job = Job(out, folder, identity)
         try:
             begun = _read_json(folder / JOB)
-            if restart:
+            if restart or not any(folder.glob(PARTS)):  # nothing is lost by another job's beginning
                 job.clear()
                 begun = None
             elif begun is not None and (why := identity.difference(begun)) is not None:

@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,6 @@ from nas.scoring.job import Job, errors_path, identity_of, open_job
 from nas.scoring.listing import Listing, list_folder, suffixes_of
 from nas.scoring.messages import Scored, Task
 from nas.scoring.scorer import TOP
-
-WAIT_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,49 +63,53 @@ def predict_folder(request: PredictRequest, progress: Progress | None = None) ->
     scored = found = 0
     with open_job(request.out, identity, restart=request.restart) as job:
         if job is not None:
-            finished = job.finished()
-            tasks = _tasks(job, listing, finished)
-            scored = sum(len(task.items) for task in tasks)
+            ranges, finished = job.ranges(), job.finished()
+            left = [number for number in range(len(ranges)) if number not in finished]
+            scored = sum(stop - start for start, stop in (ranges[number] for number in left))
             found = identity.count - scored
             if found:
                 progress.note(f"{found} of {identity.count} images were scored before")
             with progress.stage("scoring", identity.count) as stage:
                 stage.advance(found)
-                for done in _run(request, bundle, receipt, tasks):
+                for done in _run(request, bundle, receipt, _tasks(job, listing, left), len(left)):
                     stage.advance(done.count)
             job.join()
     return _summary(request, listing, identity.job, scored, time.monotonic() - began)
 
 
-def _tasks(job: Job, listing: Listing, finished: set[int]) -> list[Task]:
-    return [
-        Task(number=number, items=listing.items(start, stop), part=job.part(number).absolute())
-        for number, (start, stop) in enumerate(job.ranges())
-        if number not in finished
-    ]
+def _tasks(job: Job, listing: Listing, numbers: Sequence[int]) -> Iterator[Task]:
+    """The parts of these numbers, one after the other: a million images are not held twice."""
+    ranges = job.ranges()
+    for number in numbers:
+        yield Task(number=number, items=listing.items(*ranges[number]), part=job.part(number).absolute())
 
 
-def _run(request: PredictRequest, bundle: Path, receipt: Receipt, tasks: Sequence[Task]) -> Iterator[Scored]:
-    if not tasks:
+def _run(
+    request: PredictRequest, bundle: Path, receipt: Receipt, tasks: Iterator[Task], count: int
+) -> Iterator[Scored]:
+    if not count:
         return
     if request.ray is not None:
         from nas.scoring.cluster import run_on_cluster
 
         yield from run_on_cluster(request.ray, bundle, tasks, top=request.top)
         return
-    with Crew(setups(bundle, receipt, workers=request.workers, top=request.top)[: len(tasks)]) as crew:
+    with Crew(setups(bundle, receipt, workers=request.workers, top=request.top)[:count]) as crew:
         yield from run_tasks(crew, tasks)
 
 
-def run_tasks(crew: Crew, tasks: Sequence[Task]) -> Iterator[Scored]:
+def run_tasks(crew: Crew, tasks: Iterable[Task]) -> Iterator[Scored]:
     """Score all tasks, as many at a time as there are workers; yields them as they end. Raises as `Crew.wait`."""
-    waiting = list(reversed(tasks))
-    left = len(tasks)
-    while left:
-        while waiting and crew.idle:
-            crew.submit(waiting.pop())
-        for done in crew.wait(WAIT_S):
-            left -= 1
+    waiting = iter(tasks)
+    under_way = 0
+    while True:
+        while crew.idle and (task := next(waiting, None)) is not None:
+            crew.submit(task)
+            under_way += 1
+        if not under_way:
+            return
+        for done in crew.wait():
+            under_way -= 1
             yield done
 
 

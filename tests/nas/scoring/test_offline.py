@@ -116,6 +116,11 @@ def test_another_job_on_the_same_output_is_refused(bundle: Path, tmp_path: Path)
     begun = tmp_path / "out.parquet.parts"
     begun.mkdir()
     (begun / "job.json").write_text("{}")
+    with pytest.raises(UserError, match="is there already"):  # nothing was done by that other job
+        predict_folder(ours)
+    begun.mkdir()
+    (begun / "job.json").write_text("{}")
+    (begun / "part-0.parquet").write_bytes(b"")
     with pytest.raises(UserError, match="holds a job that was begun with another bundle"):
         predict_folder(ours)
     assert predict_folder(request(bundle, folder, out, restart=True)).document["scored"] == 3

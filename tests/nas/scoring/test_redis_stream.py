@@ -193,6 +193,17 @@ def test_a_server_that_may_lose_entries_is_refused(server: RedisServer, stream: 
             client.config_set(name, before)
 
 
+def test_a_server_without_memory_is_one_sentence(server: RedisServer, stream: str, client: Any) -> None:
+    producer = Producer(server.url(stream))
+    client.config_set("maxmemory", "1")
+    try:
+        with pytest.raises(UserError, match="has no memory left"):
+            producer.send("a", b"x")
+    finally:
+        client.config_set("maxmemory", "0")
+    assert producer.send("a", b"x")
+
+
 class Notes(SilentProgress):
     def __init__(self) -> None:
         self.notes: list[str] = []

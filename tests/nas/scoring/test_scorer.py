@@ -1,5 +1,6 @@
 """From files to rows in one process."""
 
+import json
 import os
 import subprocess
 import sys
@@ -63,6 +64,24 @@ def test_rows_say_what_the_predictor_answers(predictor: Predictor, tmp_path: Pat
         assert score(predictor, items, top=3, pool=pool, ahead=5) == rows
     contents = [replace(item, source=Path(str(item.source)).read_bytes()) for item in items[:-2]]
     assert score(predictor, contents, top=3) == rows[:-2]
+
+
+def test_a_detector(tmp_path: Path) -> None:
+    from nas.tasks.detection.artifacts import POSTPROCESS
+    from tests.nas.detectors import rectangle_data, smallest, write_detector
+
+    folder = write_detector(tmp_path / "detector", smallest(), data=rectangle_data())
+    rules = json.loads((folder / POSTPROCESS).read_text())
+    (folder / POSTPROCESS).write_text(json.dumps({**rules, "score": 0.005}))  # it has learnt nothing
+    detector = Predictor.open(folder, check=False)
+    (path,) = write_images(tmp_path / "images", 1)
+    (row,) = score(detector, [Item("x", str(path))], top=1)
+    answer = detector.predict(path)
+    assert len(answer) > 1
+    assert row.labels == tuple(found["label"] for found in answer)
+    assert row.scores == tuple(found["score"] for found in answer)
+    assert row.boxes == tuple(tuple(found["xyxy"]) for found in answer)
+    assert (row.label, row.score, row.width, row.height) == (answer[0]["label"], answer[0]["score"], 40, 24)
 
 
 def test_items_that_are_given_up_are_not_touched(predictor: Predictor, tmp_path: Path) -> None:
@@ -144,8 +163,6 @@ numbers = st.floats(allow_nan=False, allow_infinity=False)
     )
 )  # fmt: skip
 def test_rows_survive_files_and_json(row: Row) -> None:
-    import json
-
     import pyarrow as pa
     import pyarrow.parquet as pq
 
