@@ -1,11 +1,13 @@
 """Kills `nas predict` and a Redis server at random moments, and compares what comes out with undisturbed work.
 
-`python -m experiments.predict_kills runs/classification-local-10ms#1` needs a bundle and three to ten minutes:
+`python -m experiments.predict_kills runs/classification-local-10ms#1` needs a bundle and ten minutes or so:
 
 - `folder`: `nas predict` on a folder of photos, its whole process group killed with SIGKILL again and again. The file
   has to have the bytes of the undisturbed run, with each image once.
 - `rate`: images per second with one and with two workers, beside what one core can do: the time to decode, infer and
   tell the answer of one image after the other.
+- `watch`: two commands share a folder that fills, and are killed in turns. Each image has to have one row, and that of
+  `nas predict`.
 - `redis`: images through a Redis stream (`appendfsync always`), while workers and the server are killed. Each image has
   to have one result, and that of `nas predict`.
 
@@ -40,7 +42,7 @@ from nas.measure.host import affinity
 from nas.measure.topology import performance_cores
 from nas.scoring.offline import PredictRequest, predict_folder
 
-PARTS = ("folder", "rate", "redis")
+PARTS = ("folder", "rate", "watch", "redis")
 LIMIT_SHARE, TWO_WORKERS = 0.9, 1.8
 """Bars: of the rate that one core can do, and of two workers against one."""
 RATE_COPIES = 5
@@ -178,6 +180,49 @@ def core_rate(bundle: str, paths: list[Path]) -> float:
         os.sched_setaffinity(0, before)
 
 
+def kill_watchers(
+    bundle: str, paths: list[Path], place: Path, kills: int, seconds: float, chance: random.Random
+) -> list[Line]:
+    """See the module."""
+    expected = expected_rows(bundle, paths, place / "watch.parquet")
+    inbox, out, moving = place / "inbox", place / "answers", place / "moving"
+    for folder in (inbox, moving):
+        folder.mkdir()
+    began = time.monotonic()
+
+    def produce() -> None:
+        for number, path in enumerate(paths):
+            time.sleep(max(0.0, began + seconds * number / len(paths) - time.monotonic()))
+            os.rename(shutil.copy(path, moving), inbox / path.name)
+
+    arguments = [bundle, "--watch", str(inbox), "--out", str(out), "--workers", "1"]
+    with running(produce):
+        watchers = [started(arguments, place / "log") for _ in range(2)]
+        for kill in range(kills):
+            if not killed(watchers[kill % 2], chance.uniform(0.5, 4.0)):
+                raise click.ClickException(f"`nas predict --watch` failed: see {place / 'log'}")
+            watchers[kill % 2] = started(arguments, place / "log")
+    for watcher in watchers:
+        killed(watcher, 0.0)
+    if started([*arguments, "--until-empty"], place / "log").wait() != 0:
+        raise click.ClickException(f"`nas predict --watch` failed: see {place / 'log'}")
+    rows = [row for path in out.glob("*.parquet") for row in _rows(path)]
+    names = Counter(row["path"] for row in rows)
+    different = sum({name: row[name] for name in expected[row["path"]]} != expected[row["path"]] for row in rows)
+    missing, double = len(paths) - len(names), sum(times - 1 for times in names.values())
+    return [
+        Line(f"watch: {len(paths)} images, two commands, {kills} kills", f"{time.monotonic() - began:.0f} s", True),
+        Line("  rows missing / double", f"{missing} / {double}", missing == double == 0),
+        Line("  rows other than those of `nas predict`", str(different), different == 0),
+    ]
+
+
+def expected_rows(bundle: str, paths: list[Path], out: Path) -> dict[str, dict[str, Any]]:
+    """The rows of `nas predict` by the names of the files, undisturbed."""
+    predict_folder(PredictRequest(bundle=bundle, folder=paths[0].parent, out=out))
+    return {(name := Path(row["path"]).name): {**row, "path": name} for row in _rows(out)}
+
+
 class RedisServer:
     """A Redis server that can be killed and started again with what its log holds."""
 
@@ -230,9 +275,7 @@ def kill_redis(
     from nas.scoring.redis_stream import Producer
     from nas.scoring.rows import row_of_json
 
-    out = place / "redis.parquet"
-    predict_folder(PredictRequest(bundle=bundle, folder=paths[0].parent, out=out))
-    expected = {Path(row["path"]).name: {**row, "path": Path(row["path"]).name} for row in _rows(out)}
+    expected = expected_rows(bundle, paths, place / "redis.parquet")
     server = RedisServer(place)
     stream = f"redis://127.0.0.1:{server.port}/images"
 
@@ -289,8 +332,8 @@ def _rows(out: Path) -> list[dict[str, Any]]:
 @click.command()
 @click.argument("bundle")
 @click.option("--images", default=4000, show_default=True, help="Photos of the parts `folder` and `rate`.")
-@click.option("--redis-images", default=10_000, show_default=True)
-@click.option("--seconds", default=120.0, show_default=True, help="Time over which the images of `redis` are sent.")
+@click.option("--stream-images", default=10_000, show_default=True, help="Images of the parts `watch` and `redis`.")
+@click.option("--seconds", default=120.0, show_default=True, help="Time over which those are sent.")
 @click.option("--kills", default=20, show_default=True, help="Of the process group, in the part `folder`.")
 @click.option("--worker-kills", default=30, show_default=True)
 @click.option("--server-kills", default=5, show_default=True)
@@ -299,7 +342,7 @@ def _rows(out: Path) -> list[dict[str, Any]]:
 def main(
     bundle: str,
     images: int,
-    redis_images: int,
+    stream_images: int,
     seconds: float,
     kills: int,
     worker_kills: int,
@@ -317,8 +360,11 @@ def main(
         lines += kill_folder(bundle, place / "photos", place, kills, chance)
     if "rate" in only:
         lines += rates(bundle, place / "photos", place)
+    if {"watch", "redis"} & set(only):
+        paths = write_photos(place / "small", stream_images, (120, 90), seed + 1)
+    if "watch" in only:
+        lines += kill_watchers(bundle, paths, place, worker_kills, seconds, chance)
     if "redis" in only:
-        paths = write_photos(place / "small", redis_images, (120, 90), seed + 1)
         lines += kill_redis(bundle, paths, place, worker_kills, server_kills, seconds, chance)
     width = max(len(line.what) for line in lines)
     for line in lines:

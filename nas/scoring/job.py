@@ -123,24 +123,37 @@ class Job:
         return found
 
     def join(self) -> None:
-        """Write all parts, which are there, into the output, in order, and then remove them."""
+        """Write all parts, which are there, into the output, in order, and then remove them.
+
+        Raises:
+            OSError: the disk is full; the parts are kept.
+        """
+        errors: list[tuple[str, str]] = []
+        try:
+            with staged_file(self.out) as staged:
+                self._write(staged, errors)
+                _synchronise(staged)
+                _write_errors(errors_path(self.out), errors)
+        except OSError as error:
+            if error.errno is None:
+                raise
+            raise OSError(error.errno, os.strerror(error.errno), str(self.out)) from error  # Arrow names no file
+        _synchronise(self.out.parent)  # the name, too, before the parts go
+        self.clear()
+
+    def _write(self, path: Path, errors: list[tuple[str, str]]) -> None:
+        """Write all parts into one file, and add what has an error to `errors`."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         described = schema().with_metadata({METADATA: json.dumps(asdict(self.identity), sort_keys=True)})
         numbers = range(len(self.ranges()))
-        errors: list[tuple[str, str]] = []
-        with staged_file(self.out) as staged:
-            with pq.ParquetWriter(staged, described) as writer:
-                for start in numbers[::GROUP_PARTS]:
-                    parts = [pq.read_table(self.part(k)) for k in numbers[start : start + GROUP_PARTS]]
-                    table = pa.concat_tables(parts).cast(described)
-                    errors += _errors_of(table)
-                    writer.write_table(table, row_group_size=len(table))
-            _synchronise(staged)
-            _write_errors(errors_path(self.out), errors)
-        _synchronise(self.out.parent)  # the name, too, before the parts go
-        self.clear()
+        with pq.ParquetWriter(path, described) as writer:
+            for start in numbers[::GROUP_PARTS]:
+                parts = [pq.read_table(self.part(k)) for k in numbers[start : start + GROUP_PARTS]]
+                table = pa.concat_tables(parts).cast(described)
+                errors += _errors_of(table)
+                writer.write_table(table, row_group_size=len(table))
 
     def clear(self) -> None:
         """Remove all parts."""

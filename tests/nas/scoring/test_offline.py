@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import re
 import resource
 import shutil
 import signal
@@ -229,18 +230,18 @@ def test_a_bundle_that_cannot_be_opened_is_said_by_the_parent(bundle: Path, tmp_
 
 def test_a_full_disk_is_one_sentence(bundle: Path, undisturbed: Path, images: Path, tmp_path: Path) -> None:
     out = tmp_path / "predictions.parquet"
-    command = [sys.executable, "-m", "nas", "predict", str(bundle), str(images), "--out", str(out), "--workers", "1"]
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (2000, -1)),
-    )
-    assert done.returncode == 1
-    assert "cannot write" in done.stderr
-    assert "hint: make room, then run the same command again" in done.stderr
-    assert "Traceback" not in done.stderr
-    predict_folder(request(bundle, images, out))
+    part_bytes = 5_000  # more than one of 16 rows takes, less than all rows
+    for limit_bytes, where in ((2_000, "part-"), (part_bytes, "predictions.parquet'")):
+        done = subprocess.run(
+            [sys.executable, "-m", "nas", "predict", str(bundle), str(images), "--out", str(out), "--workers", "1"],
+            capture_output=True, text=True,
+            preexec_fn=lambda most=limit_bytes: resource.setrlimit(resource.RLIMIT_FSIZE, (most, most)),
+        )  # fmt: skip
+        assert done.returncode == 1
+        assert re.search(f"cannot write '.*{where}", done.stderr), done.stderr
+        assert "hint: make room, then run the same command again" in done.stderr
+        assert not out.exists()
+    assert predict_folder(request(bundle, images, out)).document["scored"] == 0, "the parts were kept"
     assert out.read_bytes() == undisturbed.read_bytes()
 
 
