@@ -201,7 +201,7 @@ def open_job(out: Path, identity: Identity, *, restart: bool = False) -> Iterato
             write_json(folder / JOB, asdict(identity))
             yield job
         finally:
-            _remove_if_empty(folder)
+            _remove_if_idle(folder)
 
 
 _ATTEMPTS = 100
@@ -223,9 +223,9 @@ def _held(folder: Path) -> Iterator[None]:
         yield
 
 
-def _remove_if_empty(folder: Path) -> None:
-    """Remove a folder in which there is nothing but the lock, which this process holds."""
-    if all(path.name == LOCK for path in folder.iterdir()):
+def _remove_if_idle(folder: Path) -> None:
+    """Remove a job's folder in which there is no part; its lock is held by this process."""
+    if not any(folder.glob(PARTS)):
         shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -57,6 +57,13 @@ return {buried, taken}
 at, deliveries after which an entry is buried. Number of those buried, and at most one entry that is ours now: what may
 have killed a worker is tried alone."""
 
+LEAVE = """
+if #redis.call('XPENDING', KEYS[1], ARGV[1], '-', '+', 1, ARGV[2]) == 0 then
+  redis.call('XGROUP', 'DELCONSUMER', KEYS[1], ARGV[1], ARGV[2])
+end
+"""
+"""Key: stream. Arguments: group, consumer, which goes unless something was delivered to it: that would go with it."""
+
 FORGET = """
 local before = redis.call('TIME')[1] - ARGV[1]
 for _, key in ipairs(KEYS) do redis.call('ZREMRANGEBYSCORE', key, '-inf', '(' .. before) end

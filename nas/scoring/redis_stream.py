@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from nas.errors import UserError
 from nas.progress import Progress
-from nas.scoring.redis_scripts import BURY, FINISH, FORGET, SEND, TAKE_OVER
+from nas.scoring.redis_scripts import BURY, FINISH, FORGET, LEAVE, SEND, TAKE_OVER
 from nas.scoring.redis_server import PATIENCE_S, Server, StreamUrl, parse_url
 from nas.scoring.rows import Row
 from nas.scoring.scorer import Item
@@ -96,6 +96,10 @@ class RedisSource:
             self._forgot = now
             self._server.ask(lambda client: client.eval(FORGET, 2, self._sent, self._done, REMEMBER_S))
 
+    def leave(self) -> None:
+        """Be no consumer any more."""
+        self._server.ask(lambda client: client.eval(LEAVE, 1, self._stream, GROUP, self._consumer))
+
     def _make_group(self) -> None:
         from redis.exceptions import ResponseError
 
@@ -170,7 +174,9 @@ def open_stream(
         progress.note(
             "the server's log is written once a second: a loss of power may lose what is newest (appendfsync)"
         )
-    yield RedisSource(server, results)
+    source = RedisSource(server, results)
+    yield source
+    source.leave()
 
 
 class Producer:

@@ -150,6 +150,7 @@ def test_wrong_outputs(bundle: Path, images: Path, tmp_path: Path) -> None:
         predict_folder(request(bundle, images, Path("/proc/nowhere/a.parquet")))
     with pytest.raises(UserError, match="usable core"):
         predict_folder(request(bundle, images, tmp_path / "a.parquet", workers=1000))
+    assert not (tmp_path / "a.parquet.parts").exists(), "nothing was done, and nothing is left behind"
 
 
 def test_a_damaged_part_is_made_again(undisturbed: Path, bundle: Path, images: Path, tmp_path: Path) -> None:
@@ -221,6 +222,7 @@ def test_a_bundle_that_cannot_be_opened_is_said_by_the_parent(bundle: Path, tmp_
     (broken / "model.onnx").write_bytes(b"no model")
     with pytest.raises(UserError, match=r"not as it was delivered: model\.onnx was changed"):
         predict_folder(request(broken, tmp_path, tmp_path / "a.parquet"))
+    assert [path.name for path in tmp_path.iterdir()] == ["broken"], "nothing is left behind"
     with Crew(small(broken)) as crew:
         with pytest.raises(UserError, match="cannot load"):
             list(run_tasks(crew, [Task(number=0, items=[])]))

@@ -21,7 +21,7 @@ from nas.errors import UserError
 from nas.progress import SilentProgress
 from nas.scoring import redis_server as server_module
 from nas.scoring import redis_stream as module
-from nas.scoring.redis_server import PASSWORD_VARIABLE, parse_url
+from nas.scoring.redis_server import PASSWORD_VARIABLE, Server, parse_url
 from nas.scoring.redis_stream import Producer, RedisSource, StreamItem, open_stream
 from nas.scoring.rows import Row, row_of_json
 from nas.scoring.scorer import Item, score
@@ -56,8 +56,8 @@ def found_dead_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def opened(server: RedisServer, stream: str) -> RedisSource:
-    with open_stream(server.url(stream), progress=SilentProgress()) as source:
-        return source
+    """A worker that never comes to an orderly end."""
+    return RedisSource(Server(parse_url(server.url(stream))), f"{stream}.results")
 
 
 def scored(items: Sequence[StreamItem]) -> list[Row]:
@@ -135,6 +135,15 @@ def test_what_is_under_way_is_not_taken_over(server: RedisServer, stream: str, m
     assert slow.empty()
 
 
+def test_whoever_leaves_takes_nothing_along(server: RedisServer, stream: str, client: Any) -> None:
+    with open_stream(server.url(stream), progress=SilentProgress()):
+        pass
+    Producer(server.url(stream)).send("a", b"x")
+    with open_stream(server.url(stream), progress=SilentProgress()) as source:
+        assert len(source.take(1)) == 1, "and it is never finished"
+    assert [(c["name"], c["pending"]) for c in client.xinfo_consumers(stream, "nas")] == [(source._consumer, 1)]
+
+
 def test_entries_without_an_image_are_buried(server: RedisServer, stream: str, client: Any) -> None:
     client.xadd(stream, {"id": "a", "picture": "x"})
     source = opened(server, stream)
@@ -184,8 +193,11 @@ def test_a_server_that_may_lose_entries_is_refused(server: RedisServer, stream: 
         before = client.config_get(name)[name]
         client.config_set(name, value)
         try:
-            with pytest.raises(UserError, match=why) as error:
-                opened(server, stream)
+            with (
+                pytest.raises(UserError, match=why) as error,
+                open_stream(server.url(stream), progress=SilentProgress()),
+            ):
+                pass
             assert PASSWORD not in str(error.value)
             with open_stream(server.url(stream), may_lose=True, progress=SilentProgress()):
                 pass
