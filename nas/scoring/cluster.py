@@ -12,6 +12,8 @@ from typing import Any
 from nas.errors import UserError
 from nas.executors.ray_cluster import connected, nodes_of
 from nas.executors.ray_tasks import LOOK_S, RETRIES
+from nas.files.writing import sha256_of
+from nas.networks.find import RECEIPT
 from nas.scoring.crew import Crew
 from nas.scoring.messages import Scored, Setup, Task
 
@@ -32,13 +34,14 @@ def run_on_cluster(address: str, bundle: Path, tasks: Iterable[Task], *, top: in
         cores = sum(node.cpus for node in nodes_of(ray))
         if not cores:
             raise UserError("no machine of the Ray cluster offers cores", "start them with `ray start --num-cpus N`")
+        receipt = sha256_of(bundle / RECEIPT)
         remote = ray.remote(num_cpus=1, max_retries=RETRIES, scheduling_strategy="SPREAD")(score_here)
         waiting = iter(tasks)
         under_way: set[Any] = set()
         try:
             while True:
                 while len(under_way) < AHEAD * cores and (task := next(waiting, None)) is not None:
-                    under_way.add(remote.remote(str(bundle.absolute()), top, task))
+                    under_way.add(remote.remote(str(bundle.absolute()), receipt, top, task))
                 if not under_way:
                     return
                 ready, _ = ray.wait(list(under_way), timeout=LOOK_S)
@@ -50,9 +53,12 @@ def run_on_cluster(address: str, bundle: Path, tasks: Iterable[Task], *, top: in
                 ray.cancel(reference, force=True)
 
 
-def score_here(bundle: str, top: int, task: Task) -> Scored:
-    """The Ray task: one part, scored on the machine it runs on."""
-    crew = _crew(bundle, top)
+def score_here(bundle: str, receipt: str, top: int, task: Task) -> Scored:
+    """The Ray task: one part, scored on the machine it runs on.
+
+    Raises `UserError` where the receipt of the bundle has another checksum here than `receipt`.
+    """
+    crew = _crew(bundle, receipt, top)
     crew.submit(task)
     while True:
         for done in crew.wait():
@@ -60,8 +66,11 @@ def score_here(bundle: str, top: int, task: Task) -> Scored:
 
 
 @functools.lru_cache(maxsize=1)
-def _crew(bundle: str, top: int) -> Crew:
+def _crew(bundle: str, receipt: str, top: int) -> Crew:
     """The worker of this Ray process, which ends with it. Every machine compares the bundle with its checksums."""
+    found = Path(bundle) / RECEIPT
+    if not found.is_file() or sha256_of(found) != receipt:
+        raise UserError(f"'{bundle}' is no bundle here, or another one", "have every machine see the same files")
     return Crew([Setup(bundle=Path(bundle), check=True, top=top, heartbeat=Path())]).__enter__()
 
 

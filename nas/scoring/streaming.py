@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from nas.progress import Progress
@@ -47,13 +47,6 @@ class Source(Protocol[ItemT]):
         ...
 
 
-@dataclass(slots=True)
-class Stop:
-    """Set when the user wants an end."""
-
-    asked: threading.Event = field(default_factory=threading.Event)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Count:
     """What a stream has come to."""
@@ -66,7 +59,12 @@ class Count:
 
 
 def run_stream(
-    crew: Crew, source: Source[ItemT], progress: Progress, *, until_empty: bool = False, stop: Stop | None = None
+    crew: Crew,
+    source: Source[ItemT],
+    progress: Progress,
+    *,
+    until_empty: bool = False,
+    stop: threading.Event | None = None,
 ) -> Count:
     """Score what `source` has until `stop` is set, or, with `until_empty`, until it has nothing more.
 
@@ -77,15 +75,15 @@ def run_stream(
     """
     under_way: dict[int, list[ItemT]] = {}
     count, number = Count(), 0
-    stop = stop or Stop()
+    stop = stop or threading.Event()
     with progress.stage("scoring") as stage:
         while True:
-            while crew.idle and not stop.asked.is_set() and (items := source.take(TASK_IMAGES)):
+            while crew.idle and not stop.is_set() and (items := source.take(TASK_IMAGES)):
                 under_way[number] = items
                 crew.submit(Task(number=number, items=items))
                 number += 1
             if not under_way:
-                if stop.asked.is_set() or (until_empty and source.empty()):
+                if stop.is_set() or (until_empty and source.empty()):
                     return count
                 time.sleep(IDLE_S)
             for done in crew.wait() if under_way else ():
@@ -97,15 +95,15 @@ def run_stream(
 
 
 @contextmanager
-def stopped_by_signals() -> Iterator[Stop]:
+def stopped_by_signals() -> Iterator[threading.Event]:
     """Ctrl-C and SIGTERM ask for an end while the block lasts; the second one ends the process as usual."""
-    stop = Stop()
+    stop = threading.Event()
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def ask(number: int, frame: object) -> None:
-        if stop.asked.is_set():
+        if stop.is_set():
             raise KeyboardInterrupt
-        stop.asked.set()
+        stop.set()
 
     if threading.current_thread() is not threading.main_thread():
         yield stop

@@ -6,6 +6,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from nas.errors import UserError
+from nas.scoring.cluster import score_here
+from nas.scoring.messages import Task
 from nas.scoring.offline import PredictRequest, predict_folder
 from tests.nas.scoring.conftest import write_images
 
@@ -31,6 +34,8 @@ def test_the_same_file_from_a_cluster(cluster: None, fatal_bundle: Path, tmp_pat
         document = predict_folder(request).document
         assert (document["scored"], document["bad"]) == (40, 1)
     assert (tmp_path / "here.parquet").read_bytes() == (tmp_path / "there.parquet").read_bytes()
+    with pytest.raises(UserError, match="is no bundle here, or another one"):
+        score_here(str(fatal_bundle), "another checksum", 5, Task(number=0, items=[]))
     errors = [row["error"] for row in pq.read_table(tmp_path / "there.parquet").to_pylist() if row["error"]]
     assert len(errors) == 1
     assert "died 3 times" in errors[0]
