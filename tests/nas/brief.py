@@ -4,15 +4,17 @@ In a test's own process by the fixtures `brief` and `impatient`; in another one,
 `nas search` with both.
 """
 
+from contextlib import nullcontext
 from functools import partial
 
 import pytest
 
-from nas.controller.prediction import probes
+from nas.controller.prediction import probes, target_model
+from nas.deploy.deploy import deploy
 from nas.measure import protocol
 from nas.samplers import surrogate
 from nas.samplers.surrogate import SurrogateSettings
-from nas.targets import profiling
+from nas.targets import calling, completing, profiling
 from nas.tasks import TrainingShape
 from nas.tasks.classification.task import Classification
 from nas.tasks.detection.task import Detection
@@ -20,8 +22,10 @@ from nas.tasks.detection.task import Detection
 EPOCHS = TrainingShape(short_epochs=(1, 1), min_short_images=512, final_epochs=(2, 2))
 
 
-def shorten(patch: pytest.MonkeyPatch, shape: TrainingShape = EPOCHS) -> None:
-    """Candidates and finalists of both tasks are trained as `shape` says, as long as the patch lasts."""
+def shorten(patch: pytest.MonkeyPatch, shape: TrainingShape = EPOCHS, *, sessions: int = 1) -> None:
+    """Candidates and finalists of both tasks are trained as `shape` says, and what is deployed is measured in so many
+    fresh sessions, as long as the patch lasts."""
+    patch.setitem(deploy.__kwdefaults__, "sessions", sessions)
     patch.setattr(Classification, "shape", shape)
     patch.setattr(Detection, "shape", shape)
     # What is learnt in so few epochs is worth less than a linear model.
@@ -31,9 +35,15 @@ def shorten(patch: pytest.MonkeyPatch, shape: TrainingShape = EPOCHS) -> None:
 
 
 def hurry(patch: pytest.MonkeyPatch) -> None:
-    """Networks are measured with few calls and never again: enough where any latency will do."""
+    """Few networks are measured, with few calls and never again: enough where any latency will do.
+
+    They are prepared in this process, since each worker that does it imports torch for seconds first.
+    """
     patch.setattr(protocol, "REPEATS", 0)
     patch.setitem(protocol.measure.__kwdefaults__, "seconds_per_model", 0.03)
+    patch.setitem(calling.with_calls.__kwdefaults__, "networks", calling.LEAST)
+    for module in (calling, completing, profiling, target_model):
+        patch.setattr(module, "preparer", nullcontext)
     patch.setattr(probes, "PROBES", probes.FEW_PROBES)
     patch.setattr(profiling, "SECONDS_PER_MODEL", 0.03)
     patch.setattr(profiling, "NODE_SECONDS", 0.03)

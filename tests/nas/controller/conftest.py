@@ -13,6 +13,7 @@ from nas.targets.profile import ENOUGH_NETWORKS
 from nas.tasks import TASKS
 from nas.training.recipe import Recipe
 from search_spaces import SearchSpace, load_search_space
+from tests.nas.controller.in_process import train_here
 from tests.nas.fake_device import fake_profile, save_fake_profile
 from tests.nas.small_runs import write_data
 
@@ -53,6 +54,12 @@ def cache(users_cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """That cache, in use here and in processes started here."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(users_cache))
     return users_cache
+
+
+@pytest.fixture
+def trained_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests of a search to which it does not matter where candidates are trained."""
+    train_here(monkeypatch)
 
 
 @pytest.fixture(scope="session")

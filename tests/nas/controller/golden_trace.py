@@ -20,8 +20,7 @@ sampler scored is left out, because its populations follow the last digits.
 import hashlib
 import json
 import shlex
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -32,7 +31,6 @@ import pandas as pd
 import pytest
 from numpy.typing import NDArray
 
-import nas.controller.engine as search_engine
 import nas.controller.planning.recipes as recipes
 import nas.controller.runs.records as last_round
 import nas.controller.search as searching
@@ -41,13 +39,12 @@ import nas.executors.training as short_trainings
 from nas.cli.main import run
 from nas.controller.planning.throughput import TrainingThroughput
 from nas.evaluation.short_training import ShortTraining
-from nas.executors.base import Evaluation, Finished
-from nas.executors.journal import Journal
 from nas.tasks import task_of
 from nas.tasks.classification.task import Classification
 from nas.training.recipe import Recipe
 from nas.training.result import TrainResult
 from search_spaces import Architecture
+from tests.nas.controller.in_process import train_here
 from tests.nas.fake_device import fake_profile, save_fake_profile
 from tests.nas.tasks.coco import write_coco
 
@@ -173,39 +170,11 @@ def recipe_of(recipe: Recipe) -> dict[str, Any]:
     }
 
 
-class InProcess:
-    """An executor that trains in this process, one candidate at a time."""
-
-    capacity = 1
-
-    def __init__(self, data: Any, folder: Path) -> None:
-        self.data, self.journal = data, Journal(folder / "outcomes")
-        self.submitted: list[Evaluation] = []
-
-    def submit(self, task: Evaluation) -> None:
-        self.submitted.append(task)
-
-    def wait(self) -> list[Finished]:
-        done = [Finished(task, short_trainings.train_briefly(task, self.data)) for task in self.submitted]
-        self.submitted = []
-        return done
-
-    def abandon(self) -> None:
-        self.submitted = []
-
-    def quiet(self) -> Any:
-        return nullcontext()
-
-
 def seams(patch: pytest.MonkeyPatch, recorder: Recorder, work_s: float) -> None:
     """Everything that is replaced in the product, and nothing else is."""
+    patch.setitem(deploying.deploy.__kwdefaults__, "sessions", 1)  # times decide nothing in a trace
     patch.setattr(recipes, "host_throughput", lambda *_, **__: TrainingThroughput("cpu", "fp32", work_s))
-
-    @contextmanager
-    def executor_for(data: Any, folder: Path, **_: Any) -> Iterator[InProcess]:
-        yield InProcess(data, folder)
-
-    patch.setattr(search_engine, "executor_for", executor_for)
+    train_here(patch)
     patch.setattr(Classification, "floors", lambda task, data, seed: ())  # few epochs are worth less than that
     patch.setattr(searching, "proxy_scores", scored(searching.proxy_scores))
     patch.setattr(short_trainings, "trained", recorder.trained("short", short_trainings.trained))

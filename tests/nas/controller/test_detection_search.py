@@ -16,6 +16,7 @@ from nas.controller.baselines import ZooRound, training_note
 from nas.controller.planning.budget import Budget
 from nas.controller.runs.records import trained_network
 from nas.data.images import image_input
+from nas.deploy.deploy import deploy
 from nas.measure import protocol
 from nas.measure.site import this_host
 from nas.progress import SilentProgress
@@ -34,7 +35,7 @@ def test_detector_from_a_coco_folder_to_files(
     shorten(monkeypatch, TrainingShape(short_epochs=(2, 2), min_short_images=48, final_epochs=(10, 10)))
     data = write_coco(tmp_path / "shapes", {"train": 48, "val": 16, "test": 16})
     out = tmp_path / "run"
-    line = f"search --task detection --data {data} --target detector --latency-ms 300 --max-trials 2 --no-baselines "
+    line = f"search --task detection --data {data} --target detector --latency-ms 300 --max-trials 1 --no-baselines "
     line += f"--out {out} --json --resolution 128 --max-params 700000"
     assert run(line.split()) == 0
     document = json.loads(capsys.readouterr().out)
@@ -86,6 +87,7 @@ def test_the_note_of_a_baseline_says_why_its_training_ended(tmp_path: Path) -> N
 @pytest.mark.slow
 def test_well_known_detectors_are_baselines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(protocol, "REPEATS", 0)
+    monkeypatch.setitem(deploy.__kwdefaults__, "sessions", 1)
     monkeypatch.setattr(ZooRound, "_training_s", lambda self, name: 0.0 if name.startswith("ssd") else math.inf)
     task = TASKS["detection"]
     zoo = ZooRound(

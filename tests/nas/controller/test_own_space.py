@@ -21,7 +21,7 @@ OWN = "tests.search_spaces.own_space"
 
 
 def searched(space: str, out: Path, data: Path, *more: str) -> int:
-    line = ["search", "--target", "fake", "--latency-ms", "200", "--max-trials", "2", "--no-baselines", "--seed", "1"]
+    line = ["search", "--target", "fake", "--latency-ms", "200", "--max-trials", "1", "--no-baselines", "--seed", "1"]
     line += ["--precision", "fp32"]
     return run([*line, "--space", space, "--data", str(data), "--out", str(out), "--estimator", "short", *more])
 
@@ -47,7 +47,7 @@ def test_a_space_that_is_no_staged_one(cache: Path, colours: Path, tmp_path: Pat
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("brief", "impatient")
+@pytest.mark.usefixtures("brief", "impatient", "trained_here")
 def test_a_table_in_a_file_goes_with_the_run(
     cache: Path, colours: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -68,7 +68,7 @@ def test_a_table_in_a_file_goes_with_the_run(
     capsys.readouterr()
     assert searched(name, out, colours, *small_ones, "--json") == 0, "the run's own table is found again"
     assert json.loads(capsys.readouterr().out)["space"] == name
-    assert run(["search", "--run", str(out), "--latency-ms", "100", "--max-trials", "2"]) == 0
+    assert run(["search", "--run", str(out), "--latency-ms", "100", "--max-trials", "1"]) == 0
     other = written(small, tmp_path, resolutions=[32], anchors=[], stem_widths=[16])
     assert searched(str(other), out, colours, *small_ones) == 1
     assert "another configuration" in capsys.readouterr().err

@@ -124,7 +124,7 @@ def one_image_more(data: Path) -> Iterator[None]:
         data.write_bytes(before)
 
 
-@pytest.mark.usefixtures("impatient", "brief")
+@pytest.mark.usefixtures("impatient", "brief", "trained_here")
 def test_a_front_under_size_and_memory(tmp_path: Path, colours: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = [
         "search", "--target", "fake", "--objective", "pareto", "--max-size-mb", "3", "--data", str(colours),

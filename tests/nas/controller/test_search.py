@@ -36,7 +36,8 @@ def test_search_from_data_to_files(
 ) -> None:
     few = {name: Classification().baselines[name] for name in ("resnet10_w50", "mobilenet_v3_small")}
     monkeypatch.setattr(Classification, "baselines", few)  # nine trainings show no more than two
-    shorten(monkeypatch, TrainingShape(short_epochs=(1, 2), min_short_images=512, final_epochs=(6, 6)))
+    shape = TrainingShape(short_epochs=(1, 2), min_short_images=512, final_epochs=(4, 4))
+    shorten(monkeypatch, shape, sessions=3)
     out = tmp_path / "run"
     line = ["search", "--target", "fake", "--latency-ms", "200", "--max-trials", "2", "--out", str(out), "--json"]
     line += ["--data", str(colours), "--space", "mixed", "--max-params", "300000", "--baselines"]
@@ -49,7 +50,7 @@ def test_search_from_data_to_files(
     (random,) = [b for b in document["baselines"] if b["kind"] == "random"]
     assert random["accuracy"]["deployed"] is not None
     assert {b["name"] for b in document["baselines"] if b["kind"] != "random"} == set(few)
-    assert document["best"][0]["epochs"] == 6
+    assert document["best"][0]["epochs"] == 4
     assert document["best"][0]["accuracy"]["test"] > 0.5, "colours are easy"
 
     assert run(line) == 0
@@ -119,7 +120,7 @@ def check_document(document: dict[str, Any], out: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("brief")
+@pytest.mark.usefixtures("brief", "trained_here")
 def test_another_device_is_predicted_not_measured(cache: Path, colours: Path, tmp_path: Path) -> None:
     config = SearchConfig(
         target="elsewhere",

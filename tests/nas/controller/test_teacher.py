@@ -69,7 +69,7 @@ def test_a_teacher_that_cannot_teach_is_refused_before_anything_is_trained(tmp_p
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("brief", "impatient")
+@pytest.mark.usefixtures("brief", "impatient", "trained_here")
 def test_a_search_with_a_teacher(cache: Path, colours: Path, tmp_path: Path) -> None:
     teacher, out = saved_teacher(tmp_path / "teacher"), tmp_path / "run"
     line = ["search", "--target", "fake", "--latency-ms", "200", "--max-trials", "1", "--space", "mixed"]

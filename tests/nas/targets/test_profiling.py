@@ -23,7 +23,7 @@ from nas.progress import Progress, SilentProgress, Stage
 from nas.runtimes import load_runtime
 from nas.targets import profiling
 from nas.targets.latency import LatencyModel
-from nas.targets.preparing import Preparer, deploy_untrained, networks_to_measure, usual_spaces
+from nas.targets.preparing import Preparer, deploy_untrained, networks_to_measure, preparer, usual_spaces
 from nas.targets.profile import DeviceProfile
 from nas.targets.profiling import make_profile, profile_summary
 from predictors.block_latency import MIN_NETWORKS
@@ -181,6 +181,7 @@ def profiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, 
     out = tmp_path_factory.mktemp("profile") / "p.json"
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(StringIO()) as said:
         hurry(patch)
+        patch.setattr(profiling, "preparer", preparer)  # in worker processes, as people do
         assert run([*TINY, "--resolution", "32", "--out", str(out)]) == 0
     return out, json.loads(said.getvalue())
 
