@@ -30,7 +30,7 @@ from nas.runtimes.base import (
     run_in_batches,
     staging_folder,
 )
-from nas.runtimes.nodes import NodeTime, run_for
+from nas.runtimes.nodes import NodeTime, precision_of, run_for
 from nas.runtimes.onnx_file import VALUES_KEY, OnnxInput, input_type, read_input
 from nas.runtimes.self_test import products_are_right
 from search_spaces.signature import DTYPES, TensorSpec
@@ -130,7 +130,12 @@ class OpenVino:
         run_for(seconds, time.perf_counter, lambda: session.run(inputs))
         return [
             # The counters are cut to whole microseconds: half of one is lost on average.
-            NodeTime(node.node_name, node.real_time.total_seconds() * 1e3 + 0.0005)
+            NodeTime(
+                node.node_name,
+                node.real_time.total_seconds() * 1e3 + 0.0005,
+                node.node_type,
+                precision_of(node.exec_type.rpartition("_")[2]),  # the kernel's name: brgconv_avx512_I8
+            )
             for node in session.request.profiling_info
             if str(node.status) == "Status.EXECUTED"
         ]
