@@ -117,7 +117,7 @@ class Graph:
 def read_graph(path: Path) -> Graph:
     """The graph of an ONNX file, its shapes inferred.
 
-    Raises `UserError` where it has more than one input or output, or holds no product.
+    Raises `UserError` where it has more than one input or output.
     """
     import onnx
     from onnx import shape_inference
@@ -149,8 +149,6 @@ def _graph(path: Path, graph: Any) -> Graph:
             continue
         alive.update(node.output)
         layers.append(_layer(node, number, given, shapes, constants))
-    if not any(layer.op in PRODUCTS for layer in layers):
-        raise UserError(f"{path.name} has no convolution and no other product", "give the file of a network")
     return Graph(tuple(layers), inputs[0], graph.output[0].name)
 
 
@@ -202,8 +200,13 @@ def _layer(
 
 
 def _shapes(values: Sequence[Any]) -> dict[str, tuple[int, ...]]:
-    """Sizes by tensor; what the file leaves open counts as 1."""
-    return {v.name: tuple(d.dim_value or 1 for d in v.type.tensor_type.shape.dim) for v in values}
+    """Sizes by tensor, an open batch as 1; a tensor of which another size is not known has none."""
+    found = {}
+    for value in values:
+        first, *others = [size.dim_value for size in value.type.tensor_type.shape.dim] or [1]
+        if all(others):
+            found[value.name] = (first or 1, *others)
+    return found
 
 
 def _constant_shape(node: Any) -> tuple[int, ...]:
