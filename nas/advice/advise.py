@@ -1,7 +1,8 @@
 """`nas advise`: a network's time by block on this machine, what is odd about it, and what would save some of it."""
 
+import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,7 +14,7 @@ from nas.advice.ceiling import ceilings, joined
 from nas.advice.comparing import compared, parse_deployment
 from nas.advice.graph import Graph
 from nas.advice.parts import Part
-from nas.advice.placing import placed
+from nas.advice.placing import placed, without_profiler
 from nas.advice.rules import Evidence, findings
 from nas.advice.subject import Subject, described, read_subject
 from nas.advice.table import BlockTable, Ceiling, block_table
@@ -143,13 +144,17 @@ def _fastest(found: Sequence[Timed]) -> Timed:
 
 def _judged(found: Timed, graph: Graph, parts: Sequence[Part], folder: Path) -> _Advised:
     deployment = found.deployment
-    operators = placed(found.nodes, graph, parts)
-    # An int8 network also runs layers in other precisions, whose ceilings are then asked for too.
-    precisions = {deployment.precision, *(o.precision for o in operators if o.macs)}
-    known = [d for d in deployments_here(deployment.threads, [deployment.runtime]) if d.precision in precisions]
-    ceiling = joined(list(ceilings(known, folder / "ceiling").values())) if deployment.device == CPU else None
-    table = block_table(operators, parts, ceiling or Ceiling.unknown(), found.p50_ms, deployment.precision)
-    return _Advised(timed=found, table=table, ceiling=ceiling or Ceiling.unknown())
+    raw = placed(found.nodes, graph, parts)
+    ceiling = Ceiling.unknown()
+    if deployment.device == CPU:
+        # An int8 network also runs layers in other precisions, whose ceilings are then asked for too.
+        precisions = {deployment.precision, *(o.precision for o in raw if o.macs)}
+        known = [d for d in deployments_here(deployment.threads, [deployment.runtime]) if d.precision in precisions]
+        ceiling = joined(list(ceilings(known, folder / "ceiling").values()))
+    operators = placed(without_profiler(found.nodes, ceiling.profiler_ms), graph, parts)
+    added_ms = sum(o.ms for o in raw) - sum(o.ms for o in operators)
+    table = block_table(operators, parts, ceiling, found.p50_ms, deployment.precision, added_ms)
+    return _Advised(timed=found, table=table, ceiling=ceiling)
 
 
 def _what_ifs(subject: Subject, target: Target, main: Timed) -> tuple[list[WhatIf], str | None]:
@@ -198,7 +203,7 @@ def _head(config: AdviseConfig, subject: Subject, host: HostFingerprint, threads
 
 
 def _deployment_document(advised: _Advised) -> dict[str, Any]:
-    table, deployment, ceiling = advised.table, advised.timed.deployment, asdict(advised.ceiling)
+    table, deployment, ceiling = advised.table, advised.timed.deployment, advised.ceiling
     return {
         "deployment": {
             "runtime": deployment.runtime,
@@ -214,7 +219,11 @@ def _deployment_document(advised: _Advised) -> dict[str, Any]:
         "sum_over_p50": table.sum_over_p50,
         "unassigned_ms": table.unassigned_ms,
         "profiler_overhead_pct": table.profiler_overhead_pct,
-        "ceiling": {**ceiling, "gb_per_s": ceiling["gb_per_s"] if ceiling["gmacs_per_s"] else None},
+        "ceiling": {
+            "gmacs_per_s": dict(ceiling.gmacs_per_s),
+            "gb_per_s": ceiling.gb_per_s if math.isfinite(ceiling.gb_per_s) else None,
+            "profiler_ms_per_operator": ceiling.profiler_ms,
+        },
     }
 
 

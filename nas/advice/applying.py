@@ -17,7 +17,12 @@ SEED = 0
 
 
 def applied(
-    arch: Architecture, chosen: Sequence[WhatIf], deployment: Deployment, size: Size, folder: Path, sessions: int,
+    arch: Architecture,
+    chosen: Sequence[WhatIf],
+    deployment: Deployment,
+    size: Size,
+    folder: Path,
+    sessions: int,
     seconds_per_model: float = 0.3,
 ) -> tuple[float, list[WhatIf]]:
     """Latency in ms of the original, and the changes with what each of them really saved.

@@ -9,7 +9,8 @@ import hashlib
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -24,18 +25,23 @@ from nas.errors import UserError
 from nas.files.cache import user_cache
 from nas.files.writing import write_json
 from nas.measure.host import fingerprint
-from nas.measure.measurement import MeasureRequest
+from nas.measure.measurement import QUIET, Measurement, MeasureRequest
 from nas.measure.protocol import measure
 from nas.runtimes import load_runtime
+from nas.runtimes.nodes import NodeTime
 
 SCHEMA = 1
+CHAINS = (16, 64)
+"""Lengths of two chains of operators that compute next to nothing: by how much longer the second takes under the
+profiler than without it is what the profiler adds to the operators in between."""
 PRODUCTS_OF = ((128, 128, 3), (128, 512, 1), (512, 512, 1), (512, 256, 1), (256, 256, 3))
 """(channels in, channels out, kernel) of a chain of convolutions on maps of `SIDE`: of the kind that networks for small
 devices have, and large enough for any processor's best kernels."""
 SIDE = 28
 COPY = (1, 64, 64, 64)
 """Shape of the map that is moved: 1 MB in fp32, as those of networks are."""
-SECONDS, PROFILED_S, SESSIONS = 0.05, 0.3, 2
+SECONDS, PROFILED_S, SESSIONS, REPEAT_S = 0.05, 0.2, 2, 5.0
+"""Seconds of timing each network without the profiler and with it; fresh sessions; seconds to repeat disturbed ones."""
 CALIBRATION_INPUTS = 4
 
 
@@ -67,33 +73,61 @@ def joined(found: Sequence[Ceiling]) -> Ceiling:
         for precision, rate in ceiling.gmacs_per_s.items():
             rates[precision] = max(rate, rates.get(precision, 0.0))
     traffic = [c.gb_per_s for c in found if math.isfinite(c.gb_per_s)]
-    return Ceiling(rates, max(traffic, default=math.nan))
+    return Ceiling(rates, max(traffic, default=math.nan), min((c.profiler_ms for c in found), default=0.0))
 
 
 def _measured(deployments: Sequence[Deployment], folder: Path) -> dict[Deployment, Ceiling]:
     product, copy = folder / "product.onnx", folder / "copy.onnx"
+    chains = [folder / f"chain-{length}.onnx" for length in CHAINS]
     folder.mkdir(parents=True, exist_ok=True)
     write_product(product)
     write_copy(copy)
+    for length, chain in zip(CHAINS, chains, strict=True):
+        write_chain(chain, length)
     draw = np.random.default_rng(0).standard_normal((CALIBRATION_INPUTS, PRODUCTS_OF[0][0], SIDE, SIDE))
     requests = list[MeasureRequest]()
     for deployment in deployments:
         runtime, one = load_runtime(deployment.runtime), _single(deployment)
         file = runtime.prepare(product, deployment.precision, folder, draw.astype(np.float32))
-        requests += [MeasureRequest(file, one), MeasureRequest(copy, _fp32(one))]
-    measured = measure(requests, sessions=SESSIONS, seconds_per_model=SECONDS, node_seconds=PROFILED_S)
+        requests += [
+            MeasureRequest(file, one),
+            *(MeasureRequest(other, replace(one, precision="fp32")) for other in (copy, *chains)),
+        ]
+    measured = measure(
+        requests, sessions=SESSIONS, seconds_per_model=SECONDS, node_seconds=PROFILED_S, repeat_s=REPEAT_S
+    )
     found = {}
     for place, deployment in enumerate(deployments):
-        products = [_operators(s.nodes, product) for s in measured[2 * place].sessions]
-        copies = [_operators(s.nodes, copy) for s in measured[2 * place + 1].sessions]
+        large, moved, short, long = measured[4 * place : 4 * place + 4]
+        products = [_operators(session.nodes, product) for session in large.sessions]
+        copies = [_operators(session.nodes, copy) for session in moved.sessions]
         ceiling = Ceiling(
             {deployment.precision: max((_rate(o) for own in products for o in own if o.macs), default=math.nan)},
             max((_traffic(o) for own in copies for o in own), default=math.nan),
+            profiler_ms(short, long),
         )
         if math.isfinite(ceiling.gb_per_s) and all(map(math.isfinite, ceiling.gmacs_per_s.values())):
-            _write(_path(deployment), ceiling, deployment)
             found[deployment] = ceiling
+            if all(m.verdict == QUIET for m in (large, moved, short, long)):
+                _write(_path(deployment), ceiling, deployment)  # a disturbed one would stay
     return found
+
+
+def profiler_ms(short: Measurement, long: Measurement) -> float:
+    """What the profiler adds to each operator, from two chains of them; 0 where that cannot be told.
+
+    The least of the sessions: whatever disturbs one of them only adds time.
+    """
+    found = [
+        (_sum_ms(b.nodes) - _sum_ms(a.nodes) - (b.p50_ms - a.p50_ms)) / (len(b.nodes) - len(a.nodes))
+        for a, b in zip(short.sessions, long.sessions, strict=False)
+        if len(b.nodes) > len(a.nodes)
+    ]
+    return max(0.0, min(found, default=0.0))
+
+
+def _sum_ms(nodes: Sequence[NodeTime]) -> float:
+    return sum(node.ms for node in nodes)
 
 
 def write_product(path: Path) -> None:
@@ -118,6 +152,18 @@ def write_copy(path: Path) -> None:
     _save(path, [helper.make_node("Relu", ["input"], ["moved"], name="copy")], [], COPY, "moved", COPY)
 
 
+def write_chain(path: Path, length: int) -> None:
+    """So many operators in a row, on a map of nine values."""
+    from onnx import helper
+
+    names = ["input", *(f"y{place}" for place in range(length))]
+    nodes = [
+        helper.make_node("MaxPool", [given], [out], name=out, kernel_shape=[3, 3], pads=[1] * 4)
+        for given, out in pairwise(names)
+    ]
+    _save(path, nodes, [], (1, 1, 3, 3), names[-1], (1, 1, 3, 3))
+
+
 def _save(
     path: Path, nodes: Sequence[Any], weights: Sequence[Any], given: Sequence[int], output: str, out: Sequence[int]
 ) -> None:
@@ -134,7 +180,7 @@ def _save(
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
 
 
-def _operators(nodes: Sequence[Any], file: Path) -> tuple[Operator, ...]:
+def _operators(nodes: Sequence[NodeTime], file: Path) -> tuple[Operator, ...]:
     graph = read_graph(file)
     try:
         return placed(nodes, graph, [Part("all", "all", graph.layers)])
@@ -156,11 +202,7 @@ def _traffic(operator: Operator) -> float:
 
 def _single(deployment: Deployment) -> Deployment:
     """The same deployment, one image a call."""
-    return Deployment(deployment.runtime, deployment.precision, deployment.threads, 1, deployment.device)
-
-
-def _fp32(deployment: Deployment) -> Deployment:
-    return Deployment(deployment.runtime, "fp32", deployment.threads, 1, deployment.device)
+    return replace(deployment.continuous, batch=1)
 
 
 def _path(deployment: Deployment) -> Path:
@@ -173,7 +215,7 @@ def _read(path: Path) -> Ceiling | None:
     try:
         document: Any = json.loads(path.read_text(encoding="utf-8"))
         rates = {str(name): float(rate) for name, rate in document["gmacs_per_s"].items()}
-        return Ceiling(rates, float(document["gb_per_s"]))
+        return Ceiling(rates, float(document["gb_per_s"]), float(document["profiler_ms"]))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 

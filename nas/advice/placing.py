@@ -1,7 +1,7 @@
 """From the operators that a runtime ran to the layers and blocks of the file that they came from."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nas.advice.graph import PRODUCTS, Graph, Layer
 from nas.advice.parts import Part
@@ -17,6 +17,7 @@ _ADDED_CONVERSIONS = frozenset({"Transpose", "Subgraph", "FakeQuantize"})
 _PRODUCT_WORDS = ("conv", "gemm", "matmul", "fullyconnected")
 _LEAST_MS = 0.0005
 """What an operator counts where its runtime's counter of whole microseconds says 0."""
+_LEAST_SHARE = 0.1
 _FARTHEST = 8
 """So many layers back a product is looked for that the runtime named by the last layer it was fused with."""
 
@@ -88,13 +89,17 @@ def placed(nodes: Sequence[NodeTime], graph: Graph, parts: Sequence[Part]) -> tu
     return tuple(found)
 
 
+def without_profiler(nodes: Sequence[NodeTime], each_ms: float) -> tuple[NodeTime, ...]:
+    """The operators without the time that the profiler adds to each of them; a tenth of each stays at least."""
+    return tuple(replace(node, ms=max(node.ms - each_ms, _LEAST_SHARE * node.ms)) for node in nodes)
+
+
 def _settle(found: list[Operator], waiting: list[int], part: int | None) -> None:
     """Book the waiting conversions on a block, where it is known."""
     if part is None:
         return
     for place in waiting:
-        o = found[place]
-        found[place] = Operator(o.name, o.kind, o.precision, o.ms, o.layer, part, o.converts)
+        found[place] = replace(found[place], part=part)
     waiting.clear()
 
 

@@ -304,7 +304,9 @@ def _excitations(graph: Graph) -> list[tuple[Layer, ...]]:
                 found.append(tuple(reversed(members)))
                 break
             if len(gate.inputs) == 2:  # x times sigmoid(x) within it
-                gate = next((g for t in gate.inputs if (g := graph.producers.get(t)) is not None and g.op in _GATES), None)
+                gate = next(
+                    (g for t in gate.inputs if (g := graph.producers.get(t)) is not None and g.op in _GATES), None
+                )
             elif len(gate.inputs) == 1:
                 gate = graph.producers.get(gate.inputs[0])
             else:

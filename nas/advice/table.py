@@ -26,6 +26,8 @@ class Ceiling:
     """Thousand million multiply-accumulates per second of a large product, by precision."""
     gb_per_s: float
     """Bytes read and written per second, in 1e9, of an operator that only moves a map; NaN where not measured."""
+    profiler_ms: float = 0.0
+    """Time that the runtime's profiler adds to each operator."""
 
     @classmethod
     def unknown(cls) -> "Ceiling":
@@ -81,6 +83,8 @@ class BlockTable:
     """Of undisturbed calls without a profiler, in the same sessions."""
     unassigned_ms: float
     """Of operators that belong to no block."""
+    profiler_ms: float
+    """Time that the profiler added to all operators, which is taken off."""
 
     @property
     def blocks_ms(self) -> float:
@@ -93,15 +97,25 @@ class BlockTable:
 
     @property
     def profiler_overhead_pct(self) -> float:
-        """By how much all operators under the profiler exceed a call without it; negative where a call has time
-        outside of its operators."""
-        return 100 * ((self.blocks_ms + self.unassigned_ms) / self.p50_ms - 1)
+        """Time that the profiler added, which is taken off, in per cent of a call without it."""
+        return 100 * self.profiler_ms / self.p50_ms
 
 
 def block_table(
-    operators: Sequence[Operator], parts: Sequence[Part], ceiling: Ceiling, p50_ms: float, precision: str
+    operators: Sequence[Operator],
+    parts: Sequence[Part],
+    ceiling: Ceiling,
+    p50_ms: float,
+    precision: str,
+    profiler_ms: float = 0.0,
 ) -> BlockTable:
-    """The table of a network; `precision`: the deployment's, for what the runtime does not tell."""
+    """The table of a network.
+
+    Args:
+        operators: without what the profiler added to them.
+        precision: the deployment's, for what the runtime does not tell.
+        profiler_ms: what the profiler added to all of them.
+    """
     by_part: list[list[Operator]] = [[] for _ in parts]
     unassigned_ms = 0.0
     for operator in operators:
@@ -111,10 +125,14 @@ def block_table(
             by_part[operator.part].append(operator)
     total_ms = sum(o.ms for own in by_part for o in own)
     macs = sum(part.macs for part in parts)
-    rows = tuple(
-        _row(part, own, total_ms, macs, ceiling, precision) for part, own in zip(parts, by_part, strict=True)
+    rows = tuple(_row(part, own, total_ms, macs, ceiling, precision) for part, own in zip(parts, by_part, strict=True))
+    return BlockTable(
+        rows=rows,
+        operators=tuple(operators),
+        p50_ms=p50_ms,
+        unassigned_ms=unassigned_ms,
+        profiler_ms=profiler_ms,
     )
-    return BlockTable(rows=rows, operators=tuple(operators), p50_ms=p50_ms, unassigned_ms=unassigned_ms)
 
 
 def ran_in(operator: Operator, fallback: str) -> str:

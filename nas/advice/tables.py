@@ -12,7 +12,7 @@ from nas.deployment import name_in
 from nas.text import count, milliseconds, percent
 
 Document = Mapping[str, Any]
-WIDTH, NAME_WIDTH = 100, 24
+WIDTH, NAME_WIDTH = 100, 20
 CHANGES, FINDINGS = 12, 12
 """So many are shown; the document has all."""
 FLIP_MARK = "*"
@@ -44,9 +44,9 @@ def blocks_table(document: Document) -> Table:
     """One row for each block, in the order of the network."""
     name = name_in(document["deployment"])
     table = _table(
-        f"Blocks of {document['model']} in {name} (operators by the runtime's own profiler)",
+        f"Blocks of {document['model']} in {name}, by the runtime's own profiler",
         ["block", "kind"],
-        ["ms", "time", "MACs", "of all", "excess", "GMAC/s", "ceiling", "bound", "precision"],
+        ["ms", "time", "MACs", "of all", "excess", "GMAC/s", "of peak", "bound", "ran in"],
     )
     for block in document["blocks"]:
         table.add_row(
@@ -104,7 +104,7 @@ def changes_table(document: Document) -> Table:
     table = _table(
         f"What if: by {document['what_if_profile']}",
         ["part", "change"],
-        ["saves ms", "90 % of the time", "of all", "MACs", "measured ms"],
+        ["saves ms", "90 % interval", "of all", "MACs", "measured ms"],
     )
     every = document["what_if"]
     shown = [c for c in every if c["measured_ms"] is not None]
@@ -125,11 +125,11 @@ def changes_table(document: Document) -> Table:
 
 def sums(document: Document) -> list[str]:
     """The sum of blocks against an undisturbed call."""
-    pct = document["profiler_overhead_pct"]
     line = (
-        f"{name_in(document['deployment'])}: the blocks sum up to {milliseconds(document['blocks_ms'])} ms under the "
-        f"profiler, {document['sum_over_p50']:.2f} of the {milliseconds(document['p50_ms'])} ms of a call without it; "
-        f"{milliseconds(document['unassigned_ms'])} ms belong to no block; the profiler's overhead is {pct:+.0f} %"
+        f"{name_in(document['deployment'])}: the blocks sum up to {milliseconds(document['blocks_ms'])} ms, "
+        f"{document['sum_over_p50']:.2f} of the {milliseconds(document['p50_ms'])} ms of an undisturbed call; "
+        f"{milliseconds(document['unassigned_ms'])} ms belong to no block; "
+        f"{document['profiler_overhead_pct']:.0f} % of a call, which the profiler added, are taken off"
     )
     return [line, *(["! the sessions stayed disturbed"] if document["verdict"] != "quiet" else [])]
 
@@ -151,7 +151,7 @@ def _times(value: float | None) -> str:
 def _table(title: str, texts: Sequence[str], numbers: Sequence[str]) -> Table:
     table = Table(title=title, title_justify="left", title_style="bold", box=None, header_style="dim", pad_edge=False)
     for heading in texts:
-        table.add_column(heading, overflow="fold")
+        table.add_column(heading, overflow="fold", no_wrap=heading != "what")
     for heading in numbers:
         table.add_column(heading, justify="right", no_wrap=True)
     return table

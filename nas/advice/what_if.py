@@ -176,8 +176,8 @@ def neighbours(space: SearchSpace, arch: Architecture) -> Choices:
     """Every other network (n, decisions) that differs from `arch` in one decision and takes the same input."""
     (row,) = space.choices([arch])
     found = []
-    for column, decision in enumerate(space.decisions):
-        for option in range(len(decision.options)):
+    for column, allowed in enumerate(space.allowed):
+        for option in allowed:
             if option != row[column]:
                 changed = row.copy()
                 changed[column] = option
@@ -187,9 +187,10 @@ def neighbours(space: SearchSpace, arch: Architecture) -> Choices:
     canonical = space.canonical(np.stack(found))
     _, first = np.unique(canonical, axis=0, return_index=True)
     unique = canonical[np.sort(first)]
-    inputs, places = space.inputs_of(np.concatenate([row[None], unique]))
-    same = places[1:] == places[0]
-    return unique[same & (unique != space.canonical(row[None])[0]).any(axis=1)]
+    _, places = space.inputs_of(np.concatenate([row[None], unique]))
+    same_input = places[1:] == places[0]
+    found_others: Choices = unique[same_input & (unique != row).any(axis=1)]
+    return found_others
 
 
 def _slot_ms(model: LatencyModel, space: SearchSpace, every: Choices, size: Size) -> NDArray[np.float64] | None:
@@ -216,7 +217,7 @@ def _std_of_changes(
 
 
 def _changed_column(space: SearchSpace, arch: Architecture, row: NDArray[np.int64]) -> int:
-    """The decision that was changed: of several that differ (some lost their meaning) the one that implies the others."""
+    """The decision that was changed: of several that differ, because some lost their meaning, the one implying them."""
     (before,) = space.choices([arch])
     columns = np.flatnonzero(before != row)
     for column in columns:

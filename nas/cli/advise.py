@@ -48,7 +48,7 @@ def advise(
       nas advise runs/photos#1 --apply 3 --plot advice.html
     """
     from nas.advice.advise import AdviseConfig, run_advise
-    #FIG
+    from nas.advice.figure import write_plot
     from nas.bench.figure import check_plot_path
     from nas.progress import progress_for
     from nas.report.document import to_json

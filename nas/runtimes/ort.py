@@ -184,7 +184,7 @@ def _computed_in(told: Mapping[str, Any]) -> str:
 
     Of a conversion it is what it converts from.
     """
-    first = next(iter(told.get("input_type_shape", ())), {})
+    first: Mapping[str, Any] = next(iter(told.get("input_type_shape", ())), {})
     return precision_of(next(iter(first), ""))
 
 

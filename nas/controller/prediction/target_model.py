@@ -15,7 +15,7 @@ from nas.controller.prediction.reach import require_within_reach
 from nas.deployment import CPU, Deployment, Placement
 from nas.errors import UserError
 from nas.executors.ray_cluster import device_resource
-from nas.measure.host import HostFingerprint, fingerprint, threads_here, usable_threads
+from nas.measure.host import fingerprint, threads_here, usable_threads
 from nas.measure.measurement import MeasureRequest
 from nas.measure.reference import reference_model
 from nas.measure.site import Site, this_host
@@ -35,7 +35,6 @@ from nas.targets.preparing import (
     usual_spaces,
 )
 from nas.targets.profile import (
-    ENOUGH_NETWORKS,
     DeploymentTable,
     DeviceProfile,
     calls_profile,
