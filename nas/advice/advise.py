@@ -14,7 +14,7 @@ from nas.advice.ceiling import ceilings, joined
 from nas.advice.comparing import compared, parse_deployment
 from nas.advice.graph import Graph
 from nas.advice.parts import Part
-from nas.advice.placing import placed, without_profiler
+from nas.advice.placing import Operator, placed, without_profiler
 from nas.advice.rules import Evidence, findings
 from nas.advice.subject import Subject, described, read_subject
 from nas.advice.table import BlockTable, Ceiling, block_table
@@ -91,7 +91,7 @@ def run_advise(config: AdviseConfig, progress: Progress) -> dict[str, Any]:
         main = _fastest([t for t in found if t.deployment in asked])
         second = next((require_timed(t) for t in found if t.deployment == other), None)
         with progress.stage("measuring the machine's ceiling"):
-            judged = [_judged(t, graph, parts, folder) for t in (main, second) if t is not None]
+            judged = _judged([t for t in (main, second) if t is not None], graph, parts, folder)
         host = fingerprint()
         seen = Evidence(
             graph=graph,
@@ -142,19 +142,29 @@ def _fastest(found: Sequence[Timed]) -> Timed:
     return min(measured, key=lambda t: t.p50_ms) if measured else require_timed(found[0])
 
 
-def _judged(found: Timed, graph: Graph, parts: Sequence[Part], folder: Path) -> _Advised:
-    deployment = found.deployment
-    raw = placed(found.nodes, graph, parts)
-    ceiling = Ceiling.unknown()
-    if deployment.device == CPU:
-        # An int8 network also runs layers in other precisions, whose ceilings are then asked for too.
-        precisions = {deployment.precision, *(o.precision for o in raw if o.macs)}
-        known = [d for d in deployments_here(deployment.threads, [deployment.runtime]) if d.precision in precisions]
-        ceiling = joined(list(ceilings(known, folder / "ceiling").values()))
-    operators = placed(without_profiler(found.nodes, ceiling.profiler_ms), graph, parts)
-    added_ms = sum(o.ms for o in raw) - sum(o.ms for o in operators)
-    table = block_table(operators, parts, ceiling, found.p50_ms, deployment.precision, added_ms)
-    return _Advised(timed=found, table=table, ceiling=ceiling)
+def _judged(found: Sequence[Timed], graph: Graph, parts: Sequence[Part], folder: Path) -> list[_Advised]:
+    """The table of each deployment, against ceilings that are measured for all of them at once."""
+    raw = [placed(one.nodes, graph, parts) for one in found]
+    compared_with = [
+        _like(one.deployment, operators) if one.deployment.device == CPU else []
+        for one, operators in zip(found, raw, strict=True)
+    ]
+    known = ceilings([d for own in compared_with for d in own], folder / "ceiling")
+    judged = []
+    for one, before, own in zip(found, raw, compared_with, strict=True):
+        ceiling = joined([known[d] for d in own])
+        operators = placed(without_profiler(one.nodes, ceiling.profiler_ms), graph, parts)
+        added_ms = sum(o.ms for o in before) - sum(o.ms for o in operators)
+        table = block_table(operators, parts, ceiling, one.p50_ms, one.deployment.precision, added_ms)
+        judged.append(_Advised(timed=one, table=table, ceiling=ceiling))
+    return judged
+
+
+def _like(deployment: Deployment, operators: Sequence[Operator]) -> list[Deployment]:
+    """The deployment of the same runtime for each precision that a product ran in: int8 networks also have others."""
+    precisions = {deployment.precision, *(o.precision for o in operators if o.macs)}
+    here = deployments_here(deployment.threads, [deployment.runtime])
+    return [d for d in here if d.precision in precisions]
 
 
 def _what_ifs(subject: Subject, target: Target, main: Timed) -> tuple[list[WhatIf], str | None]:

@@ -60,6 +60,12 @@ class Chain:
         self._weights.append(scales)
         return self._add("Resize", [self.tensor, "", f"s{number}"], name, mode="nearest")
 
+    def reshape(self, *shape: int) -> Self:
+        """To a shape that the graph holds inside."""
+        number = len(self._nodes)
+        self._weights.append(numpy_helper.from_array(np.array(shape, np.int64), f"r{number}"))
+        return self._add("Reshape", [self.tensor, f"r{number}"], "")
+
     def _add(self, op: str, inputs: Sequence[str], name: str, **attributes: Any) -> Self:
         number = len(self._nodes)
         out = f"t{number}"
