@@ -61,10 +61,11 @@ class AdviseConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Advised:
+class Advised:
     """One deployment of the network, judged."""
 
     timed: Timed
+    """As it was measured."""
     table: BlockTable
     ceiling: Ceiling
 
@@ -91,14 +92,14 @@ def run_advise(config: AdviseConfig, progress: Progress) -> dict[str, Any]:
         main = _fastest([t for t in found if t.deployment in asked])
         second = next((require_timed(t) for t in found if t.deployment == other), None)
         with progress.stage("measuring the machine's ceiling"):
-            judged = _judged([t for t in (main, second) if t is not None], graph, parts, folder)
+            tables = judged([t for t in (main, second) if t is not None], graph, parts, folder)
         host = fingerprint()
         seen = Evidence(
             graph=graph,
             parts=parts,
-            operators=judged[0].table.operators,
+            operators=tables[0].table.operators,
             precision=main.deployment.precision,
-            ceiling=judged[0].ceiling,
+            ceiling=tables[0].ceiling,
             isa=host.isa,
         )
         with progress.stage("predicting changes"):
@@ -109,9 +110,9 @@ def run_advise(config: AdviseConfig, progress: Progress) -> dict[str, Any]:
                 before_ms, changes = _applied(config, subject, main.deployment, changes, why_none, folder)
     return {
         **_head(config, subject, host, threads),
-        **_deployment_document(judged[0]),
+        **_deployment_document(tables[0]),
         "findings": [finding.to_json() for finding in findings(seen)],
-        "against": _against_document(judged) if len(judged) > 1 else None,
+        "against": _against_document(tables) if len(tables) > 1 else None,
         "what_if": [change.to_json() for change in changes],
         "what_if_profile": None if why_none else _profile_words(target),
         "no_what_if": why_none,
@@ -142,7 +143,7 @@ def _fastest(found: Sequence[Timed]) -> Timed:
     return min(measured, key=lambda t: t.p50_ms) if measured else require_timed(found[0])
 
 
-def _judged(found: Sequence[Timed], graph: Graph, parts: Sequence[Part], folder: Path) -> list[_Advised]:
+def judged(found: Sequence[Timed], graph: Graph, parts: Sequence[Part], folder: Path) -> list[Advised]:
     """The table of each deployment, against ceilings that are measured for all of them at once."""
     raw = [placed(one.nodes, graph, parts) for one in found]
     compared_with = [
@@ -150,14 +151,14 @@ def _judged(found: Sequence[Timed], graph: Graph, parts: Sequence[Part], folder:
         for one, operators in zip(found, raw, strict=True)
     ]
     known = ceilings([d for own in compared_with for d in own], folder / "ceiling")
-    judged = []
+    tables = []
     for one, before, own in zip(found, raw, compared_with, strict=True):
         ceiling = joined([known[d] for d in own])
         operators = placed(without_profiler(one.nodes, ceiling.profiler_ms), graph, parts)
         added_ms = sum(o.ms for o in before) - sum(o.ms for o in operators)
         table = block_table(operators, parts, ceiling, one.p50_ms, one.deployment.precision, added_ms)
-        judged.append(_Advised(timed=one, table=table, ceiling=ceiling))
-    return judged
+        tables.append(Advised(timed=one, table=table, ceiling=ceiling))
+    return tables
 
 
 def _like(deployment: Deployment, operators: Sequence[Operator]) -> list[Deployment]:
@@ -212,7 +213,7 @@ def _head(config: AdviseConfig, subject: Subject, host: HostFingerprint, threads
     }
 
 
-def _deployment_document(advised: _Advised) -> dict[str, Any]:
+def _deployment_document(advised: Advised) -> dict[str, Any]:
     table, deployment, ceiling = advised.table, advised.timed.deployment, advised.ceiling
     return {
         "deployment": {
@@ -237,8 +238,8 @@ def _deployment_document(advised: _Advised) -> dict[str, Any]:
     }
 
 
-def _against_document(judged: Sequence[_Advised]) -> dict[str, Any]:
-    first, second = judged
+def _against_document(both: Sequence[Advised]) -> dict[str, Any]:
+    first, second = both
     return {
         **_deployment_document(second),
         "rows": [row.to_json() for row in compared(first.table, second.table)],

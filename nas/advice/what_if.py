@@ -83,7 +83,7 @@ def model_for(target: Target, deployment: Deployment) -> LatencyModel:
     profile = target.profile
     if profile is None:
         raise UserError(
-            f"nothing is known of the latencies of {target.name!r}",
+            f"nothing is known of the latencies of {target.name!r} with {deployment.threads} threads",
             "`nas profile local` measures this machine; --target xeon-spr takes a bundled profile",
         )
     _require_known(profile, deployment)
