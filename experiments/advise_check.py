@@ -111,7 +111,10 @@ def changes_of(arch: Architecture, deployment: Deployment, rng: np.random.Genera
     space, target = space_of(arch), load_target("local", deployment.threads)
     found = what_ifs(model_for(target, deployment), space, arch, SIZE)
     first = best(found, BEST)
-    others = [_of_equal_macs(change, [c for c in found if c not in first], rng) for change in first]
+    others = list[WhatIf]()
+    for change in first:
+        left = [c for c in found if c not in first and c not in others]
+        others += [_of_equal_macs(change, left, rng)] if left else []
     with TemporaryDirectory(prefix="nas-advise-check-") as folder:
         before_ms, tried = applied(arch, [*first, *others], deployment, SIZE, Path(folder), sessions)
     predicted_ms = float(model_for(target, deployment).predict(space, space.choices([arch]), SIZE)[deployment].mean[0])

@@ -47,9 +47,9 @@ class Operator:
 def placed(nodes: Sequence[NodeTime], graph: Graph, parts: Sequence[Part]) -> tuple[Operator, ...]:
     """The operators with the layer and the block of each, in the order they ran.
 
-    Operators carry the names of the file's layers or tensors, with endings of the runtime's own. A conversion is paid
-    by the block that needs it, the next one. Another operator without a name of the file (runtimes take layers apart)
-    belongs to the block before it.
+    Operators carry the names of the file's layers or tensors, with endings of the runtime's own, or the paths of their
+    modules. A conversion is paid by the block that needs it, the next one. Another operator without a name of the file
+    (runtimes take layers apart) belongs to the block before it.
 
     Raises:
         UserError: there are none; all counters are 0; no name is one of the file.
@@ -63,6 +63,7 @@ def placed(nodes: Sequence[NodeTime], graph: Graph, parts: Sequence[Part]) -> tu
         )
     names = _names(graph)
     part_of = {layer.name: place for place, part in enumerate(parts) for layer in part.layers}
+    modules = {part.name: place for place, part in enumerate(parts)}
     claimed: set[str] = set()
     found = list[Operator]()
     waiting = list[int]()
@@ -77,7 +78,10 @@ def placed(nodes: Sequence[NodeTime], graph: Graph, parts: Sequence[Part]) -> tu
             found.append(Operator(node.name, node.kind, node.precision, node.ms, layer, None, converts=True))
             waiting.append(len(found) - 1)
             continue
-        current = current if layer is None else part_of[layer.name]
+        if layer is not None:
+            current = part_of[layer.name]
+        else:
+            current = next((modules[scope] for scope in node.name.split("/") if scope in modules), current)
         found.append(Operator(node.name, node.kind, node.precision, node.ms, layer, current, converts=False))
         _settle(found, waiting, current)
     _settle(found, waiting, current)

@@ -50,6 +50,15 @@ def test_what_runs_before_the_first_known_layer_belongs_to_nobody(tmp_path: Path
     assert first.part is None
 
 
+def test_the_path_of_a_module_tells_the_block(tmp_path: Path) -> None:
+    """PyTorch's own times are of modules."""
+    chain = Chain().conv(8, name="/stem/conv/Conv").conv(8, name="/stages.0/stages.0.0/a/Conv")
+    graph = chain.graph(tmp_path)
+    parts = parts_of(graph, {"stem": "stem", "stages.0.0": "basic"})
+    ran = [node("/stem/conv/Conv2d", kind=""), node("/stages/stages.0/stages.0.0/a/Conv2d", kind="")]
+    assert [(o.part, o.layer) for o in placed(ran, graph, parts)] == [(0, None), (1, None)]
+
+
 def test_every_operator_is_somewhere(tmp_path: Path) -> None:
     graph = plain().graph(tmp_path)
     operators = placed(nodes_of(graph), graph, parts_of(graph))
