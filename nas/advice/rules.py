@@ -134,8 +134,8 @@ def narrow_channels(seen: Evidence) -> list[Finding]:
                     block=seen.block_of(layer),
                     layer=layer.name,
                     ms=seen.ms_of([layer]) * padded / (layer.macs + padded),
-                    text=f"{_short(layer)} has {layer.in_channels} -> {layer.out_channels} channels, no multiples of "
-                    f"{vector}: {100 * padded / layer.macs:.0f} % more MACs are padding",
+                    text=f"{_short(layer)} has {layer.in_channels} -> {layer.out_channels} channels, not all multiples "
+                    f"of {vector}: {100 * padded / layer.macs:.0f} % more MACs are padding",
                 )
             )
     return found

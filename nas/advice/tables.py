@@ -9,10 +9,10 @@ from rich.text import Text
 
 from nas.bench.chart import shortened
 from nas.deployment import name_in
-from nas.text import count, milliseconds, percent
+from nas.text import count, milliseconds, percent, points
 
 Document = Mapping[str, Any]
-WIDTH, NAME_WIDTH = 100, 20
+WIDTH, NAME_WIDTH = 100, 16
 CHANGES, FINDINGS = 12, 12
 """So many are shown; the document has all."""
 FLIP_MARK = "*"
@@ -46,19 +46,20 @@ def blocks_table(document: Document) -> Table:
     table = _table(
         f"Blocks of {document['model']} in {name}, by the runtime's own profiler",
         ["block", "kind"],
-        ["ms", "time", "MACs", "of all", "excess", "GMAC/s", "of peak", "bound", "ran in"],
+        ["ms", "time %", "MACs", "MACs %", "excess", "GMAC/s", "peak %", "bound", "ran in"],
+        padding=(0, 1, 0, 0),
     )
     for block in document["blocks"]:
         table.add_row(
             Text(shortened(block["name"], NAME_WIDTH)),
             block["kind"],
             milliseconds(block["ms"]),
-            percent(block["share"]),
+            points(block["share"]),
             count(block["macs"]),
-            percent(block["share_macs"]),
+            points(block["share_macs"]),
             _times(block["excess"]),
             "-" if block["gmacs_per_s"] is None else f"{block['gmacs_per_s']:.0f}",
-            "-" if block["ceiling_share"] is None else f"{100 * block['ceiling_share']:.0f} %",
+            "-" if block["ceiling_share"] is None else f"{100 * block['ceiling_share']:.0f}",
             block["bound"],
             block["precision"] or "-",
             style="bold" if (block["excess"] or 0) >= 2 and (block["share"] or 0) >= 0.05 else None,
@@ -148,8 +149,18 @@ def _times(value: float | None) -> str:
     return "-" if value is None else f"{value:.1f}"
 
 
-def _table(title: str, texts: Sequence[str], numbers: Sequence[str]) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, header_style="dim", pad_edge=False)
+def _table(
+    title: str, texts: Sequence[str], numbers: Sequence[str], padding: tuple[int, int, int, int] = (0, 1, 0, 1)
+) -> Table:
+    table = Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        box=None,
+        header_style="dim",
+        pad_edge=False,
+        padding=padding,
+    )
     for heading in texts:
         table.add_column(heading, overflow="fold", no_wrap=heading != "what")
     for heading in numbers:
