@@ -116,9 +116,9 @@ def changes_of(arch: Architecture, deployment: Deployment, rng: np.random.Genera
         left = [c for c in found if c not in first and c not in others]
         others += [_of_equal_macs(change, left, rng)] if left else []
     with TemporaryDirectory(prefix="nas-advise-check-") as folder:
-        before_ms, tried = applied(arch, [*first, *others], deployment, SIZE, Path(folder), sessions)
+        tried = applied(arch, [*first, *others], deployment, SIZE, Path(folder), sessions)
     predicted_ms = float(model_for(target, deployment).predict(space, space.choices([arch]), SIZE)[deployment].mean[0])
-    scale = before_ms / predicted_ms
+    scale = tried.before_ms / predicted_ms
     return [
         Change(
             network=arch.key,
@@ -129,9 +129,9 @@ def changes_of(arch: Architecture, deployment: Deployment, rng: np.random.Genera
             low_ms=scale * what_if.interval[0],
             high_ms=scale * what_if.interval[1],
             measured_ms=what_if.measured_ms,
-            before_ms=before_ms,
+            before_ms=tried.before_ms,
         )
-        for place, what_if in enumerate(tried)
+        for place, what_if in enumerate(tried.changes)
         if what_if.measured_ms is not None
     ]
 

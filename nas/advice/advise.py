@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from nas import __version__
-from nas.advice.applying import applied
+from nas.advice.applying import Applied, applied
 from nas.advice.ceiling import ceilings, joined
 from nas.advice.comparing import compared, parse_deployment
 from nas.advice.graph import Graph
@@ -25,6 +25,7 @@ from nas.bench.preparing import ModelFiles
 from nas.deployment import CPU, Deployment
 from nas.errors import UserError
 from nas.measure.host import HostFingerprint, fingerprint, threads_here
+from nas.measure.measurement import DISTURBED, QUIET
 from nas.progress import Progress
 from nas.runtimes import deployments_here
 from nas.targets.registry import LOCAL, Target, load_target
@@ -104,10 +105,12 @@ def run_advise(config: AdviseConfig, progress: Progress) -> dict[str, Any]:
         )
         with progress.stage("predicting changes"):
             changes, why_none = _what_ifs(subject, target, main)
-        before_ms = None
+        tried = None
         if config.apply:
             with progress.stage("measuring changes"):
-                before_ms, changes = _applied(config, subject, main.deployment, changes, why_none, folder)
+                tried = _applied(config, subject, main.deployment, changes, why_none, folder)
+            known = {change.architecture: change for change in tried.changes}
+            changes = [known.get(change.architecture, change) for change in changes]
     return {
         **_head(config, subject, host, threads),
         **_deployment_document(tables[0]),
@@ -116,7 +119,8 @@ def run_advise(config: AdviseConfig, progress: Progress) -> dict[str, Any]:
         "what_if": [change.to_json() for change in changes],
         "what_if_profile": None if why_none else _profile_words(target),
         "no_what_if": why_none,
-        "applied_before_ms": before_ms,
+        "applied_before_ms": None if tried is None else tried.before_ms,
+        "applied_verdict": None if tried is None else _verdict(tried.disturbed),
         "notes": [NO_PROMISE],
     }
 
@@ -186,14 +190,16 @@ def _what_ifs(subject: Subject, target: Target, main: Timed) -> tuple[list[WhatI
 def _applied(
     config: AdviseConfig, subject: Subject, deployment: Deployment, changes: list[WhatIf], why_none: str | None,
     folder: Path,
-) -> tuple[float, list[WhatIf]]:  # fmt: skip
+) -> Applied:  # fmt: skip
     chosen = best(changes, config.apply)
     if why_none is not None or not chosen or subject.architecture is None:
         reason = why_none or "no change is predicted to save time"
         raise UserError(f"there is nothing to apply: {reason}", "leave out --apply")
-    before_ms, tried = applied(subject.architecture, chosen, deployment, subject.size, folder, config.sessions)
-    known = {change.architecture: change for change in tried}
-    return before_ms, [known.get(change.architecture, change) for change in changes]
+    return applied(subject.architecture, chosen, deployment, subject.size, folder, config.sessions)
+
+
+def _verdict(disturbed: bool) -> str:
+    return DISTURBED if disturbed else QUIET
 
 
 def _head(config: AdviseConfig, subject: Subject, host: HostFingerprint, threads: int) -> dict[str, Any]:
@@ -224,7 +230,7 @@ def _deployment_document(advised: Advised) -> dict[str, Any]:
             "runs_on": deployment.device,
         },
         "p50_ms": table.p50_ms,
-        "verdict": "disturbed" if advised.timed.disturbed else "quiet",
+        "verdict": _verdict(advised.timed.disturbed),
         "blocks": [row.to_json() for row in table.rows],
         "blocks_ms": table.blocks_ms,
         "sum_over_p50": table.sum_over_p50,

@@ -141,7 +141,11 @@ def remarks(document: Document) -> list[str]:
     lines = [f"{hidden} more findings in the document (--json)"] if hidden > 0 else []
     lines += [f"no what-ifs: {document['no_what_if']}"] if document["no_what_if"] else []
     if document["applied_before_ms"] is not None:
-        lines.append(f"measured beside the original, which took {milliseconds(document['applied_before_ms'])} ms")
+        quiet = document["applied_verdict"] == "quiet"
+        lines.append(
+            f"measured beside the original, which took {milliseconds(document['applied_before_ms'])} ms"
+            + ("" if quiet else "; ! the sessions stayed disturbed")
+        )
     return [*lines, *(f"note: {note}" for note in document["notes"])]
 
 

@@ -68,6 +68,14 @@ def test_savings_are_those_of_the_model(model: LatencyModel) -> None:
     assert [w.d_macs for w in found] == (macs[1:] - macs[0]).astype(int).tolist()
 
 
+def test_the_times_of_slots_are_those_of_blocks_that_are_there(model: LatencyModel) -> None:
+    rows = SPACE.sample(5, np.random.default_rng(1))
+    (slot_ms,) = model.slot_ms(SPACE, rows, SIZE).values()
+    np.testing.assert_array_equal(slot_ms > 0, SPACE.slot_counts(rows) > 0)
+    mean = model.predict(SPACE, rows, SIZE)[FP32].mean
+    np.testing.assert_allclose(slot_ms.sum(axis=1), mean, rtol=0.5)  # the network's own constant is in none of them
+
+
 def test_savings_are_right_on_a_device_without_surprises(model: LatencyModel) -> None:
     """Their signs, and the 90 % intervals, which must neither miss nor say nothing."""
     signs, covered, widths = [], [], []

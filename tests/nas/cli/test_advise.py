@@ -105,6 +105,7 @@ def test_a_change_of_an_architecture_is_applied(
     measured = [change for change in document["what_if"] if change["measured_ms"] is not None]
     assert len(measured) == 2
     assert document["applied_before_ms"] > 0
+    assert document["applied_verdict"] in ("quiet", "disturbed")
     assert all(low <= c["saves_ms"] <= high for c in document["what_if"] for low, high in [c["interval"]])
     text = StringIO()
     print_advice(document, Console(file=text))
