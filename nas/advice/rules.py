@@ -81,8 +81,10 @@ Rule = Callable[[Evidence], list[Finding]]
 
 
 def float_layers(seen: Evidence) -> list[Finding]:
-    """Products of an int8 network that ran in floating point."""
-    if seen.precision != "int8":
+    """Products of an int8 network that ran in floating point; also of a file that somebody else quantised, most of
+    whose products ran in int8."""
+    products = [o for o in seen.operators if o.layer is not None and not o.converts and o.layer.op in PRODUCTS]
+    if seen.precision != "int8" and 2 * sum(o.precision == "int8" for o in products) <= len(products):
         return []
     return [
         Finding(
@@ -93,8 +95,8 @@ def float_layers(seen: Evidence) -> list[Finding]:
             text=f"{_short(o.layer)} ran in {o.precision}, though the network is int8"
             + (": the runtime has no int8 kernel for depthwise layers here" if o.layer.is_depthwise else ""),
         )
-        for o in seen.operators
-        if o.layer is not None and not o.converts and o.layer.op in PRODUCTS and o.precision in ("fp32", "bf16", "fp16")
+        for o in products
+        if o.layer is not None and o.precision in ("fp32", "bf16", "fp16")
     ]
 
 

@@ -117,6 +117,13 @@ def test_nothing_is_found_where_nothing_is_odd(rule: Rule, precision: str, tmp_p
     assert rule(evidence(graph, nodes_of(graph, precision=precision), precision)) == []
 
 
+def test_a_network_of_another_deployment_is_int8_where_most_of_it_ran_so(tmp_path: Path) -> None:
+    most = seen_of(plain(), ran_in("fp32", "second"), "fp32", tmp_path)
+    little = seen_of(plain(), ran_in("fp32", "first", "second"), "fp32", tmp_path)
+    assert [finding.layer for finding in float_layers(most)] == ["second"]
+    assert float_layers(little) == []
+
+
 def test_what_is_fused_is_no_finding(tmp_path: Path) -> None:
     """The very faults above, as a runtime that fuses them runs them."""
     hidden = ("oddpool", "oddreduce", "oddexpand", "oddgate", "Relu_4")

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 from rich.console import Console
@@ -16,6 +17,8 @@ from nas.advice.tables import print_advice
 from nas.cli.main import run
 from nas.measure import protocol
 from nas.networks.description import NETWORK
+from nas.runtimes import load_runtime
+from nas.runtimes.base import FloatPart
 from search_spaces import load_search_space, space_of
 from tests.nas.advice.graphs import Chain, plain
 from tests.nas.fake_device import fake_profile, save_fake_profile
@@ -87,6 +90,23 @@ def test_a_file_in_two_deployments(cache: Path, tmp_path: Path, capsys: pytest.C
     page = (tmp_path / "advice.html").read_text(encoding="utf-8")
     assert "share of the MACs" in page
     assert "<script src=" not in page, "it opens offline"
+
+
+@pytest.mark.slow
+def test_layers_that_a_quantised_file_left_in_fp32_are_found(
+    cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chain = plain().conv(16, 3, name="fourth").conv(16, 3, name="fifth")
+    images = np.random.default_rng(0).standard_normal((4, 3, 16, 16)).astype(np.float32)
+    left = FloatPart("odd", ("second", "third"))  # ONNX Runtime quantises a single one between two others itself
+    network = load_runtime("onnxruntime").prepare(
+        chain.save(tmp_path / "network.onnx"), "int8", tmp_path, images, float_part=left
+    )
+    assert run(["advise", str(network), "--runtime", "onnxruntime", "--precision", "fp32", *OPTIONS]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert {f["layer"] for f in document["findings"] if f["rule"] == "float-in-int8"} == {"second", "third"}
+    assert {b["precision"] for b in document["blocks"]} == {"int8", "fp32"}
+    assert sum(b["macs"] for b in document["blocks"]) == chain.graph(tmp_path).macs
 
 
 @pytest.mark.slow
