@@ -208,7 +208,8 @@ def unfused_activations(seen: Evidence) -> list[Finding]:
                     block=seen.parts[place].name,
                     layer="" if len(own_ones) > 1 else own_ones[0].name,
                     ms=ms,
-                    text=f"{len(own_ones)} operators of their own for {kinds}: a ReLU would be part of the product",
+                    text=f"{kinds} ran outside of the products, in {len(own_ones)} operator(s): "
+                    "a ReLU would be part of one",
                 )
             )
     return found
