@@ -8,7 +8,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from nas import __version__
-from nas.bench.blocks import bench_blocks
 from nas.bench.cells import Cell, plan_cells
 from nas.bench.document import SCHEMA, cell_document, model_document, operators_document
 from nas.bench.models import BenchModel, read_models
@@ -86,7 +85,7 @@ def run_bench(config: BenchConfig, progress: Progress) -> dict[str, Any]:
         patterns = [calls for calls in dict.fromkeys(config.calls) if calls != CONTINUOUS]
         spaced = _spaced(patterns, cells, found, progress)
         operators = _operators(config, models, cells, files, found, progress) if config.operators else []
-    blocks = bench_blocks(models, deployments, progress) if config.blocks else []
+    blocks = _blocks(models, deployments, progress) if config.blocks else []
     return {
         "schema": SCHEMA,
         "nas_version": __version__,
@@ -107,6 +106,14 @@ def run_bench(config: BenchConfig, progress: Progress) -> dict[str, Any]:
         "operators": operators,
         "blocks": blocks,
     }
+
+
+def _blocks(
+    models: Sequence[BenchModel], deployments: Sequence[Deployment], progress: Progress
+) -> list[dict[str, Any]]:
+    from nas.bench.blocks import bench_blocks  # brings torch, which files of others do not need
+
+    return bench_blocks(models, deployments, progress)
 
 
 def chosen_deployments(

@@ -19,7 +19,9 @@ Place = Callable[[float], float]
 
 
 @dataclass(frozen=True, slots=True)
-class _Canvas:
+class Canvas:
+    """Draws in units of length, of which each is `SCALE` pixels."""
+
     draw: ImageDraw.ImageDraw
     font: ImageFont.FreeTypeFont | ImageFont.ImageFont
     bold: ImageFont.FreeTypeFont | ImageFont.ImageFont
@@ -33,8 +35,22 @@ class _Canvas:
             (SCALE * x, SCALE * y), 4 * SCALE, fill="#ffffff" if hollow else fill, outline=fill, width=2 * SCALE
         )
 
+    def bar(self, left: float, top: float, right: float, bottom: float, fill: str) -> None:
+        self.draw.rectangle([SCALE * left, SCALE * top, SCALE * max(left, right), SCALE * bottom], fill=fill)
+
     def text(self, x: float, y: float, text: str, anchor: str = "lm", *, bold: bool = False) -> None:
         self.draw.text((SCALE * x, SCALE * y), text, fill=TEXT, font=self.bold if bold else self.font, anchor=anchor)
+
+
+def blank(height: float) -> tuple[Image.Image, Canvas]:
+    """A white image of `WIDTH` x `height` units, and what draws on it."""
+    image = Image.new("RGB", (WIDTH * SCALE, round(height * SCALE)), "#ffffff")
+    canvas = Canvas(
+        ImageDraw.Draw(image),
+        ImageFont.load_default(FONT_SIZE * SCALE),
+        ImageFont.load_default(1.15 * FONT_SIZE * SCALE),
+    )
+    return image, canvas
 
 
 def draw(chart: Chart) -> Image.Image:
@@ -43,12 +59,7 @@ def draw(chart: Chart) -> Image.Image:
     rows = -(-len(chart.models) // columns)
     latencies_height = ROW * len(chart.latencies) + 60
     height = 2 * MARGIN + 24 + latencies_height + rows * PANEL_HEIGHT + 24
-    image = Image.new("RGB", (WIDTH * SCALE, height * SCALE), "#ffffff")
-    canvas = _Canvas(
-        ImageDraw.Draw(image),
-        ImageFont.load_default(FONT_SIZE * SCALE),
-        ImageFont.load_default(1.15 * FONT_SIZE * SCALE),
-    )
+    image, canvas = blank(height)
     canvas.text(MARGIN, MARGIN, chart.caption, "lt")
     top = MARGIN + 24.0
     _latencies(canvas, chart, top)
@@ -60,7 +71,7 @@ def draw(chart: Chart) -> Image.Image:
     return image
 
 
-def _latencies(canvas: _Canvas, chart: Chart, top: float) -> None:
+def _latencies(canvas: Canvas, chart: Chart, top: float) -> None:
     title = f"Latency at batch {chart.batch}, ms per call (bar: fastest to slowest fresh session; hollow: disturbed)"
     canvas.text(MARGIN, top, title, "lt", bold=True)
     values = [value for row in chart.latencies for value in (row.low_ms, row.high_ms)]
@@ -73,13 +84,13 @@ def _latencies(canvas: _Canvas, chart: Chart, top: float) -> None:
         _latency(canvas, row, place, first + (i + 0.5) * ROW)
 
 
-def _latency(canvas: _Canvas, row: Latency, place: Place, y: float) -> None:
+def _latency(canvas: Canvas, row: Latency, place: Place, y: float) -> None:
     canvas.text(LABELS - 12, y, f"{shortened(row.model, 30)}  {row.deployment}", "rm")
     canvas.line([(place(row.low_ms), y), (place(row.high_ms), y)], colour(row.deployment), 2)
     canvas.dot(place(row.p50_ms), y, colour(row.deployment), hollow=row.disturbed)
 
 
-def _throughput(canvas: _Canvas, chart: Chart, model: str, left: float, top: float, width: float) -> None:
+def _throughput(canvas: Canvas, chart: Chart, model: str, left: float, top: float, width: float) -> None:
     lines = [line for line in chart.throughputs if line.model == model]
     canvas.text(left, top, f"{shortened(model, 28)}: images/s by batch", "lt", bold=True)
     batches = sorted({batch for line in lines for batch, _ in line.points})
@@ -105,7 +116,7 @@ def _throughput(canvas: _Canvas, chart: Chart, model: str, left: float, top: flo
             canvas.dot(x, y, colour(line.deployment))
 
 
-def _legend(canvas: _Canvas, chart: Chart, y: float) -> None:
+def _legend(canvas: Canvas, chart: Chart, y: float) -> None:
     for i, deployment in enumerate(chart.deployments):
         x = MARGIN + 140 * i
         canvas.line([(x, y), (x + 20, y)], colour(deployment), 3)

@@ -39,11 +39,12 @@ def prepare_cells(models: Sequence[BenchModel], cells: Sequence[Cell], folder: P
     for cell in cells:
         key = (cell.model, cell.deployment)
         if key not in known:
-            known[key] = _path_or_reason(files[cell.model], cell.deployment)
+            known[key] = path_or_reason(files[cell.model], cell.deployment)
     return [known[cell.model, cell.deployment] for cell in cells]
 
 
-def _path_or_reason(files: "ModelFiles", deployment: Deployment) -> "Path | str":
+def path_or_reason(files: "ModelFiles", deployment: Deployment) -> "Path | str":
+    """The file of a network for a deployment, or a sentence that says why there is none."""
     from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 
     try:

@@ -1,6 +1,6 @@
 """Time of each operator of a network, as its runtime's own profiler says."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -19,6 +19,10 @@ class NodeTime:
     """Name of the ONNX node it was made from; operators the runtime adds itself have names of its own."""
     ms: float
     """Mean over the calls."""
+    kind: str = ""
+    """Type of the operator that ran, in the runtime's words (`QLinearConv`, `Reorder`); empty where it does not say."""
+    precision: str = ""
+    """What it really computed in: `fp32`, `bf16`, `fp16` or `int8`; empty where the runtime does not say."""
 
 
 @runtime_checkable
@@ -31,6 +35,17 @@ class NodeTimer(Protocol):
         Raises as `Runtime.load` does.
         """
         ...
+
+
+_PRECISIONS: Mapping[str, str] = {
+    "f32": "fp32", "float": "fp32", "bf16": "bf16", "bfloat16": "bf16", "f16": "fp16", "float16": "fp16",
+    "i8": "int8", "u8": "int8", "int8": "int8", "uint8": "int8",
+}  # fmt: skip
+
+
+def precision_of(element_type: str) -> str:
+    """The precision that a runtime's name of an element type stands for; empty for any other type."""
+    return _PRECISIONS.get(element_type.lower(), "")
 
 
 def typical(times: Sequence[float]) -> float:

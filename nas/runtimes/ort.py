@@ -6,7 +6,7 @@ import json
 import logging
 import tempfile
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ from nas.runtimes.base import (
 )
 from nas.runtimes.cpu import cpu_flags, has_int8_dot_product
 from nas.runtimes.devices import execution_providers, why_no_device, why_no_provider
-from nas.runtimes.nodes import NodeTime, run_for, typical
+from nas.runtimes.nodes import NodeTime, precision_of, run_for, typical
 from nas.runtimes.onnx_file import OnnxInput, input_type, read_input
 from search_spaces.signature import DTYPES, TensorSpec
 
@@ -121,10 +121,16 @@ class OnnxRuntime:
             run_for(seconds, time.perf_counter, lambda: session.run(inputs))
             events = json.loads(Path(session.session.end_profiling()).read_text())
         durations: dict[str, list[float]] = {}
+        told: dict[str, dict[str, Any]] = {}
         for event in events:
             if event.get("cat") == "Node" and event["name"].endswith(_KERNEL_TIME):
-                durations.setdefault(event["name"].removesuffix(_KERNEL_TIME), []).append(event["dur"])
-        return [NodeTime(name, typical(times) / 1e3) for name, times in durations.items()]
+                name = event["name"].removesuffix(_KERNEL_TIME)
+                durations.setdefault(name, []).append(event["dur"])
+                told[name] = event.get("args", {})
+        return [
+            NodeTime(name, typical(times) / 1e3, str(told[name].get("op_name", "")), _computed_in(told[name]))
+            for name, times in durations.items()
+        ]
 
     def _load(self, path: Path, deployment: Deployment, profile: Path | None = None) -> OrtSession:
         check_supported(self, deployment.precision, deployment.device)
@@ -171,6 +177,15 @@ class OnnxRuntime:
         shape = tuple(size if isinstance(size, int) else None for size in entry.shape)
         spec = check_input(path, OnnxInput(entry.name, shape, *kind), deployment)
         return OrtSession(session, entry.name, spec, deployment.batch)
+
+
+def _computed_in(told: Mapping[str, Any]) -> str:
+    """Precision of an operator by the type of its first input, which the profiler tells as `[{"float": [1, 8]}, ...]`.
+
+    Of a conversion it is what it converts from.
+    """
+    first: Mapping[str, Any] = next(iter(told.get("input_type_shape", ())), {})
+    return precision_of(next(iter(first), ""))
 
 
 def _metadata(session: Any) -> dict[str, str]:

@@ -4,7 +4,8 @@ import contextlib
 import io
 import logging
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -30,13 +31,17 @@ from nas.runtimes.base import (
     run_in_batches,
     staging_folder,
 )
-from nas.runtimes.nodes import NodeTime, run_for
+from nas.runtimes.nodes import NodeTime, precision_of, run_for
 from nas.runtimes.onnx_file import VALUES_KEY, OnnxInput, input_type, read_input
 from nas.runtimes.self_test import products_are_right
 from search_spaces.signature import DTYPES, TensorSpec
 
 _TYPES = {"f32": "float", "i64": "int64", "u8": "uint8"}
 """OpenVINO's names of the types of inputs -> ONNX's."""
+_WARMING = 0.25
+"""Share of the time under the profiler whose calls do not count."""
+HALF_US = 0.0005
+"""Milliseconds."""
 
 
 class OpenVinoSession:
@@ -127,12 +132,18 @@ class OpenVino:
     def node_times(self, path: Path, deployment: Deployment, inputs: Inputs, seconds: float) -> list[NodeTime]:
         """See `nas.runtimes.nodes.NodeTimer`."""
         session = self._load(path, deployment, {"PERF_COUNT": True})
-        run_for(seconds, time.perf_counter, lambda: session.run(inputs))
+        # The counters are means over all calls since the network was loaded. The first calls take several times as
+        # long as later ones, so what they came to is taken off again.
+        early = _counters(session, inputs, _WARMING * seconds)
+        late = _counters(session, inputs, (1 - _WARMING) * seconds)
         return [
-            # The counters are cut to whole microseconds: half of one is lost on average.
-            NodeTime(node.node_name, node.real_time.total_seconds() * 1e3 + 0.0005)
-            for node in session.request.profiling_info
-            if str(node.status) == "Status.EXECUTED"
+            NodeTime(
+                node.node_name,
+                since(early, late, node.node_name),
+                node.node_type,
+                precision_of(node.exec_type.rpartition("_")[2]),  # the kernel's name: brgconv_avx512_I8
+            )
+            for node in late.nodes
         ]
 
     def _load(self, path: Path, deployment: Deployment, extra: dict[str, Any]) -> OpenVinoSession:
@@ -155,6 +166,41 @@ class OpenVino:
         except RuntimeError as error:
             raise UserError(f"openvino cannot compile {path}: {error}", "export the network again") from error
         return OpenVinoSession(compiled.create_infer_request(), spec, deployment.batch)
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """The profiler's counters after some calls."""
+
+    calls: int
+    """Since the counters were last read."""
+    nodes: Sequence[Any]
+    """The operators that ran."""
+    ms: Mapping[str, float]
+    """By operator, the mean over all calls since the network was loaded."""
+
+
+def _counters(session: OpenVinoSession, inputs: Inputs, seconds: float) -> Counters:
+    calls = 0
+
+    def call() -> None:
+        nonlocal calls
+        calls += 1
+        session.run(inputs)
+
+    run_for(seconds, time.perf_counter, call)
+    nodes = [n for n in session.request.profiling_info if str(n.status) == "Status.EXECUTED"]
+    # They are cut to whole microseconds: half of one is lost on average.
+    return Counters(calls, nodes, {n.node_name: n.real_time.total_seconds() * 1e3 + HALF_US for n in nodes})
+
+
+def since(early: Counters, late: Counters, operator: str) -> float:
+    """Mean of an operator's milliseconds in the calls between two readings of the counters; half a microsecond at
+    least. One that did not run before the first reading has the mean of the second."""
+    if operator not in early.ms:
+        return late.ms[operator]
+    total = (early.calls + late.calls) * late.ms[operator] - early.calls * early.ms[operator]
+    return max(HALF_US, total / late.calls)
 
 
 def _declared(path: Path, network: Any) -> OnnxInput:

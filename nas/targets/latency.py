@@ -170,6 +170,27 @@ class LatencyModel:
                 found[deployment] = Prediction(mean=mean, std=check.relative_std * mean)
         return self._with_processing(found, space, choices) if self.processing_ms else found
 
+    def slot_ms(self, space: SearchSpace, choices: Choices, size: Size) -> dict[Deployment, NDArray[np.float64]]:
+        """For each deployment, what the blocks of each slot (all of them) of n candidates take inside, (n, slots) ms.
+
+        In proportion to each other: the latency of the whole is not their sum, see `predict`. Slots of spaces that do
+        not list them are those of each network. Raises `UserError` as `predict`.
+        """
+        if space.slot_decisions is None:
+            networks, known_ms = NetworkBlocks.of(space.slots(choices, size)), {}
+            self._require_known(networks.occurring, space)
+        else:
+            known = self._known(space, size)
+            networks, known_ms = known.space.networks(choices), dict(known.block_ms)
+        found = {}
+        for deployment in self.deployments:
+            block_ms = known_ms.get(deployment.continuous)
+            if block_ms is None:
+                block_ms = self._predictors[deployment.continuous].block_ms(networks.blocks)
+            each_ms = block_ms if block_ms.ndim == 1 else block_ms.mean(axis=1)  # one column for each source
+            found[deployment] = each_ms[networks.positions] * networks.counts
+        return found
+
     def around_ms(self, space: SearchSpace, choices: Choices, batch: int) -> float:
         """Milliseconds of a call that predictions of the first of `choices` have besides its network."""
         if not self.processing_ms:

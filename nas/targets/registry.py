@@ -71,6 +71,17 @@ def bundled_profiles() -> list[DeviceProfile]:
     return [DeviceProfile.load(bundled_path(name)) for name in BUNDLED]
 
 
+def bundled_of_others(host: HostFingerprint) -> list[DeviceProfile]:
+    """Profiles that come with the package, of other devices than `host`."""
+    return [p for p in bundled_profiles() if material_differences(host, p.fingerprint)]
+
+
+def prior_profiles(profile: DeviceProfile) -> list[DeviceProfile]:
+    """Bundled profiles of other devices, for a profile with so few networks that they help; else none."""
+    enough = all(table.measured >= ENOUGH_NETWORKS for table in profile.tables)
+    return [] if enough else bundled_of_others(profile.fingerprint)
+
+
 def material_differences(here: HostFingerprint, there: HostFingerprint) -> list[str]:
     """Differences between two hosts that change latency: not the amount of memory, the kernel or Python's version.
 

@@ -15,7 +15,7 @@ from nas.controller.prediction.reach import require_within_reach
 from nas.deployment import CPU, Deployment, Placement
 from nas.errors import UserError
 from nas.executors.ray_cluster import device_resource
-from nas.measure.host import HostFingerprint, fingerprint, threads_here, usable_threads
+from nas.measure.host import fingerprint, threads_here, usable_threads
 from nas.measure.measurement import MeasureRequest
 from nas.measure.reference import reference_model
 from nas.measure.site import Site, this_host
@@ -35,7 +35,6 @@ from nas.targets.preparing import (
     usual_spaces,
 )
 from nas.targets.profile import (
-    ENOUGH_NETWORKS,
     DeploymentTable,
     DeviceProfile,
     calls_profile,
@@ -44,7 +43,14 @@ from nas.targets.profile import (
     set_aside,
 )
 from nas.targets.profiling import make_profile, measure_networks, median_or_none, timing_of
-from nas.targets.registry import LOCAL, bundled_profiles, load_target, material_differences, usable_deployments
+from nas.targets.registry import (
+    LOCAL,
+    bundled_of_others,
+    load_target,
+    material_differences,
+    prior_profiles,
+    usable_deployments,
+)
 from predictors.block_latency import MIN_NETWORKS
 from search_spaces import SearchSpace
 
@@ -187,16 +193,6 @@ def continuous_target(
     return TargetModel(config.target, site, model, tuple(notes))
 
 
-def prior_profiles(profile: DeviceProfile) -> list[DeviceProfile]:
-    """Bundled profiles of other devices, for a profile with so few networks that they help; else none."""
-    enough = all(table.measured >= ENOUGH_NETWORKS for table in profile.tables)
-    return [] if enough else _bundled_of_others(profile.fingerprint)
-
-
-def _bundled_of_others(host: HostFingerprint) -> list[DeviceProfile]:
-    return [p for p in bundled_profiles() if material_differences(host, p.fingerprint)]
-
-
 def _quick_profile(
     config: SearchConfig, site: Site, deployments: Sequence[Deployment], budget: Budget, progress: Progress
 ) -> DeviceProfile:
@@ -244,7 +240,7 @@ def make_quick_profile(
     names = {space.name for space in spaces}
     # Bundled profiles are of processors, which say nothing about a GPU.
     on_cpu = all(d.device == CPU for d in deployments)
-    known = (arch for other in _bundled_of_others(fingerprint()) for arch in other.networks)
+    known = (arch for other in bundled_of_others(fingerprint()) for arch in other.networks)
     prior = on_cpu and any(arch.space in names for arch in known)
     return make_profile(
         name,

@@ -10,7 +10,7 @@ from typing import Any
 from nas.controller.config import SearchConfig
 from nas.controller.prediction.edge import EDGE
 from nas.controller.prediction.probes import DeploymentFiles, FileModel
-from nas.controller.prediction.target_model import TargetModel, prior_profiles
+from nas.controller.prediction.target_model import TargetModel
 from nas.controller.runs.records import same_site
 from nas.deployment import ALONE, Deployment
 from nas.errors import UnknownNameError, UserError
@@ -20,7 +20,7 @@ from nas.measure.site import Site, this_host
 from nas.targets.calling import with_earlier_calls
 from nas.targets.latency import Checked, Correction, LatencyModel
 from nas.targets.profile import calls_profile
-from nas.targets.registry import load_target
+from nas.targets.registry import load_target, prior_profiles
 from search_spaces import TensorSpec
 
 

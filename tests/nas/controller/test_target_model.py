@@ -17,7 +17,6 @@ from nas.controller.prediction.target_model import (
     PROBES,
     QUICK_LEAST,
     prepare_target,
-    prior_profiles,
     recalibrated,
     speed_notes,
 )
@@ -30,12 +29,12 @@ from nas.measure.job import SessionTiming
 from nas.measure.measurement import Measurement, MeasureRequest, summarise
 from nas.measure.site import this_host
 from nas.progress import SilentProgress
-from nas.targets import calling
+from nas.targets import calling, registry
 from nas.targets.latency import Correction, LatencyModel
 from nas.targets.preparing import networks_to_measure
 from nas.targets.profile import DeviceProfile, saved_profile
 from nas.targets.profiling import measure_networks
-from nas.targets.registry import BUNDLED, bundled_path
+from nas.targets.registry import BUNDLED, bundled_path, prior_profiles
 from predictors.block_latency import MIN_NETWORKS
 from search_spaces import Architecture, load_search_space, resolve_space
 from tests.nas.fake_device import FP32, INT8, fake_measurements, fake_profile, save_fake_profile, true_latency_ms
@@ -158,7 +157,7 @@ def test_a_continued_search_predicts_as_before_from_few_networks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own_profile(tmp_path, monkeypatch, networks=MIN_NETWORKS - 1)
-    monkeypatch.setattr(target_model, "bundled_profiles", lambda: [fake_profile("known", 64, host=False)])
+    monkeypatch.setattr(registry, "bundled_profiles", lambda: [fake_profile("known", 64, host=False)])
     target = prepare_target(config(), Budget(60), SilentProgress())
     path = tmp_path / "target.json"
     write_target(path, target, FileModel())
@@ -228,7 +227,7 @@ def test_a_quick_profile_is_that_quick_only_with_a_prior(
         asked.append(options["least"])
         return fake_profile()
 
-    monkeypatch.setattr(target_model, "bundled_profiles", lambda: [fake_profile("known", host=host)])
+    monkeypatch.setattr(registry, "bundled_profiles", lambda: [fake_profile("known", host=host)])
     monkeypatch.setattr(target_model, "make_profile", make)
     target_model.make_quick_profile(
         "local", [ORT], tmp_path / "p.json", 1.0, 0, SilentProgress(), [resolve_space("mixed")]

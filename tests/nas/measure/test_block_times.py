@@ -9,7 +9,8 @@ import pytest
 from nas.deployment import Deployment
 from nas.measure.block_times import slot_times_ms
 from nas.runtimes import load_runtime
-from nas.runtimes.nodes import NodeTime, NodeTimer
+from nas.runtimes.nodes import NodeTime, NodeTimer, precision_of
+from nas.runtimes.ov import Counters, since
 from nas.targets.preparing import deploy_untrained
 from search_spaces import load_search_space
 
@@ -65,3 +66,20 @@ def test_real_runtimes_time_every_block(
     assert all(math.isnan(ms) for ms, count in zip(times, counts, strict=True) if not count)
     booked = sum(ms * count for ms, count in zip(times, counts, strict=True) if count)
     assert booked == pytest.approx(sum(node.ms for node in nodes))
+    told = {node.precision for node in nodes if "conv" in node.kind.lower()}
+    assert precision in told, "what really ran is told, whatever else runs beside it"
+
+
+def test_openvinos_counters_are_means_whose_first_calls_are_taken_off() -> None:
+    early = Counters(2, [], {"conv": 10.0})
+    late = Counters(8, [], {"conv": 2.8, "later": 5.0})
+    assert since(early, late, "conv") == pytest.approx((10 * 2.8 - 2 * 10.0) / 8)
+    assert since(early, late, "later") == 5.0
+    assert since(Counters(9, [], {"conv": 9.0}), Counters(1, [], {"conv": 1.0}), "conv") == 0.0005
+
+
+@pytest.mark.parametrize(
+    ("told", "precision"), [("I8", "int8"), ("u8", "int8"), ("f32", "fp32"), ("bf16", "bf16"), ("int64", ""), ("", "")]
+)
+def test_precisions_have_one_name(told: str, precision: str) -> None:
+    assert precision_of(told) == precision
