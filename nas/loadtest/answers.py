@@ -29,10 +29,11 @@ def _first_label(body: bytes) -> bytes | None:
 
 
 def _all_labels(body: bytes) -> bytes | None:
-    """Sorted: objects that are equally sure may change places."""
-    if not _JSON_HEAD.match(body):
+    """Of the `objects`, sorted: those that are equally sure may change places."""
+    _, found, objects = body.partition(b'"objects"')
+    if not found or not _JSON_HEAD.match(body):
         return None
-    return b",".join(sorted(_compact(text) for text in _LABEL.findall(body)))
+    return b",".join(sorted(_compact(text) for text in _LABEL.findall(objects)))
 
 
 def _json_tensor(body: bytes) -> bytes | None:

@@ -11,6 +11,7 @@ import select
 import socket
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -58,7 +59,9 @@ class Engine:
         timeout_s: float,
     ) -> None:
         """`requests` and `expected`: of each image the whole request, and what `read` makes of a right answer."""
-        self._family, _, _, _, self._address = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)[0]
+        found = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)[0]
+        self._family: socket.AddressFamily = found[0]
+        self._address: Any = found[4]
         self._requests, self._expected, self._read, self._timeout_s = requests, expected, read, timeout_s
         self._timer = Timer()
         self._epoll = select.epoll()

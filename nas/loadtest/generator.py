@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,9 +62,7 @@ def main(folder: Path) -> None:
     (folder / SEEN).write_text(json.dumps(seen), encoding="utf-8")
 
 
-def closed(
-    load: ClosedLoop, begin_s: float, images: NDArray[np.int64]
-) -> tuple[list[tuple[float, int]], Following]:
+def closed(load: ClosedLoop, begin_s: float, images: NDArray[np.int64]) -> tuple[list[tuple[float, int]], Following]:
     """First requests of all clients, and the rule that each asks again when it is answered."""
     end_s = begin_s + load.warm_up_s + load.seconds
     order = count(load.clients)
@@ -84,7 +83,7 @@ def opened(load: OpenLoop, begin_s: float, images: NDArray[np.int64], seed: int)
 
 def write_requests(path: Path, requests: Sequence[bytes], expected: Sequence[bytes]) -> None:
     """Byte strings of any length as arrays: joined, and where each ends."""
-    arrays = {}
+    arrays: dict[str, Any] = {}
     for name, texts in (("requests", requests), ("expected", expected)):
         arrays[name] = np.frombuffer(b"".join(texts), np.uint8)
         arrays[f"{name}_ends"] = np.cumsum([len(text) for text in texts], dtype=np.int64)

@@ -40,7 +40,8 @@ class Records:
 
     @property
     def ok(self) -> NDArray[np.bool_]:
-        return self.code == OK
+        found: NDArray[np.bool_] = self.code == OK
+        return found
 
     @property
     def latency_ms(self) -> NDArray[np.float32]:

@@ -79,7 +79,7 @@ class Response:
         return True
 
     def _read_chunks(self) -> bool:
-        at, parts = self._start, []
+        at, parts = self._start, list[bytes]()
         while True:
             line_end = self._buffer.find(b"\r\n", at)
             if line_end < 0:
