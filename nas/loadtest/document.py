@@ -11,7 +11,7 @@ from nas.loadtest.images import Pictures
 from nas.loadtest.outcome import Trial, trial_document, variation
 from nas.loadtest.plan import ClosedLoop
 from nas.loadtest.rate_trials import RateFound
-from nas.loadtest.subjects import Subject
+from nas.loadtest.subjects import Subject, settings_text
 
 SCHEMA = 1
 
@@ -61,6 +61,12 @@ def subject_document(
         "trials": [{"purpose": m.purpose, "run": m.run, **trial_document(m.trial)} for m in made],
         "not_measured": not_measured or (None if made else "no trial was made"),
     }
+
+
+def server_text(server: Document) -> str:
+    """A server's name, with the settings that distinguish it from others of that name."""
+    settings = server["settings"]
+    return str(server["server"]) if settings is None else f"{server['server']} ({settings_text(settings)})"
 
 
 def scaling_document(servers: Sequence[Document]) -> list[dict[str, Any]]:

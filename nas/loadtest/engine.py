@@ -6,6 +6,7 @@ ready as bytes, connections are open and kept, answers are read by one regular e
 
 import errno
 import heapq
+import math
 import resource
 import select
 import socket
@@ -57,8 +58,14 @@ class Engine:
         expected: Sequence[bytes],
         read: Read,
         timeout_s: float,
+        late_s: float = math.inf,
+        most_late: int | None = None,
     ) -> None:
-        """`requests` and `expected`: of each image the whole request, and what `read` makes of a right answer."""
+        """`requests` and `expected`: of each image the whole request, and what `read` makes of a right answer.
+
+        After `most_late` requests that failed or took longer than `late_s` no others are sent.
+        """
+        self._late_s, self._late_left = late_s, math.inf if most_late is None else float(most_late)
         found = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)[0]
         self._family: socket.AddressFamily = found[0]
         self._address: Any = found[4]
@@ -79,6 +86,8 @@ class Engine:
         self.bodies: list[bytes] = []
         self.gone = False
         """The server was not there any more, and the rest was not sent."""
+        self.stopped_s: float | None = None
+        """When too many had been late, since counting began; None: that was not so."""
         raise_file_limit()
 
     def connect(self) -> None:
@@ -278,6 +287,11 @@ class Engine:
         self._rows.append((connection.due_s, connection.sent_s, now, code, connection.image))
         connection.serial = -1
         self._under_way -= 1
+        if connection.due_s >= self._count_from_s and (code != OK or now - connection.due_s > self._late_s):
+            self._late_left -= 1
+            if self._late_left < 0 and self.stopped_s is None:
+                self.stopped_s = now - self._count_from_s
+                self._due, self._following = [], nothing
 
     def _follow(self, now: float, code: int) -> None:
         following = self._following(now, code == OK)

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nas.bench.chart import is_log, shortened, ticks
-from nas.loadtest.document import Document
-from nas.loadtest.tables import settings_text
+from nas.loadtest.document import Document, server_text
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -34,7 +33,7 @@ def lines_of(document: Document) -> list[Line]:
     """What is drawn; trials whose percentiles fell to failures are left out."""
     lines = []
     for server in document["servers"]:
-        name = server["server"] if server["settings"] is None else f"{server['server']} ({settings_text(server)})"
+        name = server_text(server)
         for scenario in ("server", "closed"):
             points = sorted(
                 (trial["images_per_s"], trial["latency_ms"]["p50"], trial["latency_ms"]["p99"])

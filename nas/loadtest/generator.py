@@ -8,6 +8,7 @@ FOLDER holds `job.json` (a `Job`) and `requests.npz` (the requests as bytes, and
 import ctypes
 import gc
 import json
+import math
 import sys
 import time
 from collections.abc import Sequence
@@ -40,7 +41,15 @@ def main(folder: Path) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1)  # wake up when asked, not up to 50 µs later
     job = Job.from_json(json.loads((folder / JOB).read_text(encoding="utf-8")))
     requests, expected = read_requests(folder / REQUESTS)
-    engine = Engine((job.host, job.port), requests, expected, READERS[job.reader], job.timeout_s)
+    engine = Engine(
+        (job.host, job.port),
+        requests,
+        expected,
+        READERS[job.reader],
+        job.timeout_s,
+        math.inf if job.slo_ms is None else job.slo_ms / 1e3,
+        job.most_late,
+    )
     gc.collect()
     gc.freeze()
     gc.disable()  # a collection takes milliseconds, and a trial leaves no cycles
@@ -58,7 +67,12 @@ def main(folder: Path) -> None:
     records = engine.run(due, following, zero_s)
     activity = snapshot(()) - before
     records.save(folder / RECORDS)
-    seen = {"activity": asdict(activity), "gone": engine.gone, "phases_ms": phases_ms(engine.bodies)}
+    seen = {
+        "activity": asdict(activity),
+        "gone": engine.gone,
+        "stopped_s": engine.stopped_s,
+        "phases_ms": phases_ms(engine.bodies),
+    }
     (folder / SEEN).write_text(json.dumps(seen), encoding="utf-8")
 
 

@@ -3,6 +3,7 @@
 import json
 import struct
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -56,6 +57,22 @@ def conversation_with(
         host=endpoint.host, port=endpoint.port, requests=requests, expected=expected, reader=endpoint.reader,
         server_pid=server_pid,
     )  # fmt: skip
+
+
+def conversation_again(conversation: Conversation, endpoint: Endpoint, server_pid: int | None = None) -> Conversation:
+    """The same requests and answers, for a server that was started anew, of which one answer is compared.
+
+    Raises:
+        UserError: it does not answer, or otherwise than the one before.
+    """
+    said = READERS[conversation.reader](ask(endpoint, conversation.requests[0]))
+    if said != conversation.expected[0]:
+        raise UserError(
+            f"{endpoint.url} answers {_text(said)}, and the server before it {_text(conversation.expected[0])}",
+            "start it again: it is not the same server",
+        )
+    # The requests go on naming the first server's port in their Host header, which no server compares with its own.
+    return replace(conversation, host=endpoint.host, port=endpoint.port, server_pid=server_pid)
 
 
 def request_bytes(endpoint: Endpoint, body: bytes, json_bytes: int | None = None) -> bytes:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nas.loadtest.plan import ClosedLoop, Load
+from nas.loadtest.plan import ClosedLoop, Load, OpenLoop
 from nas.loadtest.records import NO_SOCKET, WRONG, Records, failure_name
 from nas.measure.statistics import Activity, disturbance_with_pauses, upper_percentile
 
@@ -40,6 +40,13 @@ class Trial:
     """The server was not there any more, and the trial was given up."""
     phases_ms: Mapping[str, float] | None = None
     """Median time of each phase, where the server tells."""
+    stopped_s: float | None = None
+    """When it was ended because too many had been late already; None: it was not."""
+
+    @property
+    def seconds(self) -> float:
+        """Counted time."""
+        return self.load.seconds if self.stopped_s is None else max(1e-3, min(self.stopped_s, self.load.seconds))
 
     @property
     def counted(self) -> Records:
@@ -49,17 +56,17 @@ class Trial:
     @property
     def images_per_s(self) -> float:
         """Right answers within the counted time, per second of it."""
-        return int(self._answered_at_s.size) / self.load.seconds
+        return int(self._answered_at_s.size) / self.seconds
 
     @property
     def keeps_slo(self) -> bool:
         """True if the limit is kept with `CONFIDENCE`, by the number of those that were over it."""
-        return self.slo_ms is not None and keeps(self.counted.latency_ms, self.slo_ms)
+        return self.slo_ms is not None and self.stopped_s is None and keeps(self.counted.latency_ms, self.slo_ms)
 
     @property
     def cv_1s(self) -> float | None:
         """Coefficient of variation of the right answers in each whole second; None for fewer than three seconds."""
-        seconds = int(self.load.seconds)
+        seconds = int(self.seconds)
         if seconds < 3:
             return None
         counts, _ = np.histogram(self._answered_at_s, bins=seconds, range=(0, seconds))
@@ -68,7 +75,7 @@ class Trial:
     @property
     def _answered_at_s(self) -> NDArray[np.float64]:
         done_s = self.records.done_s[self.records.ok]
-        return done_s[(done_s >= 0) & (done_s < self.load.seconds)]
+        return done_s[(done_s >= 0) & (done_s < self.seconds)]
 
 
 def keeps(latencies_ms: NDArray[np.float32], slo_ms: float) -> bool:
@@ -84,11 +91,26 @@ def keeps(latencies_ms: NDArray[np.float32], slo_ms: float) -> bool:
 
 
 def fewest_requests(over: int) -> int:
-    """The fewest requests among which `over` late ones are forgiven: n(t) of MLPerf's rule."""
-    count = math.ceil((over + 1) / (1 - PERCENTILE / 100))
-    while not keeps(np.array([2.0] * over + [0.0] * (count - over), np.float32), 1.0):
-        count += 1
-    return count
+    """The fewest requests among which `over` late ones are forgiven: n(t) of MLPerf's rule.
+
+    That is the smallest n for which at most `over` of n are late with probability 1 - `CONFIDENCE` at most, if the
+    limit was just missed.
+    """
+    from scipy.stats import binom
+
+    low, high = over, 100 * (over + 10) * 10
+    while high - low > 1:
+        middle = (low + high) // 2
+        if binom.cdf(over, middle, 1 - PERCENTILE / 100) <= 1 - CONFIDENCE:
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def hopeless_after(load: OpenLoop) -> int:
+    """So many late requests that an open loop cannot keep its limit any more, with room for chance in their number."""
+    return round(2 * (1 - PERCENTILE / 100) * load.rate_per_s * load.seconds) + 10
 
 
 def variation(values: list[float]) -> float | None:
@@ -134,7 +156,7 @@ def trial_document(trial: Trial) -> dict[str, Any]:
         "scenario": "closed" if closed else "server",
         "clients": trial.load.clients if isinstance(trial.load, ClosedLoop) else None,
         "rate": None if isinstance(trial.load, ClosedLoop) else trial.load.rate_per_s,
-        "seconds": trial.load.seconds,
+        "seconds": trial.seconds,
         "slo_ms": trial.slo_ms,
         "keeps_slo": None if trial.slo_ms is None else trial.keeps_slo,
         "n": len(counted),
@@ -156,8 +178,8 @@ def trial_document(trial: Trial) -> dict[str, Any]:
 
 def quantiles_ms(latencies_ms: NDArray[np.float32]) -> dict[str, float]:
     """Exact percentiles (the smallest latency that so many per cent do not exceed); NaN without latencies."""
-    names = {"p50": 50, "p90": 90, "p99": 99, "p999": 99.9}
+    names = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
     if not len(latencies_ms):
         return dict.fromkeys(names, math.nan)
-    found = np.percentile(latencies_ms, list(names.values()), method="inverted_cdf")
+    found = np.quantile(latencies_ms, list(names.values()), method="inverted_cdf")
     return {name: float(value) for name, value in zip(names, found, strict=True)}

@@ -39,6 +39,11 @@ class OpenLoop:
 Load = ClosedLoop | OpenLoop
 
 
+def warm_up_s(seconds: float) -> float:
+    """The usual warm-up before so many counted seconds."""
+    return min(1.0, seconds / 5)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """All that the generator's process needs, besides the bytes of the requests and the expected answers."""
@@ -52,6 +57,10 @@ class Job:
     """Of arrival times and of the order of images."""
     timeout_s: float
     """From the scheduled start to the last byte of the answer."""
+    slo_ms: float | None = None
+    """Limit on the latency; None: there is none."""
+    most_late: int | None = None
+    """After more requests than this that were late or failed, the outcome is clear and the trial ends."""
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "loop": "closed" if isinstance(self.load, ClosedLoop) else "open"}

@@ -5,6 +5,8 @@ from collections.abc import Callable
 TRIALS = 8
 PRECISION = 0.02
 """The search ends when the bounds are nearer to each other than this part of the upper one."""
+LEAST = 0.05
+"""Of the upper bound: a server that is late at so light a load is late at any."""
 FIRST = 0.75
 """Of the upper bound, that is tried first: most servers keep a sensible limit up to about there."""
 
@@ -23,12 +25,13 @@ def largest_rate(
     low, high = 0.0, above
     rate = FIRST * above
     for _ in range(trials):
+        if rate < LEAST * above:
+            break
         if keeps(rate):
             low = rate
         else:
             high = rate
         if high - low < precision * high:
             break
-        # Downwards from a rate that was not kept, halving says more than the middle of nothing would.
         rate = (low + high) / 2
     return low or None

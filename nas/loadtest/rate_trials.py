@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from nas.loadtest.outcome import Trial, fewest_requests, why_invalid
-from nas.loadtest.plan import OpenLoop
+from nas.loadtest.plan import OpenLoop, warm_up_s
 from nas.loadtest.rate_search import largest_rate
 
 HEADROOM = 1.1
@@ -44,9 +44,8 @@ def search_rate(closed_rate_per_s: float, seconds: float, attempt: Try, trials: 
     made: list[Trial] = []
 
     def keeps(rate_per_s: float) -> bool:
-        trial = credible(OpenLoop(rate_per_s=rate_per_s, seconds=long_enough(rate_per_s, seconds)), len(made), attempt)
-        made.append(trial)
-        return trial.keeps_slo
+        made.append(credible(_load(rate_per_s, seconds), len(made), attempt))
+        return made[-1].keeps_slo
 
     rate = largest_rate(keeps, HEADROOM * closed_rate_per_s, trials)
     return RateFound(rate_per_s=rate, searched=tuple(made), confirmed=())
@@ -58,7 +57,7 @@ def confirm_rate(found: RateFound, seconds: float, fresh: Sequence[Try]) -> Rate
     for _ in range(STEPS_BACK + 1):
         if rate is None:
             break
-        load = OpenLoop(rate_per_s=rate, seconds=long_enough(rate, seconds))
+        load = _load(rate, seconds)
         trials = []
         for k, attempt in enumerate(fresh):
             trials.append(credible(load, 100 + k, attempt))
@@ -84,3 +83,9 @@ def credible(load: OpenLoop, seed: int, attempt: Try) -> Trial:
 def long_enough(rate_per_s: float, seconds: float) -> float:
     """Seconds of a trial in which so many requests start that some may be late."""
     return max(seconds, SPARE * fewest_requests(0) / rate_per_s)
+
+
+def _load(rate_per_s: float, seconds: float) -> OpenLoop:
+    return OpenLoop(
+        rate_per_s=rate_per_s, seconds=long_enough(rate_per_s, seconds), warm_up_s=warm_up_s(seconds)
+    )  # fmt: skip

@@ -11,13 +11,13 @@ from nas import __version__
 from nas.errors import UserError
 from nas.files.folders import check_writable
 from nas.loadtest.config import LoadConfig
-from nas.loadtest.document import SCHEMA, Made, scaling_document, subject_document
+from nas.loadtest.document import SCHEMA, Made, scaling_document, server_text, subject_document
 from nas.loadtest.endpoint import find_endpoint
 from nas.loadtest.images import Pictures, read_pictures, sample_picture
 from nas.loadtest.latencies import write_latencies
-from nas.loadtest.messages import conversation_with
-from nas.loadtest.outcome import Trial
-from nas.loadtest.plan import ClosedLoop, Load, OpenLoop
+from nas.loadtest.messages import conversation_again, conversation_with
+from nas.loadtest.outcome import Trial, hopeless_after
+from nas.loadtest.plan import ClosedLoop, Load, OpenLoop, warm_up_s
 from nas.loadtest.prices import break_evens, cost_document, read_prices
 from nas.loadtest.rate_trials import RateFound, confirm_rate, search_rate
 from nas.loadtest.subjects import Subject, subjects_of
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 BRACKET_CLIENTS = 20
 """Of the closed loop that a search begins with, where no other was asked for."""
+SEARCH_TRIALS = 8
+"""Most trials of the search for a rate."""
 
 
 @dataclass(slots=True)
@@ -38,6 +40,8 @@ class _Row:
 
     subject: Subject
     speaks: str = ""
+    conversation: Conversation | None = None
+    """With the last server of this kind that was started."""
     made: list[Made] = field(default_factory=list)
     found: RateFound | None = None
     not_measured: str | None = None
@@ -56,12 +60,17 @@ def run_load_test(config: LoadConfig, progress: Progress) -> dict[str, Any]:
     """
     prices = read_prices(config.prices) if config.prices is not None else []
     if config.latencies is not None:
-        check_writable(config.latencies.absolute().parent)
+        folder = config.latencies.absolute().parent
+        if not folder.is_dir() or config.latencies.is_dir():
+            raise UserError(
+                f"'{config.latencies}' cannot be written: no such folder", "name a file: --latencies all.parquet"
+            )
+        check_writable(folder)
     subjects = subjects_of(config)
     pictures = [_pictures(config, subject) for subject in subjects]
     rows = [_Row(subject) for subject in subjects]
     for row, drawn in zip(rows, pictures, strict=True):
-        with progress.stage(row.subject.name, total=_trials(config)) as bar:
+        with progress.stage(row.subject.text, total=_trials(config)) as bar:
             try:
                 _measure(row, drawn, config, bar)
             except UserError as error:
@@ -78,7 +87,7 @@ def run_load_test(config: LoadConfig, progress: Progress) -> dict[str, Any]:
         rate = server["images_per_s"]
         server["cost"] = [cost_document(p, rate, cores or p.cores) for p in prices] if rate else []
     costs = [
-        (f"{s['server']} on {c['name']}", c["images_per_s"], c["price_per_hour"]) for s in servers for c in s["cost"]
+        (f"{server_text(s)} on {c['name']}", c["images_per_s"], c["price_per_hour"]) for s in servers for c in s["cost"]
     ]
     return {
         "schema": SCHEMA,
@@ -101,15 +110,20 @@ def _measure(row: _Row, pictures: Pictures, config: LoadConfig, bar: Stage) -> N
     """Everything that is asked of one subject; what was made is in `row`, also where this raises."""
     predictor = _predictor(row.subject)
     clients = config.clients_asked or ((BRACKET_CLIENTS,) if config.slo_ms is not None else ())
-    loads: list[tuple[str, Load]] = [("clients", ClosedLoop(clients=n, seconds=config.seconds)) for n in clients]
-    loads += [("rate", OpenLoop(rate_per_s=rate, seconds=config.seconds)) for rate in config.rates]
+    loads: list[tuple[str, Load]] = [
+        ("clients", ClosedLoop(clients=n, seconds=config.seconds, warm_up_s=warm_up_s(config.seconds))) for n in clients
+    ]
+    loads += [
+        ("rate", OpenLoop(rate_per_s=rate, seconds=config.seconds, warm_up_s=warm_up_s(config.seconds)))
+        for rate in config.rates
+    ]
     for run in range(config.runs):
         with _conversation(row, pictures, predictor, config) as conversation:
             for purpose, load in loads:
                 _attempt(row, conversation, config, bar, purpose, run, load, config.seed + run)
             if run == 0 and config.slo_ms is not None:
                 attempt = partial(_attempt, row, conversation, config, bar, "search", 0)
-                row.found = search_rate(row.closed_rate(), config.seconds, attempt)
+                row.found = search_rate(row.closed_rate(), config.seconds, attempt, SEARCH_TRIALS)
     if row.found is not None:
 
         def fresh(run: int, load: OpenLoop, seed: int) -> Trial:
@@ -122,7 +136,8 @@ def _measure(row: _Row, pictures: Pictures, config: LoadConfig, bar: Stage) -> N
 def _attempt(
     row: _Row, conversation: Conversation, config: LoadConfig, bar: Stage, purpose: str, run: int, load: Load, seed: int
 ) -> Trial:
-    trial = run_trial(conversation, load, slo_ms=config.slo_ms, seed=seed)
+    most_late = hopeless_after(load) if purpose in ("search", "confirm") and isinstance(load, OpenLoop) else None
+    trial = run_trial(conversation, load, slo_ms=config.slo_ms, most_late=most_late, seed=seed)
     row.made.append(Made(purpose=purpose, run=run, trial=trial))
     bar.advance(1, note=f"{trial.images_per_s:.0f} images/s")
     if trial.gone:
@@ -138,7 +153,11 @@ def _conversation(
     with row.subject.start() as live:
         endpoint = find_endpoint(live.url, config.send)
         row.speaks = endpoint.speaks
-        yield conversation_with(endpoint, pictures.pictures, predictor, live.pid)
+        if row.conversation is None:
+            row.conversation = conversation_with(endpoint, pictures.pictures, predictor, live.pid)
+        else:
+            row.conversation = conversation_again(row.conversation, endpoint, live.pid)
+        yield row.conversation
 
 
 def _predictor(subject: Subject) -> "Predictor | None":
@@ -162,5 +181,3 @@ def _trials(config: LoadConfig) -> float | None:
     if config.slo_ms is not None:
         return None
     return config.runs * (len(config.clients_asked) + len(config.rates))
-
-

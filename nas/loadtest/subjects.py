@@ -1,14 +1,17 @@
 """What load is put on: bundles that are served here with several settings, and servers that run already."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+from nas.bundles.receipt import read_receipt
 from nas.loadtest.config import LoadConfig
 from nas.networks.find import find_bundle
 from nas.serving.process import running
-from nas.serving.settings import ServingSettings
+from nas.serving.settings import ServingSettings, replica_cores
+from nas.serving.supervisor import usable_cores, usual_settings
 
 MODEL_PATH = "/v2/models/"
 
@@ -37,6 +40,16 @@ class Subject:
     settings: ServingSettings | None = None
     """None: a server that runs already."""
 
+    @property
+    def text(self) -> str:
+        """The name, with what distinguishes it from others of that name."""
+        return self.name if self.settings is None else f"{self.name} ({settings_text(self.settings.to_json())})"
+
+
+def settings_text(settings: Mapping[str, Any]) -> str:
+    """`2 x 1, batch 4`: replicas, threads of each, images of a call at most."""
+    return f"{settings['replicas']} x {settings['threads']}, batch {settings['batch']}"
+
 
 def subjects_of(config: LoadConfig) -> list[Subject]:
     """All rows, in the order of the command line.
@@ -47,9 +60,13 @@ def subjects_of(config: LoadConfig) -> list[Subject]:
     if config.urls:
         bundle = find_bundle(config.bundles[0]) if config.bundles else None
         return [Subject(name=url, start=_running_already(url), bundle=bundle) for url in config.urls]
-    return [
-        served(name, find_bundle(name), settings, config.send) for name in config.bundles for settings in _settings(config)
-    ]
+    found = []
+    for name in config.bundles:
+        bundle = find_bundle(name)
+        for settings in _settings(config, usual_settings(read_receipt(bundle))):
+            replica_cores(settings, usable_cores())
+            found.append(served(name, bundle, settings, config.send))
+    return found
 
 
 def served(name: str, bundle: Path, settings: ServingSettings, send: str | None = None) -> Subject:
@@ -64,12 +81,13 @@ def served(name: str, bundle: Path, settings: ServingSettings, send: str | None 
     return Subject(name=name, start=start, bundle=bundle, settings=settings)
 
 
-def _settings(config: LoadConfig) -> Sequence[ServingSettings]:
-    usual = ServingSettings()
+def _settings(config: LoadConfig, usual: ServingSettings) -> Sequence[ServingSettings]:
+    """All that are asked for; what is not asked is as usual, and of the replicas as many as fit."""
     threads = config.threads or usual.threads
+    fitting = usual.replicas if threads == usual.threads else max(1, usual.cores // threads)
     return [
-        replace(usual, replicas=replicas, threads=threads, batch=batch)
-        for replicas in config.replicas or (usual.replicas,)
+        replace(usual, replicas=replicas, threads=threads, batch=batch, drain_s=0.0)  # nobody else will come
+        for replicas in config.replicas or (fitting,)
         for batch in config.batches or (usual.batch,)
     ]
 

@@ -6,7 +6,8 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from nas.loadtest.document import Document
+from nas.loadtest.document import Document, server_text
+from nas.loadtest.subjects import settings_text
 from nas.text import count, milliseconds, percent
 
 WIDTH = 100
@@ -34,23 +35,14 @@ def load_tables(document: Document) -> list[RenderableType]:
     return [*parts, *(Text(line) for line in remarks(document))]
 
 
-def settings_text(server: Document) -> str:
-    """`2 x 1, batch 4`: replicas, threads of each, images of a call at most; `-` for a server that is not ours."""
-    settings = server["settings"]
-    if settings is None:
-        return "-"
-    return f"{settings['replicas']} x {settings['threads']}, batch {settings['batch']}"
-
-
 def remarks(document: Document) -> list[str]:
     """Everything that must be known before a figure of the tables is believed."""
-    lines = []
+    alone = [s["images"]["source"] for s in document["servers"] if s["images"]["count"] == 1]
+    lines = [f"every request sends the same image, {alone[0]}; --images gives others"] if alone else []
     for server in document["servers"]:
-        name, images = server["server"], server["images"]
+        name = server_text(server)
         if server["not_measured"]:
             lines.append(f"{name}: {server['not_measured']}")
-        if images["count"] == 1:
-            lines.append(f"{name}: every request sends the same image, {images['source']}; --images gives others")
         invalid = [row for row in (*server["closed"], *server["open"], *_confirmed(server)) if not row["valid"]]
         if invalid:
             lines.append(f"{INVALID_MARK} {name}: not to be relied on: {invalid[0]['why_invalid'][0]}")
@@ -74,7 +66,7 @@ def _loops(document: Document, which: str) -> Table:
         for row in server[which]:
             table.add_row(
                 Text(server["server"]),
-                settings_text(server),
+                _settings(server),
                 str(row["clients"]) if closed else f"{row['rate']:g}",
                 _marked(count(row["images_per_s"]), valid=row["valid"]),
                 milliseconds(row["latency_ms"]["p50"]),
@@ -99,7 +91,7 @@ def _at_slo(document: Document) -> Table:
         trial = found["trial"]
         table.add_row(
             Text(server["server"]),
-            settings_text(server),
+            _settings(server),
             "none" if found["images_per_s"] is None else _marked(count(found["images_per_s"]), valid=trial["valid"]),
             milliseconds(trial["latency_ms"]["p50"]) if trial else "-",
             milliseconds(trial["latency_ms"]["p99"]) if trial else "-",
@@ -128,7 +120,7 @@ def _cost(document: Document) -> Table:
     for server in document["servers"]:
         for row in server["cost"]:
             table.add_row(
-                Text(server["server"]),
+                Text(server_text(server)),
                 Text(row["name"]),
                 f"{row['price_per_hour']:g} {row['currency']}",
                 count(row["images_per_s"]),
@@ -142,6 +134,11 @@ def _cost(document: Document) -> Table:
 def _confirmed(server: Document) -> list[Document]:
     trial = server["at_slo"]["trial"] if server["at_slo"] is not None else None
     return [trial] if trial is not None else []
+
+
+def _settings(server: Document) -> str:
+    """`-` for a server that is not ours."""
+    return settings_text(server["settings"]) if server["settings"] is not None else "-"
 
 
 def _marked(text: str, *, valid: bool) -> str:

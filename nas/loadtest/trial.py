@@ -38,16 +38,22 @@ class Conversation:
 
 
 def run_trial(
-    conversation: Conversation, load: Load, *, slo_ms: float | None = None, seed: int = 0, timeout_s: float = TIMEOUT_S
+    conversation: Conversation,
+    load: Load,
+    *,
+    slo_ms: float | None = None,
+    most_late: int | None = None,
+    seed: int = 0,
+    timeout_s: float = TIMEOUT_S,
 ) -> Trial:
-    """Make the load, and see what comes of it.
+    """Make the load, and see what comes of it. After `most_late` late answers the outcome is clear, and it ends.
 
     Raises:
         UserError: the generator could not do its work on this system.
     """
     job = Job(
         host=conversation.host, port=conversation.port, load=load, reader=conversation.reader, seed=seed,
-        timeout_s=timeout_s,
+        timeout_s=timeout_s, slo_ms=slo_ms, most_late=most_late,
     )  # fmt: skip
     with TemporaryDirectory(prefix="nas-load-") as name:
         folder = Path(name)
@@ -64,6 +70,7 @@ def run_trial(
             activity=Activity(**seen["activity"]),
             others_share=others_share,
             gone=seen["gone"],
+            stopped_s=seen["stopped_s"],
             phases_ms=seen["phases_ms"],
         )
 
