@@ -100,20 +100,20 @@ def tuned(bundle: str | Path, slo_ms: float, progress: Progress) -> Tuned:
     return Tuned(best=replace(chosen, settings=settings), finalists=tuple(best), grid=tuple(measured))
 
 
-def grid(usual: ServingSettings, cores: int, batches: Iterable[int] = BATCHES) -> list[ServingSettings]:
-    """All ways to divide the cores among equal replicas, with each batch."""
+def grid(usual: ServingSettings, cores: int, batches: Iterable[int] | None = None) -> list[ServingSettings]:
+    """All ways to divide the cores among equal replicas, with each batch; `batches`: by default `BATCHES`."""
     return [
         replace(usual, replicas=cores // threads, threads=threads, batch=batch)
         for threads in range(1, cores + 1)
         if cores % threads == 0
-        for batch in batches
+        for batch in batches or BATCHES
     ]
 
 
-def finalists(measured: Sequence[Measured], most: int = FINALISTS) -> list[Measured]:
-    """The fastest under full load, of equally fast ones those that were offered first."""
+def finalists(measured: Sequence[Measured], most: int | None = None) -> list[Measured]:
+    """The fastest under full load, of equally fast ones those that were offered first; `most`: by default `FINALISTS`."""
     order = np.argsort([-entry.closed_per_s for entry in measured], kind="stable")
-    return [measured[k] for k in order[:most]]
+    return [measured[k] for k in order[: most or FINALISTS]]
 
 
 def choose(searched: Sequence[Measured]) -> Measured | None:
@@ -122,11 +122,11 @@ def choose(searched: Sequence[Measured]) -> Measured | None:
     return max(keeping, key=lambda entry: (entry.at_slo_per_s or 0.0, -entry.settings.batch), default=None)
 
 
-def closed_rate(bundle: Path, settings: ServingSettings, seconds: float = SECONDS) -> float:
+def closed_rate(bundle: Path, settings: ServingSettings) -> float:
     """Images per second of a fresh server with `CLIENTS` clients."""
     with served(str(bundle), bundle, settings).start() as live:
         conversation = _conversation(bundle, live.url, live.pid)
-        load = ClosedLoop(clients=CLIENTS, seconds=seconds, warm_up_s=WARM_UP_S)
+        load = ClosedLoop(clients=CLIENTS, seconds=SECONDS, warm_up_s=WARM_UP_S)
         return run_trial(conversation, load).images_per_s
 
 

@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from experiments.known_server import known_server
 from nas.errors import UserError
 from nas.loadtest.answers import LABEL, LABELS, SCORES, TENSOR
 from nas.loadtest.endpoint import find_endpoint, with_reader
 from nas.loadtest.images import Picture, read_pictures
 from nas.loadtest.messages import conversation_again, conversation_with
-from tests.nas.loadtest.servers import known_server
 
 LABEL_OUT = {"name": "label", "datatype": "BYTES", "shape": [-1]}
 SCORES_OUT = {"name": "scores", "datatype": "FP32", "shape": [-1, 10]}

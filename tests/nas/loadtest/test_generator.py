@@ -6,12 +6,12 @@ The machine may be busy with other tests, so nothing here asks that a time be sh
 import numpy as np
 import pytest
 
+from experiments.known_server import Known, known_server
 from nas.errors import UserError
 from nas.loadtest.answers import LABEL, label_text
 from nas.loadtest.outcome import Trial, trial_document
 from nas.loadtest.plan import ClosedLoop, Load, OpenLoop, poisson_arrivals_s
 from nas.loadtest.trial import Conversation, run_trial
-from tests.nas.loadtest.servers import Known, known_server
 
 REQUEST = b"POST /predict HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n" + b"x" * 1000
 

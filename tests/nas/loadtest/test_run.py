@@ -7,9 +7,9 @@ import pytest
 from PIL import Image
 from pyarrow import parquet
 
+from experiments.known_server import known_server
 from nas.cli.main import run
 from nas.loadtest import run as load_run
-from tests.nas.loadtest.servers import known_server
 from tests.nas.small_bundles import write_bundle
 
 SHORT = ["--seconds", "0.5", "--sessions", "1", "--quiet"]

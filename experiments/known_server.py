@@ -29,7 +29,7 @@ class Known:
 def known_server(**behaviour: object) -> Iterator[Known]:
     """A server that behaves as the fields of `Behaviour` say, on a free port of 127.0.0.1."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.nas.loadtest.servers", json.dumps(behaviour)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-m", "experiments.known_server", json.dumps(behaviour)], stdout=subprocess.PIPE, text=True
     )
     try:
         assert process.stdout is not None
