@@ -35,10 +35,10 @@ class Bystanders:
 
 
 def _machine_s(cores: tuple[int, ...]) -> float:
-    """Time that the cores have computed for anyone."""
+    """Time that the cores have computed for anyone. Without interrupts: those are the load's own packets."""
     by_core = psutil.cpu_times(percpu=True)
     busy = [t for number, t in enumerate(by_core) if number in cores]
-    return sum(t.user + t.nice + t.system + getattr(t, "irq", 0.0) + getattr(t, "softirq", 0.0) for t in busy)
+    return sum(t.user + t.nice + t.system for t in busy)
 
 
 def _trees_s(roots: set[int | None]) -> float:

@@ -38,11 +38,16 @@ def lines_of(document: Document) -> list[Line]:
             points = sorted(
                 (trial["images_per_s"], trial["latency_ms"]["p50"], trial["latency_ms"]["p99"])
                 for trial in server["trials"]
-                if trial["scenario"] == scenario and math.isfinite(trial["latency_ms"]["p99"]) and trial["images_per_s"]
+                if trial["scenario"] == scenario and _known(trial["latency_ms"]["p99"]) and trial["images_per_s"]
             )
             if points:
                 lines.append(Line(name, scenario == "server", tuple(points)))
     return lines
+
+
+def _known(latency_ms: float | None) -> bool:
+    """False for a percentile that fell to failures, in the document or as it is read back."""
+    return latency_ms is not None and math.isfinite(latency_ms)
 
 
 def write_load_plot(document: Document, path: Path) -> None:

@@ -96,7 +96,8 @@ def tuned(bundle: str | Path, slo_ms: float, progress: Progress) -> Tuned:
             f"no settings let a server of '{bundle}' answer {PERCENTILE} % within {slo_ms:g} ms{_nearest(nearest)}",
             "ask for more --slo-ms, or serve a faster network",
         )
-    settings = replace(chosen.settings, drain_s=ServingSettings().drain_s)
+    # In use, a request that is late anyway is better refused; here its latency tells more.
+    settings = replace(chosen.settings, drain_s=ServingSettings().drain_s, deadline_ms=slo_ms)
     return Tuned(best=replace(chosen, settings=settings), finalists=tuple(best), grid=tuple(measured))
 
 
@@ -111,7 +112,7 @@ def grid(usual: ServingSettings, cores: int, batches: Iterable[int] | None = Non
 
 
 def finalists(measured: Sequence[Measured], most: int | None = None) -> list[Measured]:
-    """The fastest under full load, of equally fast ones those that were offered first; `most`: by default `FINALISTS`."""
+    """The fastest under full load, of equally fast ones those offered first; `most`: by default `FINALISTS`."""
     order = np.argsort([-entry.closed_per_s for entry in measured], kind="stable")
     return [measured[k] for k in order[: most or FINALISTS]]
 
@@ -131,18 +132,13 @@ def closed_rate(bundle: Path, settings: ServingSettings) -> float:
 
 
 def at_slo(bundle: Path, entry: Measured, slo_ms: float, trials: list[Trial] | None = None) -> Measured:
-    """With the largest rate that a fresh server keeps the limit at.
-
-    The server refuses what it cannot answer within the limit, as it will when it is used; that counts as late.
-    `trials` gets what was tried.
-    """
-    settings = replace(entry.settings, deadline_ms=slo_ms)
-    with served(str(bundle), bundle, settings).start() as live:
+    """With the largest rate that a fresh server keeps the limit at; `trials` gets what was tried."""
+    with served(str(bundle), bundle, entry.settings).start() as live:
         attempt = partial(_attempt, _conversation(bundle, live.url, live.pid), slo_ms)
         found = search_rate(entry.closed_per_s, SECONDS, attempt, TRIALS)
     if trials is not None:
         trials += found.searched
-    return replace(entry, settings=settings, at_slo_per_s=found.rate_per_s)
+    return replace(entry, at_slo_per_s=found.rate_per_s)
 
 
 def _nearest(trials: Sequence[Trial]) -> str:
