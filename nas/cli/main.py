@@ -20,6 +20,7 @@ COMMANDS: Mapping[str, str] = {
     "finetune": "nas.cli.finetune:finetune",
     "recipes": "nas.cli.recipes:recipes",
     "export": "nas.cli.export:export",
+    "predict": "nas.cli.predict:predict",
     "targets": "nas.cli.targets:targets",
     "profile": "nas.cli.profile:profile",
     "bench": "nas.cli.bench:bench",
