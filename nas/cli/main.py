@@ -24,6 +24,7 @@ COMMANDS: Mapping[str, str] = {
     "targets": "nas.cli.targets:targets",
     "profile": "nas.cli.profile:profile",
     "bench": "nas.cli.bench:bench",
+    "serve": "nas.cli.serve:serve",
     "report": "nas.cli.report:report",
 }
 """Command -> where it lives, in the order `nas --help` shows them. A new command is one file and one line here."""

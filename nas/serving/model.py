@@ -1,6 +1,5 @@
 """A bundle loaded for serving: its network for several numbers of images per call, checked on the stored sample."""
 
-import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -112,15 +111,6 @@ class ServedModel:
             self.answer(self.run(prepared.inputs)[0], prepared.context)
             times_s.append(time.perf_counter() - start)
         return median(times_s)
-
-
-def served_name(folder: Path) -> str:
-    """What a bundle is called where nothing else is asked for: its folder, made fit for an address; of the k-th network
-    of a run also the run's folder."""
-    parts = [folder.name]
-    if folder.name.isdigit() and len(folder.parts) > 3:  # RUN/winners/1, RUN/exports/2
-        parts.insert(0, folder.parts[-3])
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", "-".join(parts)).strip("-") or "model"
 
 
 def _check_sample(predictor: Predictor, sessions: Mapping[int, Session]) -> NDArray[np.float32]:
