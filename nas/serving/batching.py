@@ -1,6 +1,7 @@
 """Calls of a network with whatever waits: one thread, one call at a time, as many examples as the batch has room."""
 
 import logging
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -59,6 +60,7 @@ class Batcher:
         self._run, self._batch, self._wait_s, self._after = run, batch, wait_s, after
         self._queue: deque[Waiting] = deque()  # of which appending and taking are safe among threads
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="network")
+        self._arrived = threading.Event()
         self._running_since: float | None = None
 
     @property
@@ -70,6 +72,7 @@ class Batcher:
         """Put an example at the end of the queue; its `ran` has the outcome, an exception for whatever goes wrong: a
         `Refusal` where its turn comes too late."""
         self._queue.append(example)
+        self._arrived.set()
         self._thread.submit(self._take).add_done_callback(_report)
 
     def running_s(self) -> float:
@@ -94,8 +97,7 @@ class Batcher:
                     example.ran.set_exception(RuntimeError("the network could not be run"))
 
     def _next(self) -> list[Waiting]:
-        if self._wait_s and self._queue and len(self._queue) < self._batch:
-            time.sleep(max(0.0, self._queue[0].queued_at + self._wait_s - time.perf_counter()))
+        self._wait_for_more()
         taken: list[Waiting] = []
         while self._queue and len(taken) < self._batch:
             example = self._queue.popleft()
@@ -107,6 +109,14 @@ class Batcher:
             else:
                 taken.append(example)
         return taken
+
+    def _wait_for_more(self) -> None:
+        """Until there are enough for a whole batch, or the first has waited long enough."""
+        while self._wait_s and 0 < len(self._queue) < self._batch:
+            self._arrived.clear()
+            left_s = self._queue[0].queued_at + self._wait_s - time.perf_counter()
+            if left_s <= 0 or (len(self._queue) < self._batch and not self._arrived.wait(left_s)):
+                return
 
     def _call(self, waiting: Sequence[Waiting]) -> None:
         inputs = waiting[0].inputs if len(waiting) == 1 else np.concatenate([w.inputs for w in waiting])
