@@ -59,3 +59,18 @@ def served_name(folder: Path) -> str:
     if folder.name.isdigit() and len(folder.parts) > 3:  # RUN/winners/1, RUN/exports/2
         parts.insert(0, folder.parts[-3])
     return re.sub(r"[^A-Za-z0-9._-]+", "-", "-".join(parts)).strip("-") or "model"
+
+
+def refuse_torch(receipt: Receipt) -> None:
+    """Raises `UserError` where a bundle needs this program's networks in torch, which other programs do not have."""
+    if receipt.deployment.runtime == "torch":
+        raise UserError(
+            f"the bundle is for {receipt.deployment.name}, which needs all of this project",
+            "export the network with --runtime onnxruntime or openvino",
+        )
+
+
+def refuse_others(out: Path, ours: str) -> None:
+    """Raises `UserError` where `out` is there and has no `ours`: it would be replaced."""
+    if out.exists() and not (out / ours).exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UserError(f"'{out}' holds something else", "give a folder that does not exist yet")
