@@ -43,6 +43,7 @@ class Metrics:
             "nas_call_images", "Images in the network's call, told once for each.", buckets=_IMAGES, registry=self._own
         )
         self.waiting = Gauge("nas_waiting_images", "Images in hand.", registry=self._own, multiprocess_mode="livesum")
+        self.replicas = Gauge("nas_replicas", "Replicas that serve.", registry=self._own, multiprocess_mode="livesum")
         self.memory = Gauge(
             "nas_memory_bytes", "Resident memory of all replicas.", registry=self._own, multiprocess_mode="livesum"
         )

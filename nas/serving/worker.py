@@ -111,6 +111,7 @@ async def _beat(replica: Replica, engine: Engine, writer: asyncio.StreamWriter) 
     """Signs of life from the event loop, as long as the network returns."""
     while not replica.started:
         await asyncio.sleep(0.01)
+    replica.numbers.replicas.set(1)
     with contextlib.suppress(ConnectionError):
         while True:
             replica.numbers.memory.set(_resident_bytes())
