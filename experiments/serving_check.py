@@ -45,7 +45,7 @@ from nas.serving.settings import ServingSettings
 
 MOST_FILES = 500
 CALLS = 2000
-KILLS_S, KILL_EVERY_S = 60.0, 5.0
+KILLS_S, KILL_EVERY_S, OVERLOAD_S = 60.0, 5.0, 60.0
 CLIENTS = 20
 
 
@@ -218,14 +218,19 @@ async def bad(bench: Bench) -> list[Row]:
 
 
 async def overload(bench: Bench) -> list[Row]:
-    """Far more clients than can be answered within a limit: who is accepted is answered in time."""
-    slo_ms = 50.0
-    with running(bench.bundle, replace(bench.settings, deadline_ms=slo_ms)) as server:
-        seen = await closed_loop(server.url, bench.posts, clients=200, seconds=20)
+    """Twice the load that can be borne, for a minute: who is accepted is answered in time."""
+    deadline_ms, clients = 100.0, 500
+    with running(bench.bundle, replace(bench.settings, deadline_ms=deadline_ms)) as server:
+        full = await closed_loop(server.url, bench.posts, clients=CLIENTS, seconds=5)
+        pause_s = clients / (2 * full.rate)
+        seen = await closed_loop(server.url, bench.posts, clients=clients, seconds=OVERLOAD_S, pause_s=pause_s)
     p99 = seen.percentile_ms(99)
-    figure = f"p99 {p99:.1f} ms, {seen.rate:.0f}/s, refused {seen.codes['503'] / max(1, sum(seen.codes.values())):.0%}"
-    kept = p99 <= slo_ms and not seen.lost
-    return [Row(f"200 clients, deadline {slo_ms:g} ms", figure, f"p99 <= {slo_ms:g} ms, none lost", kept)]
+    sent = sum(seen.codes.values())
+    figure = (
+        f"p99 {p99:.1f} ms, {seen.rate:.0f}/s of {full.rate:.0f}/s, refused {seen.codes['503'] / sent:.0%} of {sent}"
+    )
+    kept = p99 <= deadline_ms and not seen.lost
+    return [Row("load of up to twice what can be borne", figure, f"p99 <= {deadline_ms:g} ms, none lost", kept)]
 
 
 async def ray(bench: Bench) -> list[Row]:

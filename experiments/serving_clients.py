@@ -4,6 +4,7 @@ Each client sends its next request when the last answer is there, over one conne
 """
 
 import asyncio
+import random
 import resource
 import time
 from collections import Counter
@@ -71,7 +72,8 @@ async def closed_loop(
         clients: at once.
         seconds: how long.
         most: requests in all.
-        pause_s: of a client after each answer.
+        pause_s: of a client before its first request and after each answer, on average; drawn by chance (exponential),
+            so that many clients come as if each were another.
         keep: the bodies of answers, in order of the requests (one client alone).
         leave_when_gone: a client ends when nobody listens any more.
         during: started beside the clients; what it returns is awaited at the end.
@@ -79,15 +81,17 @@ async def closed_loop(
     seen, numbers = Loop(), iter(range(most if most is not None else 1 << 62))
     start, cpu = time.perf_counter(), _cpu_s()
     beside = during(seen) if during is not None else None
-    address = urlsplit(url)
+    address, rng = urlsplit(url), random.Random(0)
 
     async def client() -> None:
         streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        if pause_s:
+            await asyncio.sleep(rng.expovariate(1 / pause_s))
         for number in numbers:
             if time.perf_counter() - start > seconds:
                 break
             try:
-                if streams is None:
+                if streams is None or streams[0].at_eof():  # it was closed while nothing was asked
                     streams = await asyncio.open_connection(address.hostname, address.port)
             except OSError:
                 seen.refused_connections += 1
@@ -112,7 +116,7 @@ async def closed_loop(
                 streams[1].close()
                 streams = None
             if pause_s:
-                await asyncio.sleep(pause_s)
+                await asyncio.sleep(rng.expovariate(1 / pause_s))
         if streams is not None:
             streams[1].close()
 

@@ -50,6 +50,8 @@ class Engine:
 
     def __init__(self, model: ServedModel, settings: ServingSettings) -> None:
         self.model, self.settings = model, settings
+        self.lag_s = 0.0
+        """Seconds that requests wait before they are handed in, as the event loop knows it of itself."""
         self._admission = Admission(model.warm_up(), time.perf_counter)
         self._batcher = Batcher(
             model.run, min(settings.batch, model.largest), settings.wait_ms / 1e3, self._admission.answered
@@ -100,7 +102,7 @@ class Engine:
         self, count: int, start: "Callable[[int, _Request, Future[Answered]], None]"
     ) -> "list[Future[Answered]]":
         now = time.perf_counter()
-        request = _Request(now, now + self.settings.deadline_ms / 1e3)
+        request = _Request(now, now + self.settings.deadline_ms / 1e3 - self.lag_s)
         self._admission.enter(count, request.due)
         futures: list[Future[Answered]] = []
         for at in range(count):
