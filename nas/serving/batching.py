@@ -1,6 +1,8 @@
 """Calls of a network with whatever waits: one thread, one call at a time, as many examples as the batch has room."""
 
 import logging
+import os
+import sys
 import threading
 import time
 from collections import deque
@@ -14,6 +16,9 @@ from numpy.typing import NDArray
 
 from nas.runtimes.base import Inputs, Outputs
 from nas.serving.refusal import Refusal, busy
+
+NICENESS = 5
+"""Of the threads that work, against 0 of the event loop on the same cores."""
 
 _log = logging.getLogger(__name__)
 
@@ -59,7 +64,7 @@ class Batcher:
         answered together, and when the first of them had arrived."""
         self._run, self._batch, self._wait_s, self._after = run, batch, wait_s, after
         self._queue: deque[Waiting] = deque()  # of which appending and taking are safe among threads
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="network")
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="network", initializer=step_back)
         self._arrived = threading.Event()
         self._running_since: float | None = None
 
@@ -130,6 +135,12 @@ class Batcher:
             example.ran.set_result(Ran(output, start, infer_s, len(waiting)))
         if self._after is not None:
             self._after(len(waiting), min(example.arrived_at for example in waiting))
+
+
+def step_back() -> None:
+    """Let the event loop go before this thread: under too much load it refuses at once what cannot be answered."""
+    if sys.platform == "linux":  # where each thread has a priority of its own
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
 
 
 def _report(call: "Future[Any]") -> None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from nas.bundles.predictor import Answer
 from nas.serving.admission import Admission
-from nas.serving.batching import Batcher, Ran, Waiting
+from nas.serving.batching import Batcher, Ran, Waiting, step_back
 from nas.serving.model import ServedModel
 from nas.serving.refusal import busy
 from nas.serving.settings import ServingSettings
@@ -50,13 +50,11 @@ class Engine:
 
     def __init__(self, model: ServedModel, settings: ServingSettings) -> None:
         self.model, self.settings = model, settings
-        self.lag_s = 0.0
-        """Seconds that requests wait before they are handed in, as the event loop knows it of itself."""
         self._admission = Admission(model.warm_up(), time.perf_counter)
         self._batcher = Batcher(
             model.run, min(settings.batch, model.largest), settings.wait_ms / 1e3, self._admission.answered
         )
-        self._decoders = ThreadPoolExecutor(settings.threads, thread_name_prefix="decoder")
+        self._decoders = ThreadPoolExecutor(settings.threads, thread_name_prefix="decoder", initializer=step_back)
         self._blank_context = model.blank_context()
 
     @property
@@ -102,7 +100,7 @@ class Engine:
         self, count: int, start: "Callable[[int, _Request, Future[Answered]], None]"
     ) -> "list[Future[Answered]]":
         now = time.perf_counter()
-        request = _Request(now, now + self.settings.deadline_ms / 1e3 - self.lag_s)
+        request = _Request(now, now + self.settings.deadline_ms / 1e3)
         self._admission.enter(count, request.due)
         futures: list[Future[Answered]] = []
         for at in range(count):

@@ -10,7 +10,6 @@ import os
 import signal
 import socket
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -32,8 +31,6 @@ KEEP_ALIVE_S = 75
 SWITCH_S = 0.0005
 """Longest time that a thread keeps the interpreter from the others. With Python's 5 ms the event loop waits behind
 decoding and inference for longer than many a network takes."""
-LAG_S, LAG_WEIGHT, CLOCK_S = 0.02, 0.2, 0.002
-"""How often the event loop measures how late it is, the weight of the latest sample, and how late its clock is anyway."""
 SETTLE_S = 0.1
 """In which a connection that was accepted last sends what it has."""
 
@@ -107,9 +104,8 @@ async def serve(spec: ReplicaSpec, end: socket.socket) -> None:
     loop.add_signal_handler(signal.SIGTERM, lambda: draining.add(loop.create_task(replica.drain())))
     beating = loop.create_task(_beat(replica, engine, writer))
     alone = loop.create_task(_end_when_alone(replica, reader))
-    lagging = loop.create_task(_measure_lag(engine))
     await replica.serve(sockets=[listening])
-    for task in (beating, alone, lagging, *draining):
+    for task in (beating, alone, *draining):
         task.cancel()
     await asyncio.to_thread(engine.close)
 
@@ -126,16 +122,6 @@ async def _beat(replica: Replica, engine: Engine, writer: asyncio.StreamWriter) 
                 writer.write(line({"serving": True}))
                 await writer.drain()
             await asyncio.sleep(BEAT_S)
-
-
-async def _measure_lag(engine: Engine) -> None:
-    """Tell the engine how long requests have waited already when they come to it: under too much load most of their
-    time is over before the event loop reads them."""
-    while True:
-        start = time.perf_counter()
-        await asyncio.sleep(LAG_S)
-        late_s = max(0.0, time.perf_counter() - start - LAG_S - CLOCK_S)
-        engine.lag_s += LAG_WEIGHT * (late_s - engine.lag_s)
 
 
 async def _end_when_alone(replica: Replica, reader: asyncio.StreamReader) -> None:
