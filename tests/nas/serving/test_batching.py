@@ -114,9 +114,9 @@ class Clock:
 def test_who_would_wait_too_long_is_refused_and_told_when_to_come_again() -> None:
     admission = Admission(0.1, Clock())
     for _ in range(3):
-        admission.enter(1, due=0.5)
+        admission.enter(1, due=0.55)
     with pytest.raises(Refusal) as refused:
-        admission.enter(1, due=0.5)
+        admission.enter(1, due=0.55)
     assert refused.value.status == 503
     assert refused.value.retry_after_s == pytest.approx(0.4)
     assert admission.waiting == 3
