@@ -1,7 +1,7 @@
 """A bench's plot as an image, drawn with Pillow: enough for lines, dots and labels, without a plotting library."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from PIL import Image, ImageDraw, ImageFont
@@ -19,7 +19,9 @@ Place = Callable[[float], float]
 
 
 @dataclass(frozen=True, slots=True)
-class _Canvas:
+class Canvas:
+    """Lines, dots and labels on an image."""
+
     draw: ImageDraw.ImageDraw
     font: ImageFont.FreeTypeFont | ImageFont.ImageFont
     bold: ImageFont.FreeTypeFont | ImageFont.ImageFont
@@ -37,6 +39,12 @@ class _Canvas:
         self.draw.text((SCALE * x, SCALE * y), text, fill=TEXT, font=self.bold if bold else self.font, anchor=anchor)
 
 
+def canvas_of(image: Image.Image) -> Canvas:
+    """What to draw on `image` with, in units of length."""
+    regular, bold = (ImageFont.load_default(size * SCALE) for size in (FONT_SIZE, 1.15 * FONT_SIZE))
+    return Canvas(ImageDraw.Draw(image), regular, bold)
+
+
 def draw(chart: Chart) -> Image.Image:
     """Latencies on top, below them a throughput panel per network, and a legend."""
     columns = min(3, len(chart.models))
@@ -44,11 +52,7 @@ def draw(chart: Chart) -> Image.Image:
     latencies_height = ROW * len(chart.latencies) + 60
     height = 2 * MARGIN + 24 + latencies_height + rows * PANEL_HEIGHT + 24
     image = Image.new("RGB", (WIDTH * SCALE, height * SCALE), "#ffffff")
-    canvas = _Canvas(
-        ImageDraw.Draw(image),
-        ImageFont.load_default(FONT_SIZE * SCALE),
-        ImageFont.load_default(1.15 * FONT_SIZE * SCALE),
-    )
+    canvas = canvas_of(image)
     canvas.text(MARGIN, MARGIN, chart.caption, "lt")
     top = MARGIN + 24.0
     _latencies(canvas, chart, top)
@@ -60,12 +64,12 @@ def draw(chart: Chart) -> Image.Image:
     return image
 
 
-def _latencies(canvas: _Canvas, chart: Chart, top: float) -> None:
+def _latencies(canvas: Canvas, chart: Chart, top: float) -> None:
     title = f"Latency at batch {chart.batch}, ms per call (bar: fastest to slowest fresh session; hollow: disturbed)"
     canvas.text(MARGIN, top, title, "lt", bold=True)
     values = [value for row in chart.latencies for value in (row.low_ms, row.high_ms)]
     first, bottom = top + 30, top + 30 + ROW * len(chart.latencies)
-    place, marks = _scale(values, LABELS, WIDTH - 2 * MARGIN)
+    place, marks = scale_of(values, LABELS, WIDTH - 2 * MARGIN)
     for mark in marks:
         canvas.line([(place(mark), first), (place(mark), bottom)], GRID)
         canvas.text(place(mark), bottom + 8, f"{mark:g}", "mm")
@@ -73,13 +77,13 @@ def _latencies(canvas: _Canvas, chart: Chart, top: float) -> None:
         _latency(canvas, row, place, first + (i + 0.5) * ROW)
 
 
-def _latency(canvas: _Canvas, row: Latency, place: Place, y: float) -> None:
+def _latency(canvas: Canvas, row: Latency, place: Place, y: float) -> None:
     canvas.text(LABELS - 12, y, f"{shortened(row.model, 30)}  {row.deployment}", "rm")
     canvas.line([(place(row.low_ms), y), (place(row.high_ms), y)], colour(row.deployment), 2)
     canvas.dot(place(row.p50_ms), y, colour(row.deployment), hollow=row.disturbed)
 
 
-def _throughput(canvas: _Canvas, chart: Chart, model: str, left: float, top: float, width: float) -> None:
+def _throughput(canvas: Canvas, chart: Chart, model: str, left: float, top: float, width: float) -> None:
     lines = [line for line in chart.throughputs if line.model == model]
     canvas.text(left, top, f"{shortened(model, 28)}: images/s by batch", "lt", bold=True)
     batches = sorted({batch for line in lines for batch, _ in line.points})
@@ -105,17 +109,22 @@ def _throughput(canvas: _Canvas, chart: Chart, model: str, left: float, top: flo
             canvas.dot(x, y, colour(line.deployment))
 
 
-def _legend(canvas: _Canvas, chart: Chart, y: float) -> None:
+def _legend(canvas: Canvas, chart: Chart, y: float) -> None:
     for i, deployment in enumerate(chart.deployments):
         x = MARGIN + 140 * i
         canvas.line([(x, y), (x + 20, y)], colour(deployment), 3)
         canvas.text(x + 26, y, deployment)
 
 
-def _scale(values: list[float], left: float, right: float) -> tuple[Place, list[float]]:
-    """Function that places a value between `left` and `right`, and the values to label."""
+def scale_of(
+    values: Sequence[float], left: float, right: float, *, log: bool | None = None
+) -> tuple[Place, list[float]]:
+    """Function that places a value between `left` and `right`, and the values to label.
+
+    `log`: whether the scale is logarithmic; by default where the values, all above 0, spread far.
+    """
     low, high = min(values), max(values)
-    if is_log(values):
+    if is_log(values) if log is None else log:
         low, high = low / 1.2, high * 1.2
         return lambda v: left + (right - left) * math.log(v / low) / math.log(high / low), ticks(low, high)
     return lambda v: left + (right - left) * v / (1.08 * high), _round_marks(1.08 * high)
