@@ -112,7 +112,6 @@ def serve(
 
 def _tune(bundle: Path, slo_ms: float, progress: "Progress") -> "ServingSettings":
     """Imported when something is to be measured."""
-    import importlib
+    from nas.loadtest.tuning import tune
 
-    found: ServingSettings = importlib.import_module("nas.loadtest.tuning").tune(bundle, slo_ms, progress)
-    return found
+    return tune(bundle, slo_ms, progress)

@@ -9,9 +9,9 @@ from typing import Any
 from nas.bundles.receipt import read_receipt
 from nas.loadtest.config import LoadConfig
 from nas.networks.find import find_bundle
+from nas.serving.checks import usable_cores, usual_settings
 from nas.serving.process import running
 from nas.serving.settings import ServingSettings, replica_cores
-from nas.serving.supervisor import usable_cores, usual_settings
 
 MODEL_PATH = "/v2/models/"
 

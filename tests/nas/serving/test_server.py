@@ -33,7 +33,7 @@ SETTINGS = ServingSettings(replicas=2, threads=1, batch=2, drain_s=0.5, body_s=1
 
 @pytest.fixture(scope="module")
 def server(bundles: dict[str, Path]) -> Iterator[Server]:
-    from nas.serving.supervisor import usable_cores
+    from nas.serving.checks import usable_cores
 
     if len(usable_cores()) < SETTINGS.cores:
         pytest.skip("two replicas need two cores")
