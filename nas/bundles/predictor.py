@@ -28,7 +28,8 @@ Answer = list[dict[str, Any]]
 class Predictor:
     """A bundle's network, loaded in the runtime and precision that it was delivered for.
 
-    Not for several threads at once: open one in each.
+    `run` is not for several threads at once. `processor` is: what has many files to decode calls
+    `processor.preprocess` in threads, gives `run` the joined inputs, and `processor.postprocess` each output.
     """
 
     folder: Path
@@ -49,19 +50,12 @@ class Predictor:
         Raises:
             UserError: no bundle, a file that was changed, or a runtime or precision that this host does not have.
         """
-        folder = find_bundle(str(bundle))
-        receipt = read_receipt(folder)
-        problems = changed_files(folder, receipt) if check else []
-        if problems:
-            raise UserError(f"the bundle '{folder}' is not as it was delivered: {'; '.join(problems)}", "get it again")
+        folder, receipt = checked_bundle(bundle, check=check)
         deployment = replace(receipt.deployment, threads=threads or receipt.deployment.threads)
-        runtime = load_runtime(deployment.runtime)
-        require(runtime)
-        check_supported(runtime, deployment.precision)
         return cls(
             folder=folder,
             receipt=receipt,
-            session=runtime.load(folder / receipt.model, deployment),
+            session=load_runtime(deployment.runtime).load(folder / receipt.model, deployment),
             processor=task_named(receipt.task).artifacts.processor(folder),
         )
 
@@ -110,3 +104,17 @@ class Predictor:
             outputs = self.run(np.concatenate([p.inputs for p in prepared]))
             for output, p in zip(outputs, prepared, strict=True):
                 yield self.processor.postprocess(output, p.context)
+
+
+def checked_bundle(bundle: str | Path, *, check: bool = True) -> tuple[Path, Receipt]:
+    """Folder and receipt of a bundle that this host can run; nothing is loaded. Arguments and errors as of
+    `Predictor.open`."""
+    folder = find_bundle(str(bundle))
+    receipt = read_receipt(folder)
+    problems = changed_files(folder, receipt) if check else []
+    if problems:
+        raise UserError(f"the bundle '{folder}' is not as it was delivered: {'; '.join(problems)}", "get it again")
+    runtime = load_runtime(receipt.deployment.runtime)
+    require(runtime)
+    check_supported(runtime, receipt.deployment.precision)
+    return folder, receipt

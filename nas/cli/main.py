@@ -20,9 +20,11 @@ COMMANDS: Mapping[str, str] = {
     "finetune": "nas.cli.finetune:finetune",
     "recipes": "nas.cli.recipes:recipes",
     "export": "nas.cli.export:export",
+    "predict": "nas.cli.predict:predict",
     "targets": "nas.cli.targets:targets",
     "profile": "nas.cli.profile:profile",
     "bench": "nas.cli.bench:bench",
+    "serve": "nas.cli.serve:serve",
     "report": "nas.cli.report:report",
 }
 """Command -> where it lives, in the order `nas --help` shows them. A new command is one file and one line here."""

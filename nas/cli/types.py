@@ -78,6 +78,22 @@ class PercentagePoints(click.ParamType[float]):
         return points / 100
 
 
+class Share(click.ParamType[float]):
+    """A share of a whole, `5%` or `0.05`, as a fraction in 0..1."""
+
+    name = "share"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        text = str(value).strip()
+        number = _number(text.removesuffix("%"))
+        share = number / 100 if number is not None and text.endswith("%") else number
+        if share is None or not 0 <= share <= 1:
+            from nas.errors import UserError
+
+            raise UserError(f"{value!r} is no share of a whole", "give per cent, 0% to 100%, or a fraction: 5%, 0.05")
+        return share
+
+
 class Positive(click.ParamType[float]):
     """A finite number above 0; k, M and G may follow it."""
 

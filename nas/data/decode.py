@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
-from nas.data.portable import open_image, to_rgb
+from nas.data.portable import MAX_PIXELS, open_image, to_rgb
 from nas.errors import UserError
 from nas.machine import available_memory_bytes
 
@@ -22,8 +22,8 @@ MIN_RESOLUTION = 32
 Reader = Callable[[], bytes]
 """Gives the bytes of an encoded image."""
 
-# UnidentifiedImageError is an OSError.
-DAMAGED = (OSError, SyntaxError, ValueError, EOFError, struct.error, Image.DecompressionBombError)
+# UnidentifiedImageError is an OSError; a TypeError comes of TIFF's tags with values of another type.
+DAMAGED = (OSError, SyntaxError, ValueError, EOFError, TypeError, struct.error, Image.DecompressionBombError)
 """Exceptions that opening or decoding an image raises when the file is at fault."""
 
 
@@ -108,7 +108,7 @@ def run_in_threads(work: Callable[[int], None], count: int) -> None:
 def unreadable(name: str, error: Exception) -> UserError:
     """The error to report about image `name`, one of `DAMAGED` having been raised."""
     if isinstance(error, Image.DecompressionBombError):
-        most = 2 * (Image.MAX_IMAGE_PIXELS or 0) // 10**6  # beyond that Pillow expects an attack
+        most = MAX_PIXELS // 10**6
         return UserError(f"image {name!r} has more than {most} million pixels", "store it smaller, or cut it up")
     if isinstance(error, PermissionError | FileNotFoundError):  # the latter: a link that leads nowhere
         return UserError(f"cannot read image {name!r}: {error.strerror}", "make it readable, or remove it")

@@ -11,6 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
+MAX_PIXELS = 50_000_000
+"""Largest picture in a file that is decoded: a few kilobytes can claim to be as large as they like."""
+
 
 def to_rgb(image: Image.Image) -> Image.Image:
     """`image` as 8-bit RGB: transparency is dropped, 16-bit grey scaled (convert("RGB") would cut it off at 255)."""
@@ -24,8 +27,15 @@ def to_rgb(image: Image.Image) -> Image.Image:
 
 def open_image(source: Any) -> Image.Image:
     """The image in a file (a path or a binary file object), by formats that hold pixels alone: Pillow would also start
-    the interpreter of a page description that is called photo.jpg."""
-    return Image.open(source, formats=("JPEG", "PNG", "WEBP", "BMP", "GIF", "PPM", "TIFF"))
+    the interpreter of a page description that is called photo.jpg.
+
+    Only the header is read. Raises `Image.DecompressionBombError` where it announces more than `MAX_PIXELS`.
+    """
+    image = Image.open(source, formats=("JPEG", "PNG", "WEBP", "BMP", "GIF", "PPM", "TIFF"))
+    if image.width * image.height > MAX_PIXELS:
+        with image:  # closes the file, where it is not the caller's
+            raise Image.DecompressionBombError(f"{image.width} x {image.height} pixels, at most {MAX_PIXELS} are read")
+    return image
 
 
 def read_rgb(source: Any) -> Image.Image:

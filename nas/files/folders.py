@@ -41,7 +41,8 @@ def locked(folder: Path) -> Iterator[None]:
 
     Files that a killed process has left half-written in it are removed.
 
-    Raises `UserError` where another process holds it.
+    Raises `UserError` where another process holds it, and `FileNotFoundError` where the folder is gone, or is removed
+    and made again by another process just now.
     """
     with (folder / LOCK).open("a+", encoding="utf-8") as file:
         try:
@@ -52,6 +53,8 @@ def locked(folder: Path) -> Iterator[None]:
                 f"another process works on {folder} ({file.read().strip() or 'it does not say which'})",
                 "wait for its end, or give another --out",
             ) from error
+        if not os.path.samestat(os.fstat(file.fileno()), (folder / LOCK).stat()):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder / LOCK))
         file.truncate(0)
         file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
         file.flush()

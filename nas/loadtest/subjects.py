@@ -9,9 +9,10 @@ from typing import Any
 from nas.bundles.receipt import read_receipt
 from nas.loadtest.config import LoadConfig
 from nas.networks.find import find_bundle
+from nas.serving.checks import usable_cores, usual_settings
 from nas.serving.process import running
 from nas.serving.settings import ServingSettings, replica_cores
-from nas.serving.supervisor import usable_cores, usual_settings
+from nas.serving.stored import load_stored
 
 MODEL_PATH = "/v2/models/"
 
@@ -63,7 +64,7 @@ def subjects_of(config: LoadConfig) -> list[Subject]:
     found = []
     for name in config.bundles:
         bundle = find_bundle(name)
-        for settings in _settings(config, usual_settings(read_receipt(bundle))):
+        for settings in _settings(config, _usual(bundle)):
             replica_cores(settings, usable_cores())
             found.append(served(name, bundle, settings, config.send))
     return found
@@ -81,12 +82,27 @@ def served(name: str, bundle: Path, settings: ServingSettings, send: str | None 
     return Subject(name=name, start=start, bundle=bundle, settings=settings)
 
 
+def _usual(bundle: Path) -> ServingSettings:
+    """As the bundle would be served on this host: as was measured for it, else as suits it."""
+    known = load_stored(bundle)
+    return known.settings if known is not None else usual_settings(read_receipt(bundle))
+
+
 def _settings(config: LoadConfig, usual: ServingSettings) -> Sequence[ServingSettings]:
-    """All that are asked for; what is not asked is as usual, and of the replicas as many as fit."""
-    threads = config.threads or usual.threads
-    fitting = usual.replicas if threads == usual.threads else max(1, usual.cores // threads)
+    """All that are asked for. Of threads, where they are not, as many as the most replicas leave for each, so that rows
+    differ in their replicas alone; of replicas as many as fit; the rest is as usual."""
+    cores = len(usable_cores())
+    threads = config.threads or max(1, min(usual.threads, cores // max(config.replicas, default=1)))
+    fitting = usual.replicas if threads == usual.threads else max(1, cores // threads)
     return [
-        replace(usual, replicas=replicas, threads=threads, batch=batch, drain_s=0.0)  # nobody else will come
+        replace(
+            usual,
+            replicas=replicas,
+            threads=threads,
+            batch=batch,
+            deadline_ms=ServingSettings().deadline_ms,  # how late an answer is tells more than that it was refused
+            drain_s=0.0,  # nobody else will come
+        )
         for replicas in config.replicas or (fitting,)
         for batch in config.batches or (usual.batch,)
     ]

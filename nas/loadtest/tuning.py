@@ -23,8 +23,8 @@ from nas.loadtest.subjects import served, settings_text
 from nas.loadtest.trial import Conversation, run_trial
 from nas.networks.find import find_bundle
 from nas.progress import Progress
+from nas.serving.checks import usable_cores, usual_settings
 from nas.serving.settings import ServingSettings
-from nas.serving.supervisor import usable_cores, usual_settings
 
 BATCHES = (1, 4, 8)
 CLIENTS = 16

@@ -7,6 +7,9 @@ from nas.serving.refusal import busy
 
 WEIGHT = 0.1
 """Weight of the latest sample in the moving average of the time per image."""
+ROOM = 0.6
+"""Share of a request's time that its wait may be expected to take. The estimate may be wrong, and a longer queue would
+answer no more images, only later."""
 LARGEST_STEP = 4.0
 """A sample counts at most so many times the average: one huge image must not close the door."""
 
@@ -46,7 +49,7 @@ class Admission:
         """
         with self._lock:
             wait_s = (self._waiting + images) * self._service_s
-            if self._waiting and self._clock() + wait_s > due:
+            if self._waiting and wait_s > ROOM * (due - self._clock()):
                 raise busy(f"busy: an answer would take {wait_s * 1e3:.0f} ms", wait_s)
             self._waiting += images
 

@@ -32,7 +32,7 @@ def metadata(model: ServedModel) -> dict[str, Any]:
         outputs = [("boxes", "FP32", [-1, 4]), ("score", "FP32", [-1]), ("label", BYTES, [-1]), (IMAGE, "INT32", [-1])]
     else:
         outputs = [("label", BYTES, [-1])]
-        if model.scores_all:
+        if model.columns is not None:
             outputs.insert(0, ("scores", "FP32", [-1, len(model.labels)]))
     return {
         "name": model.name,
@@ -79,13 +79,12 @@ def tensors_of(model: ServedModel, answers: Sequence[Answered]) -> list[Tensor]:
     """The outputs of a request: those that `metadata` names."""
     if not model.locates:
         labels = bytes_tensor("label", [a.answer[0]["label"] for a in answers])
-        if not model.scores_all:
+        if model.columns is None:
             return [labels]
-        column = {label: at for at, label in enumerate(model.labels)}
-        scores = np.zeros((len(answers), len(column)), np.float32)
+        scores = np.zeros((len(answers), len(model.columns)), np.float32)
         for row, answered in zip(scores, answers, strict=True):
             for found in answered.answer:
-                row[column[found["label"]]] = found["score"]
+                row[model.columns[found["label"]]] = found["score"]
         return [Tensor("scores", "FP32", scores.shape, scores), labels]
     things = [(at, thing) for at, answered in enumerate(answers) for thing in answered.answer]
     boxes = np.array([thing["xyxy"] for _, thing in things], np.float32).reshape(-1, 4)

@@ -52,14 +52,14 @@ def create_app(engine: Engine, health: Health, numbers: Metrics) -> Starlette:
     predict, infer = service.counted("predict", service.predict), service.counted("infer", service.infer)
     model = "/v2/models/{name}"
     models = (model, f"{model}/versions/{{version}}")
-    routes = [
+    routes = [  # tried in this order
+        *(Route(f"{path}/infer", infer, methods=["POST"]) for path in models),
+        Route("/predict", predict, methods=["POST"]),
         Route("/v2", service.server),
         Route("/v2/health/live", service.live),
         Route("/v2/health/ready", service.ready),
         *(Route(path, service.model) for path in models),
         *(Route(f"{path}/ready", service.model_ready) for path in models),
-        *(Route(f"{path}/infer", infer, methods=["POST"]) for path in models),
-        Route("/predict", predict, methods=["POST"]),
         Route("/metrics", service.metrics),
     ]
     return Starlette(routes=routes, exception_handlers={HTTPException: _no_such, Exception: _failed})
@@ -137,8 +137,7 @@ class _Service:
                 code = _GONE
                 return Response(status_code=400)  # to nobody
             finally:
-                self._numbers.requests.labels(route, str(code)).inc()
-                self._numbers.seconds.labels(route).observe(time.perf_counter() - start)
+                self._numbers.request(route, code, time.perf_counter() - start)
             return response
 
         return counting
@@ -166,10 +165,7 @@ class _Service:
                 raise unreadable(outcome, at if len(outcomes) > 1 else None) from outcome
             if isinstance(outcome, BaseException):
                 raise outcome
-            self._numbers.decode.observe(outcome.decode_s)
-            self._numbers.queue.observe(outcome.queue_s)
-            self._numbers.infer.observe(outcome.infer_s)
-            self._numbers.images.observe(outcome.images)
+            self._numbers.image(outcome.decode_s, outcome.queue_s, outcome.infer_s, outcome.images)
             answers.append(outcome)
         return answers
 

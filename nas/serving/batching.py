@@ -1,6 +1,9 @@
 """Calls of a network with whatever waits: one thread, one call at a time, as many examples as the batch has room."""
 
 import logging
+import os
+import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -13,6 +16,9 @@ from numpy.typing import NDArray
 
 from nas.runtimes.base import Inputs, Outputs
 from nas.serving.refusal import Refusal, busy
+
+NICENESS = 5
+"""Of the threads that work, against 0 of the event loop on the same cores."""
 
 _log = logging.getLogger(__name__)
 
@@ -58,7 +64,8 @@ class Batcher:
         answered together, and when the first of them had arrived."""
         self._run, self._batch, self._wait_s, self._after = run, batch, wait_s, after
         self._queue: deque[Waiting] = deque()  # of which appending and taking are safe among threads
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="network")
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="network", initializer=step_back)
+        self._arrived = threading.Event()
         self._running_since: float | None = None
 
     @property
@@ -70,6 +77,7 @@ class Batcher:
         """Put an example at the end of the queue; its `ran` has the outcome, an exception for whatever goes wrong: a
         `Refusal` where its turn comes too late."""
         self._queue.append(example)
+        self._arrived.set()
         self._thread.submit(self._take).add_done_callback(_report)
 
     def running_s(self) -> float:
@@ -94,8 +102,7 @@ class Batcher:
                     example.ran.set_exception(RuntimeError("the network could not be run"))
 
     def _next(self) -> list[Waiting]:
-        if self._wait_s and self._queue and len(self._queue) < self._batch:
-            time.sleep(max(0.0, self._queue[0].queued_at + self._wait_s - time.perf_counter()))
+        self._wait_for_more()
         taken: list[Waiting] = []
         while self._queue and len(taken) < self._batch:
             example = self._queue.popleft()
@@ -107,6 +114,14 @@ class Batcher:
             else:
                 taken.append(example)
         return taken
+
+    def _wait_for_more(self) -> None:
+        """Until there are enough for a whole batch, or the first has waited long enough."""
+        while self._wait_s and 0 < len(self._queue) < self._batch:
+            self._arrived.clear()
+            left_s = self._queue[0].queued_at + self._wait_s - time.perf_counter()
+            if left_s <= 0 or (len(self._queue) < self._batch and not self._arrived.wait(left_s)):
+                return
 
     def _call(self, waiting: Sequence[Waiting]) -> None:
         inputs = waiting[0].inputs if len(waiting) == 1 else np.concatenate([w.inputs for w in waiting])
@@ -120,6 +135,12 @@ class Batcher:
             example.ran.set_result(Ran(output, start, infer_s, len(waiting)))
         if self._after is not None:
             self._after(len(waiting), min(example.arrived_at for example in waiting))
+
+
+def step_back() -> None:
+    """Let the event loop go before this thread: under too much load it refuses at once what cannot be answered."""
+    if sys.platform == "linux":  # where each thread has a priority of its own
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
 
 
 def _report(call: "Future[Any]") -> None:

@@ -21,7 +21,7 @@ async def read_body(request: Request, most_bytes: int, most_s: float) -> bytes:
     encoding = request.headers.get("content-encoding", "identity")
     if encoding.strip().lower() not in ("", "identity"):
         raise Refusal(415, f"a body with the content encoding {encoding!r} is not taken")
-    if _announced(request) > most_bytes and request.headers.get("expect", "").lower() == "100-continue":
+    if request.headers.get("expect", "").lower() == "100-continue" and _announced(request) > most_bytes:
         raise _too_large(most_bytes)  # the client waits for leave to send it
     chunks: list[bytes] = []
     total = 0

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from nas.bundles.predictor import Answer
 from nas.serving.admission import Admission
-from nas.serving.batching import Batcher, Ran, Waiting
+from nas.serving.batching import Batcher, Ran, Waiting, step_back
 from nas.serving.model import ServedModel
 from nas.serving.refusal import busy
 from nas.serving.settings import ServingSettings
@@ -54,7 +54,7 @@ class Engine:
         self._batcher = Batcher(
             model.run, min(settings.batch, model.largest), settings.wait_ms / 1e3, self._admission.answered
         )
-        self._decoders = ThreadPoolExecutor(settings.threads, thread_name_prefix="decoder")
+        self._decoders = ThreadPoolExecutor(settings.threads, thread_name_prefix="decoder", initializer=step_back)
         self._blank_context = model.blank_context()
 
     @property

@@ -6,6 +6,7 @@ added up there (its multiprocess mode). What a process that was killed had count
 """
 
 import os
+from typing import Any
 
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
@@ -29,23 +30,33 @@ class Metrics:
 
     def __init__(self) -> None:
         self._own = CollectorRegistry()
-        self.requests = Counter("nas_requests", "Requests answered or refused.", ("route", "code"), registry=self._own)
-        self.seconds = Histogram(
-            "nas_request_seconds", "From the request's last byte to its answer.", ("route",), buckets=_SECONDS,
-            registry=self._own,
-        )  # fmt: skip
+        own: dict[str, Any] = {"registry": self._own}
+        live: dict[str, Any] = {**own, "multiprocess_mode": "livesum"}
+        self._requests = Counter("nas_requests", "Requests answered or refused.", ("route", "code"), **own)
+        self._seconds = Histogram(
+            "nas_request_seconds", "From a request's head to its answer.", ("route",), buckets=_SECONDS, **own
+        )
         phase = Histogram(
             "nas_phase_seconds", "Of one image: decoding, waiting, and the network's call.", ("phase",),
-            buckets=_SECONDS, registry=self._own,
+            buckets=_SECONDS, **own,
         )  # fmt: skip
-        self.decode, self.queue, self.infer = (phase.labels(name) for name in ("decode", "queue", "infer"))
-        self.images = Histogram(
-            "nas_call_images", "Images in the network's call, told once for each.", buckets=_IMAGES, registry=self._own
-        )
-        self.waiting = Gauge("nas_waiting_images", "Images in hand.", registry=self._own, multiprocess_mode="livesum")
-        self.memory = Gauge(
-            "nas_memory_bytes", "Resident memory of all replicas.", registry=self._own, multiprocess_mode="livesum"
-        )
+        self._phases = [phase.labels(name) for name in ("decode", "queue", "infer")]
+        self._images = Histogram("nas_call_images", "Images in the call, told for each.", buckets=_IMAGES, **own)
+        self.waiting = Gauge("nas_waiting_images", "Images in hand.", **live)
+        self.replicas = Gauge("nas_replicas", "Replicas that serve.", **live)
+        self.memory = Gauge("nas_memory_bytes", "Resident memory of all replicas.", **live)
+
+    def request(self, route: str, code: int, seconds: float) -> None:
+        """A request was answered with the status `code`."""
+        self._requests.labels(route, str(code)).inc()
+        self._seconds.labels(route).observe(seconds)
+
+    def image(self, decode_s: float, queue_s: float, infer_s: float, images: int) -> None:
+        """An image was answered, in a call of the network with `images`."""
+        for phase, seconds in zip(self._phases, (decode_s, queue_s, infer_s), strict=True):
+            if seconds:  # there is nothing to decode in a tensor
+                phase.observe(seconds)
+        self._images.observe(images)
 
     def text(self) -> bytes:
         """The numbers of all processes that share the folder, or of this one where there is none."""

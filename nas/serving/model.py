@@ -1,6 +1,5 @@
 """A bundle loaded for serving: its network for several numbers of images per call, checked on the stored sample."""
 
-import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -37,8 +36,10 @@ class ServedModel:
     """Images per call -> the network for so many, ascending."""
     labels: tuple[str, ...]
     """Classes in the order of the outputs."""
-    scores_all: bool
-    """An answer has every class, so that scores can be told in the order of `labels`."""
+    columns: Mapping[str, int] | None
+    """Class -> its place in `labels`, where an answer has every class; else None."""
+    locates: bool
+    """Answers are objects with boxes."""
 
     @classmethod
     def open(cls, bundle: str | Path, *, name: str, threads: int, files: Mapping[int, Path]) -> Self:
@@ -65,15 +66,10 @@ class ServedModel:
         sample = _check_sample(predictor, sessions)
         context = _blank_context(predictor)
         answer = predictor.processor.postprocess(sample, context)
-        scores_all = not isinstance(predictor.processor, Locating) and sorted(a["label"] for a in answer) == sorted(
-            set(labels)
-        )
-        return cls(name, predictor, sessions, labels, scores_all)
-
-    @property
-    def locates(self) -> bool:
-        """Answers are objects with boxes."""
-        return isinstance(self.predictor.processor, Locating)
+        locates = isinstance(predictor.processor, Locating)
+        names_all = not locates and sorted(found["label"] for found in answer) == sorted(set(labels))
+        columns = {label: at for at, label in enumerate(labels)} if names_all else None
+        return cls(name, predictor, sessions, labels, columns, locates)
 
     @property
     def largest(self) -> int:
@@ -112,15 +108,6 @@ class ServedModel:
             self.answer(self.run(prepared.inputs)[0], prepared.context)
             times_s.append(time.perf_counter() - start)
         return median(times_s)
-
-
-def served_name(folder: Path) -> str:
-    """What a bundle is called where nothing else is asked for: its folder, made fit for an address; of the k-th network
-    of a run also the run's folder."""
-    parts = [folder.name]
-    if folder.name.isdigit() and len(folder.parts) > 3:  # RUN/winners/1, RUN/exports/2
-        parts.insert(0, folder.parts[-3])
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", "-".join(parts)).strip("-") or "model"
 
 
 def _check_sample(predictor: Predictor, sessions: Mapping[int, Session]) -> NDArray[np.float32]:

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nas.errors import UserError
-from nas.serving.model import served_name
+from nas.serving.checks import checked_bundle, served_name, usual_settings
 from nas.serving.settings import ServingSettings
 from nas.serving.spec import ServerSpec, command, connect, line
-from nas.serving.supervisor import Running, checked_bundle, serve, usual_settings
+from nas.serving.supervisor import Running, serve
 
 ENDED_S = 60.0
 """Seconds after which a server that was told to end is killed."""

@@ -13,16 +13,12 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from nas.bundles.receipt import Receipt, changed_files, read_receipt
+from nas.bundles.receipt import Receipt
 from nas.errors import UserError
-from nas.measure.host import affinity, usable_threads
-from nas.measure.topology import performance_cores
-from nas.networks.find import find_bundle
-from nas.runtimes import load_runtime
-from nas.runtimes.base import check_supported, require
+from nas.serving.checks import usable_cores
 from nas.serving.listening import reserve, url
 from nas.serving.metrics_folder import forget_process
-from nas.serving.settings import ServingSettings, replica_cores
+from nas.serving.settings import replica_cores
 from nas.serving.sizes import prepare_sizes
 from nas.serving.spec import ReplicaSpec, ServerSpec, command, connect, line
 
@@ -154,28 +150,6 @@ class Supervisor:
             await asyncio.wait_for(process.wait(), most_s)
 
 
-def checked_bundle(bundle: str | Path) -> tuple[Path, Receipt]:
-    """The folder and the receipt of a bundle that this host can serve.
-
-    Raises:
-        UserError: no bundle, a file that was changed, or a runtime or precision that this host does not have.
-    """
-    folder = find_bundle(str(bundle)).resolve()
-    receipt = read_receipt(folder)
-    problems = changed_files(folder, receipt)
-    if problems:
-        raise UserError(f"the bundle '{folder}' is not as it was delivered: {'; '.join(problems)}", "get it again")
-    runtime = load_runtime(receipt.deployment.runtime)
-    require(runtime)
-    check_supported(runtime, receipt.deployment.precision, receipt.deployment.device)
-    return folder, receipt
-
-
-def usable_cores() -> tuple[int, ...]:
-    """Processors that replicas can have for themselves: the fast ones, no more than the control group allows."""
-    return performance_cores(affinity())[: usable_threads()]
-
-
 async def serve(spec: ServerSpec, receipt: Receipt, on_ready: Callable[[Running, Callable[[], None]], None]) -> None:
     """Serve a checked bundle until a SIGTERM or SIGINT, or until somebody calls what `on_ready` is given.
 
@@ -195,15 +169,6 @@ async def serve(spec: ServerSpec, receipt: Receipt, on_ready: Callable[[Running,
             loop.add_signal_handler(number, supervisor.stop)
         running = Running(url(spec.host, port), spec.host, port, spec.name)
         await supervisor.run(lambda: on_ready(running, supervisor.stop))
-
-
-def usual_settings(receipt: Receipt) -> ServingSettings:
-    """The threads that the receipt's figures are of, and as many replicas as there are cores for."""
-    if receipt.deployment.device != "cpu":
-        return ServingSettings(batch=receipt.deployment.batch)
-    cores = len(usable_cores())
-    threads = min(receipt.deployment.threads, cores)
-    return ServingSettings(replicas=cores // threads, threads=threads, batch=receipt.deployment.batch)
 
 
 def _signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None:

@@ -28,6 +28,9 @@ BEAT_S = 0.25
 """Time between two signs of life."""
 KEEP_ALIVE_S = 75
 """Seconds after which an idle connection is closed, as long as nginx keeps one."""
+SWITCH_S = 0.0005
+"""Longest time that a thread keeps the interpreter from the others. With Python's 5 ms the event loop waits behind
+decoding and inference for longer than many a network takes."""
 SETTLE_S = 0.1
 """In which a connection that was accepted last sends what it has."""
 
@@ -111,6 +114,7 @@ async def _beat(replica: Replica, engine: Engine, writer: asyncio.StreamWriter) 
     """Signs of life from the event loop, as long as the network returns."""
     while not replica.started:
         await asyncio.sleep(0.01)
+    replica.numbers.replicas.set(1)
     with contextlib.suppress(ConnectionError):
         while True:
             replica.numbers.memory.set(_resident_bytes())
@@ -156,6 +160,7 @@ def main(arguments: list[str]) -> None:
     import uvloop
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sys.setswitchinterval(SWITCH_S)
     end = socket.socket(fileno=int(arguments[0]))
     document: dict[str, Any] = json.loads(_read_line(end))
     spec = ReplicaSpec.from_json(document)

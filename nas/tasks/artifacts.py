@@ -42,10 +42,15 @@ class Prepared:
     """(1, ...), what the network takes."""
     context: Any
     """Facts about the example that `Processor.postprocess` has to know, such as the size of a picture."""
+    size: tuple[int, int] | None = None
+    """(width, height) in pixels of the upright picture, where the example is one."""
 
 
 class Processor(Protocol):
-    """Pre- and post-processing of one network, made from the documents of its bundle. Needs no torch."""
+    """Pre- and post-processing of one network, made from the documents of its bundle. Needs no torch.
+
+    Without state: several threads may use one at the same time.
+    """
 
     def preprocess(self, example: Any) -> Prepared:
         """Raises `UserError` for an example that cannot be read.

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nas.data.images import Preprocess, image_side
-from nas.data.portable import affine, normalised, open_image, read_rgb, to_rgb
+from nas.data.portable import MAX_PIXELS, affine, normalised, open_image, read_rgb, to_rgb
 from nas.data.preprocessing import PREPROCESS, preprocess_document, read_preprocess
 from nas.data.processor import image_of, read_document, sample_entries, usual_picture
 from nas.tasks.artifacts import Figures, Prepared, Sheet
@@ -48,7 +48,8 @@ class ClassificationProcessor:
     labels: Sequence[str]
 
     def preprocess(self, example: Any) -> Prepared:
-        return Prepared(preprocess(image_of(example), self.how), None)
+        image = image_of(example)
+        return Prepared(preprocess(image, self.how), None, size=image.size)
 
     def postprocess(self, output: NDArray[np.float32], context: Any) -> list[dict[str, Any]]:
         return postprocess(output, self.labels)
@@ -66,7 +67,7 @@ class ClassificationArtifacts:
 
     def script(self, signature: Signature) -> str:
         parts = (to_rgb, open_image, read_rgb, affine, normalised, preprocess, postprocess)
-        return script_of(_PURPOSE, {}, parts, _MAIN)
+        return script_of(_PURPOSE, {"MAX_PIXELS": MAX_PIXELS}, parts, _MAIN)
 
     def processor(self, folder: Path) -> ClassificationProcessor:
         return ClassificationProcessor(read_document(folder, PREPROCESS), read_document(folder, LABELS))

@@ -42,7 +42,7 @@ class DetectionProcessor:
     def preprocess(self, example: Any) -> Prepared:
         image = image_of(example)
         inputs, factors = preprocess(image, self.how)
-        return Prepared(inputs, (factors, image.size))
+        return Prepared(inputs, (factors, image.size), size=image.size)
 
     def postprocess(self, output: NDArray[np.float32], context: Any) -> list[dict[str, Any]]:
         factors, size = context

@@ -1,6 +1,6 @@
 """`run.py` of a detector: letterbox, run, decode, suppress, draw; all but the drawing is this package's own code."""
 
-from nas.data.portable import affine, normalised, open_image, read_rgb, to_rgb
+from nas.data.portable import MAX_PIXELS, affine, normalised, open_image, read_rgb, to_rgb
 from nas.tasks.detection import decoding, postprocess
 from nas.tasks.detection.anchors import Level, anchors_of
 from nas.tasks.detection.decoding import DECODERS
@@ -50,6 +50,7 @@ def detection_script(head_kind: str) -> str:
         *(find, described),
     )
     constants = {
+        "MAX_PIXELS": MAX_PIXELS,
         "LARGEST_GROWTH": decoding.LARGEST_GROWTH,
         "CANDIDATES": postprocess.CANDIDATES,
         "BLOCK": postprocess.BLOCK,

@@ -4,7 +4,9 @@ import io
 import json
 import runpy
 import shutil
+import struct
 import sys
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from PIL import Image
 
 from nas.bundles.predictor import Predictor
 from nas.bundles.verify import verify_bundle
+from nas.data.portable import MAX_PIXELS, open_image
 from nas.deployment import Deployment
 from nas.errors import UserError
 from nas.files.writing import sha256_of
@@ -136,6 +139,33 @@ def test_what_is_no_image_is_one_sentence(bundles: dict[str, Path], tmp_path: Pa
             with pytest.raises(UserError, match=sentence) as error:
                 predictor.predict(example)
             assert error.value.hint
+
+
+def png_header(width: int, height: int) -> bytes:
+    """The beginning of a PNG file, RGB, without any pixels."""
+    chunks = b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0), b"IDAT"
+    parts = (struct.pack(">I", len(c) - 4) + c + struct.pack(">I", zlib.crc32(c)) for c in chunks)
+    return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_what_claims_to_be_huge_is_refused_by_its_header(
+    task: str, bundles: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    predictor = Predictor.open(bundles[task], check=False)
+    for width, height in ((10_000, 5_001), (1, MAX_PIXELS + 1), (30_000, 30_000)):  # Pillow refuses the last by itself
+        photo = tmp_path / "huge.png"
+        photo.write_bytes(png_header(width, height))
+        with pytest.raises(UserError, match=r"huge\.png' has more than 50 million pixels") as error:
+            predictor.predict(photo)
+        assert error.value.hint
+        with pytest.raises(UserError, match="more than 50 million pixels"):
+            predictor.predict(photo.read_bytes())
+        with pytest.raises(Image.DecompressionBombError):
+            by_its_script(bundles[task], photo, monkeypatch)
+    photo.write_bytes(png_header(10_000, 5_000))
+    with open_image(photo) as image:
+        assert image.width * image.height == MAX_PIXELS, "the limit itself is allowed"
 
 
 def test_a_bundle_that_was_changed_is_not_opened(bundles: dict[str, Path], tmp_path: Path) -> None:
