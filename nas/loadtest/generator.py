@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from nas.loadtest.answers import READERS, phases_ms
 from nas.loadtest.engine import Engine, Following, nothing
-from nas.loadtest.plan import RAMP_S, ClosedLoop, Job, OpenLoop, drawn_images, poisson_arrivals_s
+from nas.loadtest.plan import MOST_RAMP_S, RAMP_S, ClosedLoop, Job, OpenLoop, drawn_images, poisson_arrivals_s
 from nas.loadtest.timer import now_s
 from nas.measure.procfs import die_with_parent, snapshot
 
@@ -53,9 +53,10 @@ def main(folder: Path) -> None:
     gc.collect()
     gc.freeze()
     gc.disable()  # a collection takes milliseconds, and a trial leaves no cycles
-    for _ in range(job.load.clients if isinstance(job.load, ClosedLoop) else OPEN_CONNECTIONS):
+    connections = job.load.clients if isinstance(job.load, ClosedLoop) else OPEN_CONNECTIONS
+    for _ in range(connections):
         engine.connect()
-        time.sleep(RAMP_S)
+        time.sleep(min(RAMP_S, MOST_RAMP_S / connections))
     images = drawn_images(len(requests), 1 << 16, np.random.default_rng([job.seed, 1]))
     begin_s = now_s() + START_S
     zero_s = begin_s + job.load.warm_up_s

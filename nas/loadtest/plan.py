@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 RAMP_S = 0.002
 """Between two connections that are opened before a trial: a burst of them may all end up at one of several workers."""
+MOST_RAMP_S = 1.0
+"""For all of them together: the first must not be taken for idle before the last is there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

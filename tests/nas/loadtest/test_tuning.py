@@ -7,6 +7,7 @@ import pytest
 
 from nas.errors import LimitMissedError
 from nas.loadtest import tuning
+from nas.loadtest.outcome import Trial
 from nas.loadtest.tuning import Measured, choose, finalists, grid
 from nas.progress import SilentProgress
 from nas.serving.settings import ServingSettings
@@ -35,12 +36,21 @@ def test_the_fastest_go_on_and_the_highest_rate_at_the_limit_wins() -> None:
 
 
 @pytest.mark.slow
-def test_a_limit_that_no_server_keeps_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {"SECONDS": 0.3, "FINALISTS": 1, "TRIALS": 1}.items():
-        monkeypatch.setattr(tuning, name, value)
-    monkeypatch.setattr(tuning, "BATCHES", (1,))
-    monkeypatch.setattr(tuning, "usable_cores", lambda: (0,))
+def test_the_choice_is_made_by_measuring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bundle = write_bundle(tmp_path / "bundle")
-    with pytest.raises(LimitMissedError, match=r"no settings let a server of '.*' answer 99 % within 0.01 ms"):
+    monkeypatch.setattr(tuning, "usable_cores", lambda: (0,))
+    for name, value in {"SECONDS": 0.3, "FINALISTS": 1, "TRIALS": 1, "BATCHES": (1,)}.items():
+        monkeypatch.setattr(tuning, name, value)
+    with pytest.raises(LimitMissedError, match=r"99 % within 0.01 ms: the nearest took [\d.]+ ms"):
         tuning.tune(bundle, 0.01, SilentProgress())
-    assert tuning.tune(bundle, 5000.0, SilentProgress()).replicas == 1
+
+    def at_slo(bundle: Path, entry: Measured, slo_ms: float, trials: list[Trial]) -> Measured:
+        return replace(entry, at_slo_per_s=50.0 + entry.settings.batch)
+
+    monkeypatch.setattr(tuning, "BATCHES", (1, 4, 8))
+    monkeypatch.setattr(tuning, "FINALISTS", 2)
+    monkeypatch.setattr(tuning, "closed_rate", lambda bundle, settings: 100.0 - settings.batch)
+    monkeypatch.setattr(tuning, "at_slo", at_slo)
+    found = tuning.tuned(bundle, 20.0, SilentProgress())
+    assert (found.best.settings.batch, found.best.settings.deadline_ms) == (4, 20.0)
+    assert (len(found.grid), len(found.finalists)) == (3, 2)
