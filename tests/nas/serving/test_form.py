@@ -30,7 +30,9 @@ OUTPUT = record(
     "name", "shape", "datatype", "data", name=TEXT, shape=NUMBERS, datatype=TEXT, data=DATA, parameters=record()
 )
 SERVER = record("name", "version", "extensions", name=TEXT, version=TEXT, extensions=many(TEXT))
-MODEL = record("name", "platform", name=TEXT, platform=TEXT, versions=many(TEXT), inputs=many(TENSOR), outputs=many(TENSOR))  # fmt: skip
+MODEL = record(
+    "name", "platform", name=TEXT, platform=TEXT, versions=many(TEXT), inputs=many(TENSOR), outputs=many(TENSOR)
+)
 ANSWER = record("model_name", "outputs", model_name=TEXT, model_version=TEXT, id=TEXT, outputs=many(OUTPUT))
 ERROR = record("error", error=TEXT)
 
