@@ -55,7 +55,7 @@ def create_app(engine: Engine, health: Health, numbers: Metrics) -> Starlette:
     routes = [  # tried in this order
         *(Route(f"{path}/infer", infer, methods=["POST"]) for path in models),
         Route("/predict", predict, methods=["POST"]),
-        Route("/v2", service.server),
+        *(Route(path, service.server) for path in ("/v2", "/v2/")),
         Route("/v2/health/live", service.live),
         Route("/v2/health/ready", service.ready),
         *(Route(path, service.model) for path in models),

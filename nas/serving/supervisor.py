@@ -28,6 +28,8 @@ START_S = 120.0
 PAUSE_S, LONGEST_PAUSE_S = 0.1, 10.0
 """Pause before a replica is started again; it doubles as long as they end within `STEADY_S`."""
 STEADY_S = 10.0
+ENDING_S = 0.2
+"""In which a process whose connection has ended is gone, too."""
 
 _log = logging.getLogger(__name__)
 
@@ -112,7 +114,7 @@ class Supervisor:
             reason = await self._watch(slot, reader)
             if self._stopping.is_set():
                 await self._let_end(process)
-            return reason if process.returncode is None else f"ended with code {process.returncode}"
+            return f"{reason}{await _how(process)}"
         finally:
             _signal(process, signal.SIGKILL)
             await process.wait()
@@ -169,6 +171,14 @@ async def serve(spec: ServerSpec, receipt: Receipt, on_ready: Callable[[Running,
             loop.add_signal_handler(number, supervisor.stop)
         running = Running(url(spec.host, port), spec.host, port, spec.name)
         await supervisor.run(lambda: on_ready(running, supervisor.stop))
+
+
+async def _how(process: asyncio.subprocess.Process) -> str:
+    """How a process has ended, in words; empty where it has not."""
+    with suppress(TimeoutError):
+        code = await asyncio.wait_for(process.wait(), ENDING_S)
+        return f" by signal {-code}" if code < 0 else f" with code {code}"
+    return ""
 
 
 def _signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None:

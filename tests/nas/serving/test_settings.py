@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from nas.bundles.receipt import read_receipt
-from nas.errors import UserError
+from nas.errors import MissingDependencyError, UserError
 from nas.measure.host import HostFingerprint, fingerprint
 from nas.progress import Progress, SilentProgress
+from nas.runtimes.ort import OnnxRuntime
 from nas.serving import choosing
-from nas.serving.checks import served_name, usual_settings
+from nas.serving.checks import checked_bundle, served_name, usual_settings
 from nas.serving.choosing import chosen_settings
 from nas.serving.settings import ServingSettings, replica_cores
 from nas.serving.stored import NAME, Stored, load_stored, store
@@ -104,3 +105,9 @@ def test_what_is_given_wins_over_what_was_measured(bundle: Path, monkeypatch: py
 def test_names_that_fit_an_address() -> None:
     assert served_name(Path("/runs/photos/winners/1")) == "photos-1"
     assert served_name(Path("/data/my photos.bundle")) == "my-photos.bundle"
+
+
+def test_a_runtime_that_is_not_installed(bundles: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(OnnxRuntime, "missing", lambda _: "pip install onnxruntime")
+    with pytest.raises(MissingDependencyError, match="the runtime 'onnxruntime' is not installed"):
+        checked_bundle(bundles["classification"])
