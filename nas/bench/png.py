@@ -1,7 +1,7 @@
 """A bench's plot as an image, drawn with Pillow: enough for lines, dots and labels, without a plotting library."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from PIL import Image, ImageDraw, ImageFont
@@ -76,7 +76,7 @@ def _latencies(canvas: Canvas, chart: Chart, top: float) -> None:
     canvas.text(MARGIN, top, title, "lt", bold=True)
     values = [value for row in chart.latencies for value in (row.low_ms, row.high_ms)]
     first, bottom = top + 30, top + 30 + ROW * len(chart.latencies)
-    place, marks = _scale(values, LABELS, WIDTH - 2 * MARGIN)
+    place, marks = scale_of(values, LABELS, WIDTH - 2 * MARGIN)
     for mark in marks:
         canvas.line([(place(mark), first), (place(mark), bottom)], GRID)
         canvas.text(place(mark), bottom + 8, f"{mark:g}", "mm")
@@ -123,10 +123,15 @@ def _legend(canvas: Canvas, chart: Chart, y: float) -> None:
         canvas.text(x + 26, y, deployment)
 
 
-def _scale(values: list[float], left: float, right: float) -> tuple[Place, list[float]]:
-    """Function that places a value between `left` and `right`, and the values to label."""
+def scale_of(
+    values: Sequence[float], left: float, right: float, *, log: bool | None = None
+) -> tuple[Place, list[float]]:
+    """Function that places a value between `left` and `right`, and the values to label.
+
+    `log`: whether the scale is logarithmic; by default where the values, all above 0, spread far.
+    """
     low, high = min(values), max(values)
-    if is_log(values):
+    if is_log(values) if log is None else log:
         low, high = low / 1.2, high * 1.2
         return lambda v: left + (right - left) * math.log(v / low) / math.log(high / low), ticks(low, high)
     return lambda v: left + (right - left) * v / (1.08 * high), _round_marks(1.08 * high)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from nas.bench.cells import Cell
 from nas.bench.models import BenchModel, rebatched_name
 from nas.bench.onnx_graph import FixedBatchError, with_batch
+from nas.bench.rebatch import INT8_TOLERANCE, rebatched
 from nas.deploy.onnx import export_onnx
 from nas.deployment import Deployment
 from nas.errors import UserError
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
 
 CALIBRATION_INPUTS = 8
 """Random ones: speed does not depend on the ranges."""
-INT8_TOLERANCE = 0.05
-"""Tolerance for int8, like `onnx_graph.TOLERANCE`: a last bit may move a value to the next of 256 steps."""
 TORCHVISION_SIZE = (1000,)
 
 REFUSALS = (UserError, RuntimeError, ValueError, LookupError, TypeError, AttributeError, AssertionError, OSError)
@@ -118,16 +117,7 @@ class ModelFiles:
 
     def _rebatched(self, path: Path, batch: int) -> Path:
         out = self._folder / rebatched_name(path, batch)
-        if path.suffix == ".onnx":
-            return with_batch(path, batch, self._model.input, out, INT8_TOLERANCE)
-        import openvino
-
-        network = openvino.Core().read_model(path)
-        network.reshape(list(self._model.input.batched(batch)))
-        if network.outputs[0].get_partial_shape()[0] != batch:
-            raise FixedBatchError(path, batch, "its output keeps its shape")
-        openvino.save_model(network, out, compress_to_fp16=False)
-        return out
+        return rebatched(path, batch, self._model.input, out, INT8_TOLERANCE)
 
     def _calibration(self) -> NDArray[Any]:
         return self._model.input.draw(np.random.default_rng(0), CALIBRATION_INPUTS)

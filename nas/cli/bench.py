@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from nas.cli.bench_load import OPTIONS, bench_load, load_options, refuse_load_options
 from nas.cli.shell import Shell
 from nas.cli.types import Calls, Device
 
@@ -15,7 +16,7 @@ def _or_none(context: click.Context, parameter: click.Parameter, value: tuple[An
 
 
 @click.command(short_help="Measure networks side by side.")
-@click.argument("models", nargs=-1, required=True, metavar="MODEL...")
+@click.argument("models", nargs=-1, metavar="MODEL...")
 @click.option("--target", default="local", show_default=True, help="The device: only this machine can be measured.")
 @click.option("--device", "devices", type=Device(), multiple=True, help="cpu or cuda:N (repeatable).  [default: cpu]")
 @click.option("--runtime", "runtimes", multiple=True, callback=_or_none, help="Only this runtime (repeatable).")
@@ -45,12 +46,15 @@ def _or_none(context: click.Context, parameter: click.Parameter, value: tuple[An
     type=click.IntRange(min=1),
     help="Input height = width of files that leave it open, and of torchvision networks.  [default: 224]",
 )
-@click.option("--sessions", type=click.IntRange(min=1), default=3, show_default=True, help="Fresh sessions.")
+@click.option(
+    "--sessions", type=click.IntRange(min=1), default=3, show_default=True, help="Fresh sessions, or fresh servers."
+)
 @click.option(
     "--operators", type=click.IntRange(min=0), help="Slowest operators; 0: none.  [default: 0; with --full 5]"
 )
 @click.option("--blocks", is_flag=True, help="Also show how long each block of a network takes, by deployment.")
 @click.option("--full", is_flag=True, help="Also larger batches, several calls at once, and the slowest operators.")
+@load_options
 @click.option("--plot", type=click.Path(path_type=Path), help="Also draw it: FILE.html or FILE.png.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of tables.")
 @click.option("--quiet", is_flag=True, help="No progress on stderr.")
@@ -83,7 +87,27 @@ def bench(
       nas bench model.onnx runs/imagenette#1 --full --plot bench.html
       nas bench torchvision:resnet18 --resolution 128 --blocks
       nas bench model.onnx --runtime openvino --precision int8 --batch 1 --batch 16
+
+    With --serve each MODEL is a bundle, which is served here and put under load; with --url a server is that runs
+    already, and a MODEL says which bundle's answers are expected of it.
+
+    \b
+    Example:
+      nas bench --serve runs/imagenette#1 --images ./photos --clients 20,30,40,50 --slo-ms 20
+      nas bench --url http://127.0.0.1:8000/v2/models/resnet --images ./photos --rate 50,100
     """
+    load = {name: options.pop(name) for name in OPTIONS}
+    if load["serve"] or load["urls"]:
+        threads, sessions = options["threads"], options["sessions"]
+        context.exit(
+            bench_load(
+                context, models, load,
+                batches=batches, threads=threads, sessions=sessions, plot=plot, as_json=as_json, quiet=quiet,
+            )
+        )  # fmt: skip
+    refuse_load_options(context)
+    if not models:
+        raise click.UsageError("Missing argument 'MODEL...'.")
     from nas.bench.bench import FULL_BATCHES, FULL_OPERATORS, OTHER_CALLS, BenchConfig, run_bench
     from nas.bench.figure import check_plot_path, write_plot
     from nas.progress import progress_for

@@ -49,11 +49,30 @@ _WITH_VERIFY = ("model", "--data", "--json", "--quiet")
 @click.option(
     "--out", type=click.Path(path_type=Path), help="The bundle's folder.  [default: RUN/exports/K, or NAME.bundle]"
 )
+@click.option(
+    "--docker", type=click.Path(path_type=Path), help="MODEL is a bundle: write a folder to build a container of."
+)
+@click.option(
+    "--repository",
+    type=click.Choice(["triton", "ovms"]),
+    help="MODEL is a bundle: write it into a model repository of that server, in --out.",
+)
 @click.option("--verify", is_flag=True, help="MODEL is a bundle, or RUN#k: repeat its receipt's checks.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of tables.")
 @click.option("--quiet", is_flag=True, help="No progress on stderr.")
 @click.pass_context
-def export(context: click.Context, /, *, model: str, verify: bool, as_json: bool, quiet: bool, **options: Any) -> None:
+def export(
+    context: click.Context,
+    /,
+    *,
+    model: str,
+    docker: Path | None,
+    repository: str | None,
+    verify: bool,
+    as_json: bool,
+    quiet: bool,
+    **options: Any,
+) -> None:
     """Export MODEL to ONNX, try every runtime and precision on this machine, and write the best as a bundle.
 
     MODEL is RUN#k (the k-th network of a run: its winners, then its other finalists by accuracy; RUN alone is RUN#1),
@@ -64,7 +83,7 @@ def export(context: click.Context, /, *, model: str, verify: bool, as_json: bool
     A limit that is missed is exit code 3.
 
     --verify repeats the checks: checksums, ONNX against torch, the sample's output, accuracy and limits. One that fails
-    is exit code 3.
+    is exit code 3. --docker and --repository hand a bundle on to a container, or to another server.
 
     \b
     Example:
@@ -72,7 +91,23 @@ def export(context: click.Context, /, *, model: str, verify: bool, as_json: bool
       nas export runs/classification-local-10ms#1 --runtime openvino --precision int8 --max-drop 2 --out photos.bundle
       nas export model.network.json --data ./photos --latency-ms 5 --json
       nas export --verify photos.bundle
+      nas export photos.bundle --docker photos-container
+      nas export photos.bundle --repository triton --out models
     """
+    if docker is not None:
+        refuse_others(context, "--docker", ("model", "--quiet"), "it takes a bundle as it is")
+        from nas.serving.container import write_container
+
+        click.echo(f"written: {write_container(model, docker)}")
+        return
+    if repository is not None:
+        refuse_others(context, "--repository", ("model", "--out", "--quiet"), "it takes a bundle as it is")
+        if options["out"] is None:
+            raise click.UsageError("--repository takes --out: the folder of the repository")
+        from nas.serving.repository import write_repository
+
+        click.echo(f"written: {write_repository(model, repository, options['out'])}")
+        return
     from nas.progress import progress_for
     from nas.report.document import to_json
 

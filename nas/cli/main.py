@@ -25,6 +25,7 @@ COMMANDS: Mapping[str, str] = {
     "profile": "nas.cli.profile:profile",
     "bench": "nas.cli.bench:bench",
     "advise": "nas.cli.advise:advise",
+    "serve": "nas.cli.serve:serve",
     "report": "nas.cli.report:report",
 }
 """Command -> where it lives, in the order `nas --help` shows them. A new command is one file and one line here."""

@@ -1,9 +1,9 @@
 """The part of a bundle that depends on its task: pre- and post-processing, the sample, the script, further figures."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,6 +65,20 @@ class Processor(Protocol):
         """The answer, as plain values, the surest first, of one example's output (without batch axis).
 
         `context` is that of `preprocess`.
+        """
+        ...
+
+
+@runtime_checkable
+class Locating(Protocol):
+    """What a `Processor` can do besides whose answers are objects with boxes: `label`, `score`, `xyxy`."""
+
+    def drawn(self, example: Any, answer: Sequence[Mapping[str, Any]]) -> bytes:
+        """A PNG of the example with its answer drawn into it.
+
+        Args:
+            example: as `Processor.preprocess` takes it. Raises `UserError` where it cannot be read.
+            answer: what `Processor.postprocess` said of it.
         """
         ...
 

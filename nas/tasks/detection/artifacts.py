@@ -49,6 +49,15 @@ class DetectionProcessor:
         found = find(*raw_boxes(output, self.rules, self.how["resolution"]), self.rules)
         return described(found, factors, size, self.labels)
 
+    def drawn(self, example: Any, answer: Sequence[Mapping[str, Any]]) -> bytes:
+        """See `nas.tasks.artifacts.Locating`."""
+        from nas.tasks.detection.pictures import draw_answer
+
+        image, png = image_of(example), io.BytesIO()
+        draw_answer(image, answer)
+        image.save(png, "PNG")
+        return png.getvalue()
+
 
 class DetectionArtifacts:
     """See `nas.tasks.artifacts.BundleArtifacts`."""

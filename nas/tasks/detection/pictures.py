@@ -1,7 +1,7 @@
 """Validation images with what is on them and what was found, on one sheet for reports. Pillow alone."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -54,6 +54,15 @@ def sheet(split: DetectionSplit, found: Sequence[Found], classes: Sequence[str])
         left = GAP_PX + column * (width + GAP_PX) + (width - picture.width) // 2
         page.paste(picture, (left, head + row * (height + GAP_PX) + (height - picture.height) // 2))
     return page
+
+
+def draw_answer(picture: "Image", answer: Sequence[Mapping[str, Any]]) -> None:
+    """Draw objects (`label`, `score`, `xyxy` in pixels of the picture) into a picture, the best over the others."""
+    from PIL import ImageDraw
+
+    pen = ImageDraw.Draw(picture)
+    for thing in sorted(answer, key=lambda thing: float(thing["score"])):
+        _draw_box(pen, list(thing["xyxy"]), f"{thing['label']} {thing['score']:.2f}", FOUND, below=False)
 
 
 def _fitted(split: DetectionSplit, number: int) -> "tuple[Image, float]":

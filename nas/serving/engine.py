@@ -1,0 +1,162 @@
+"""From a request's examples to their answers inside one process: decoding threads, then calls of the network.
+
+The event loop only hands examples in and gets futures back; nothing here knows of HTTP.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nas.bundles.predictor import Answer
+from nas.serving.admission import Admission
+from nas.serving.batching import Batcher, Ran, Waiting, step_back
+from nas.serving.model import ServedModel
+from nas.serving.refusal import busy
+from nas.serving.settings import ServingSettings
+from nas.tasks.artifacts import Locating
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Answered:
+    """The answer of one example, and where its time went."""
+
+    answer: Answer
+    decode_s: float
+    """From a file to the network's input."""
+    queue_s: float
+    """Waiting: for a decoding thread, and for a call of the network."""
+    infer_s: float
+    """The call of the network."""
+    images: int
+    """Examples in that call."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """What all examples of a request share, as `time.perf_counter` counts."""
+
+    arrived_at: float
+    due: float
+
+
+class Engine:
+    """Serves one model. Its methods may be called from any thread."""
+
+    def __init__(self, model: ServedModel, settings: ServingSettings) -> None:
+        self.model, self.settings = model, settings
+        self._admission = Admission(model.warm_up(), time.perf_counter)
+        self._batcher = Batcher(
+            model.run, min(settings.batch, model.largest), settings.wait_ms / 1e3, self._admission.answered
+        )
+        self._decoders = ThreadPoolExecutor(settings.threads, thread_name_prefix="decoder", initializer=step_back)
+        self._blank_context = model.blank_context()
+
+    @property
+    def waiting(self) -> int:
+        """Images in hand."""
+        return self._admission.waiting
+
+    @property
+    def stuck(self) -> bool:
+        """The network has been called, and does not return."""
+        return self._batcher.running_s() > self.settings.hang_s
+
+    def answer_files(self, examples: Sequence[Any]) -> "list[Future[Answered]]":
+        """Answer examples as `nas.tasks.artifacts.Processor.preprocess` takes them.
+
+        A future has `UserError` for an example that cannot be read, `Refusal` for one whose turn comes too late.
+
+        Raises:
+            Refusal: there is no time for them (status 503).
+        """
+        return self._enter(len(examples), lambda at, request, done: self._decode_later(examples[at], request, done))
+
+    def answer_inputs(self, inputs: NDArray[Any]) -> "list[Future[Answered]]":
+        """Answer inputs (n, ...) that are as the network takes them; otherwise like `answer_files`."""
+
+        def queue(at: int, request: _Request, done: "Future[Answered]") -> None:
+            self._queue(inputs[at : at + 1], self._blank_context, 0.0, request, done)
+
+        return self._enter(len(inputs), queue)
+
+    def draw(self, example: Any, answer: Answer) -> "Future[bytes]":
+        """A PNG of an example with its answer, see `nas.tasks.artifacts.Locating`."""
+        processor = self.model.predictor.processor
+        assert isinstance(processor, Locating)
+        return self._decoders.submit(processor.drawn, example, answer)
+
+    def close(self) -> None:
+        """Finish what is in hand."""
+        self._decoders.shutdown(wait=True)
+        self._batcher.close()
+
+    def _enter(
+        self, count: int, start: "Callable[[int, _Request, Future[Answered]], None]"
+    ) -> "list[Future[Answered]]":
+        now = time.perf_counter()
+        request = _Request(now, now + self.settings.deadline_ms / 1e3)
+        self._admission.enter(count, request.due)
+        futures: list[Future[Answered]] = []
+        for at in range(count):
+            done: Future[Answered] = Future()
+            done.add_done_callback(lambda _: self._admission.leave())
+            futures.append(done)
+            start(at, request, done)
+        return futures
+
+    def _decode_later(self, example: Any, request: _Request, done: "Future[Answered]") -> None:
+        decoding = self._decoders.submit(self._decode, example, request, done)
+        decoding.add_done_callback(partial(_hand_on, done))
+
+    def _decode(self, example: Any, request: _Request, done: "Future[Answered]") -> None:
+        start = time.perf_counter()
+        if start > request.due:
+            raise busy("busy: its turn came too late", start - request.due)
+        prepared = self.model.prepare(example)
+        self._queue(prepared.inputs, prepared.context, time.perf_counter() - start, request, done)
+
+    def _queue(
+        self, inputs: NDArray[Any], context: Any, decode_s: float, request: _Request, done: "Future[Answered]"
+    ) -> None:
+        example = Waiting(inputs, request.arrived_at, request.due)
+        example.ran.add_done_callback(partial(self._finish, context, decode_s, request, done))
+        self._batcher.submit(example)
+
+    def _finish(
+        self, context: Any, decode_s: float, request: _Request, done: "Future[Answered]", call: "Future[Ran]"
+    ) -> None:
+        _hand_on(done, call)
+        if done.done():
+            return
+        ran = call.result()
+        try:
+            answer = self.model.answer(ran.output, context)
+            queue_s = ran.started_at - request.arrived_at - decode_s
+            _settle(done, Answered(answer, decode_s, max(0.0, queue_s), ran.infer_s, ran.images))
+        finally:
+            if not done.done():
+                done.set_exception(RuntimeError("the answer could not be read from the network's output"))
+
+
+def _hand_on(done: "Future[Answered]", step: "Future[Any]") -> None:
+    """What went wrong in a step is the outcome of the whole."""
+    error = step.exception()
+    if error is not None and done.set_running_or_notify_cancel():
+        done.set_exception(error)
+
+
+def _settle(done: "Future[Answered]", answered: Answered) -> None:
+    """Unless nobody waits for it any more."""
+    if done.set_running_or_notify_cancel():
+        done.set_result(answered)
+
+
+def finite(inputs: NDArray[Any]) -> bool:
+    """False if a number of `inputs` is infinite or none at all."""
+    return inputs.dtype.kind != "f" or bool(np.isfinite(inputs).all())

@@ -1,0 +1,136 @@
+"""Requests that cannot be answered: each has its status and a sentence, and the next good one is answered."""
+
+import json
+import struct
+import zlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from starlette.testclient import TestClient
+
+from nas.serving.protocol import HEADER_LENGTH
+from tests.nas.serving.bundles import encoded
+from tests.nas.serving.conftest import SETTINGS
+
+pytestmark = pytest.mark.xdist_group("serving")
+INFER = "/v2/models/classification/infer"
+
+
+@pytest.fixture(scope="session")
+def client(clients: dict[str, TestClient]) -> TestClient:
+    return clients["classification"]
+
+
+def huge_png(side: int = 20_000) -> bytes:
+    """A few bytes whose header announces side x side pixels."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
+    body = chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(bytes(1000))) + chunk(b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + body
+
+
+BAD_FILES: Mapping[str, tuple[bytes, int, str]] = {
+    "empty": (b"", 400, "empty"),
+    "text": (b"a photo of a cat", 415, "not an image"),
+    "json": (b'{"image": "photo.jpg"}', 415, "not an image"),
+    "page description": (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\nshowpage\n", 415, "not an image"),
+    "signature alone": (b"\x89PNG\r\n\x1a\n", 415, "not an image"),
+    "truncated": (encoded()[:700], 422, "cannot read"),
+    "damaged": (encoded("PNG")[:-200] + bytes(200), 422, "cannot read"),
+    "huge": (huge_png(), 422, "million pixels"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_FILES)
+def test_files_that_are_no_image(name: str, client: TestClient) -> None:
+    body, status, says = BAD_FILES[name]
+    answer = client.post("/predict", content=body)
+    assert (answer.status_code, name) == (status, name)
+    assert says in answer.json()["error"]
+    assert client.post("/predict", content=encoded()).status_code == 200
+
+
+def test_one_bad_image_of_several_is_named(client: TestClient) -> None:
+    files = [encoded(), b"text", encoded()]
+    blob = b"".join(struct.pack("<I", len(file)) + file for file in files)
+    answer = client.post(INFER, **binary({"name": "image", "datatype": "BYTES", "shape": [3]}, blob))
+    assert answer.status_code == 415
+    assert answer.json()["error"].startswith("image 1:")
+
+
+def binary(entry: dict[str, Any], blob: bytes) -> dict[str, Any]:
+    head = json.dumps({"inputs": [{**entry, "parameters": {"binary_data_size": len(blob)}}]}).encode()
+    return {"content": head + blob, "headers": {HEADER_LENGTH: str(len(head))}}
+
+
+def inputs_of(array: np.ndarray[Any, Any], name: str = "input", datatype: str = "FP32") -> dict[str, Any]:
+    return binary({"name": name, "datatype": datatype, "shape": list(array.shape)}, array.tobytes())
+
+
+GOOD = np.zeros((1, 3, 32, 32), np.float32)
+BAD_TENSORS: Mapping[str, tuple[dict[str, Any], str]] = {
+    "not a number": (inputs_of(np.full_like(GOOD, np.nan)), "not finite"),
+    "infinite": (inputs_of(np.full_like(GOOD, np.inf)), "not finite"),
+    "type": (inputs_of(GOOD.astype(np.float64), datatype="FP64"), "FP64"),
+    "shape": (inputs_of(np.zeros((1, 3, 16, 16), np.float32)), "shape"),
+    "name": (inputs_of(GOOD, "inptu"), "no input 'inptu'"),
+    "no images": (inputs_of(GOOD[:0]), "has 0"),
+    "too many images": (inputs_of(np.zeros((9, 3, 32, 32), np.float32)), "has 9"),
+    "no colours": (inputs_of(np.zeros((1, 8, 8), np.uint8), "pixels", "UINT8"), "pixels"),
+    "no rows": (inputs_of(np.zeros((1, 0, 8, 3), np.uint8), "pixels", "UINT8"), "pixels"),
+    "no base64": (
+        {"content": json.dumps({"inputs": [{"name": "image", "datatype": "BYTES", "shape": [1], "data": ["?"]}]})},
+        "base64",
+    ),
+    "two inputs": (
+        {"content": json.dumps({"inputs": [{"name": "image", "datatype": "BYTES", "shape": [0], "data": []}] * 2})},
+        "one input",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD_TENSORS)
+def test_tensors_that_the_network_does_not_take(name: str, client: TestClient) -> None:
+    request, says = BAD_TENSORS[name]
+    answer = client.post(INFER, **request)
+    assert (answer.status_code, name) == (400, name)
+    assert says in answer.json()["error"]
+
+
+@pytest.mark.parametrize("length", ["-1", "many", "99999999999", "٣"])
+def test_a_header_that_is_no_length(length: str, client: TestClient) -> None:
+    answer = client.post(INFER, content=b"{}", headers={HEADER_LENGTH: length.encode()})
+    assert answer.status_code == 400
+
+
+def test_bodies_that_are_too_long(client: TestClient) -> None:
+    def endless() -> Iterator[bytes]:
+        for _ in range(100):
+            yield bytes(SETTINGS.body_bytes // 10)
+
+    for body in (bytes(SETTINGS.body_bytes + 1), endless()):  # announced, and not
+        answer = client.post("/predict", content=body)
+        assert answer.status_code == 413
+        assert answer.headers["connection"] == "close"
+    assert client.post("/predict", content=b"x", headers={"content-encoding": "gzip"}).status_code == 415
+
+
+def test_a_chunked_body_is_taken(client: TestClient) -> None:
+    file = encoded()
+    answer = client.post("/predict", content=iter([file[:100], file[100:]]))
+    assert answer.status_code == 200
+
+
+@settings(max_examples=60)
+@given(st.binary(max_size=300), st.integers(0, 300), st.sampled_from(["JPEG", "PNG", "GIF", "WEBP", "BMP"]))
+def test_damaged_files_never_break_the_server(client: TestClient, noise: bytes, at: int, form: str) -> None:
+    file = encoded(form)
+    answer = client.post("/predict", content=file[:at] + noise + file[at + len(noise) :])
+    assert answer.status_code in (200, 415, 422), answer.text
