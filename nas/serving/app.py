@@ -158,7 +158,7 @@ class _Service:
 
     async def _answers(self, futures: "Sequence[Future[Answered]]") -> list[Answered]:
         """Of all examples, or the refusal of the first that has none."""
-        outcomes = await asyncio.gather(*map(asyncio.wrap_future, futures), return_exceptions=True)
+        outcomes = await _outcomes(futures)
         answers: list[Answered] = []
         for at, outcome in enumerate(outcomes):
             if isinstance(outcome, UserError):
@@ -176,6 +176,17 @@ class _Service:
         version = request.path_params.get("version", VERSION)
         if version != VERSION:
             raise HTTPException(404, f"{known!r} has no version {version!r}, only {VERSION!r}")
+
+
+async def _outcomes(futures: "Sequence[Future[Answered]]") -> "Sequence[Answered | BaseException]":
+    """Answers and what went wrong, in order, when all are settled."""
+    waiting = [asyncio.wrap_future(future) for future in futures]
+    if len(waiting) > 1:
+        return await asyncio.gather(*waiting, return_exceptions=True)
+    try:  # the usual case, without the cost of gathering
+        return [await waiting[0]]
+    except (UserError, Refusal) as error:
+        return [error]
 
 
 def refused(refusal: Refusal) -> Response:
