@@ -102,6 +102,8 @@ def break_even(first: tuple[float, float], second: tuple[float, float]) -> float
     for full in range(_MOST_MACHINES):
         demanded = full * rate  # a little more than this takes one more machine of the first kind
         others = math.floor(demanded / other_rate) + 1
+        if others * other_rate <= demanded:  # the quotient was rounded down below a whole number
+            others += 1
         if (full + 1) * price > others * other_price:
             return demanded
     return None
