@@ -40,7 +40,7 @@ async def rate_on_ray(bundle: Path, settings: ServingSettings, posts: Sequence[b
         await closed_loop(url, posts, clients=clients, seconds=3)
         return (await closed_loop(url, posts, clients=clients, seconds=10)).rate
     finally:
-        server.send_signal(signal.SIGINT)
+        server.send_signal(signal.SIGTERM)
         server.wait(60)
         subprocess.run([*ray, "stop"], env=environment, check=False)
 

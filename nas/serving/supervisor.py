@@ -26,8 +26,9 @@ WORKER = "nas.serving.worker"
 START_S = 120.0
 """Seconds that a replica may take to load its network."""
 PAUSE_S, LONGEST_PAUSE_S = 0.1, 10.0
-"""Pause before a replica is started again; it doubles as long as they end within `STEADY_S`."""
-STEADY_S = 10.0
+"""Pause before a replica is started again; it doubles as long as they end before they have served for `STEADY_S`."""
+STEADY_S = 1.0
+"""One that served for longer was ended by something else than its start, and is needed again at once."""
 ENDING_S = 0.2
 """In which a process whose connection has ended is gone, too."""
 
@@ -54,7 +55,8 @@ class Supervisor:
         """`cores`: of each replica; `metrics`: an empty folder."""
         self._spec, self._cores, self._files, self._metrics = spec, cores, files, metrics
         self._stopping = asyncio.Event()
-        self._ready: set[int] = set()
+        self._ready: dict[int, float] = {}
+        """Replica -> when its latest process began to serve, as `time.monotonic` counts."""
         self._all_ready = asyncio.Event()
         self._processes: set[asyncio.subprocess.Process] = set()
 
@@ -94,7 +96,8 @@ class Supervisor:
             reason = await self._one_life(slot)
             if self._stopping.is_set():
                 return
-            steady = time.monotonic() - began > STEADY_S
+            served_since = self._ready.get(slot, 0.0)
+            steady = served_since > began and time.monotonic() - served_since > STEADY_S
             pause_s = PAUSE_S if steady else min(2 * pause_s, LONGEST_PAUSE_S)
             _log.warning("replica %d %s and is replaced", slot, reason)
             with suppress(TimeoutError):
@@ -124,7 +127,7 @@ class Supervisor:
 
     async def _watch(self, slot: int, reader: asyncio.StreamReader) -> str:
         """Wait for the end of a replica, or for its silence; what it was."""
-        patience_s = START_S
+        patience_s, serving = START_S, False
         while True:
             try:
                 said = await asyncio.wait_for(reader.readline(), patience_s)
@@ -140,8 +143,9 @@ class Supervisor:
                     raise UserError(message["failed"], message["hint"])
                 _log.error("%s", message["failed"])
             else:
+                if not serving:
+                    serving, self._ready[slot] = True, time.monotonic()
                 patience_s = self._spec.settings.hang_s
-                self._ready.add(slot)
                 if len(self._ready) == len(self._cores):
                     self._all_ready.set()
 

@@ -1,8 +1,9 @@
 """What the comparison with MLPerf's load generator reads and judges."""
 
+import numpy as np
 import pytest
 
-from experiments.loadgen_check import Check
+from experiments.loadgen_check import Check, waits_s
 from experiments.mlperf_server import Found, parse_summary
 
 SUMMARY = """
@@ -26,3 +27,7 @@ def test_a_figure_is_kept_within_what_is_allowed() -> None:
     assert Check("lag", 0.9, 1.0, 0.0, "ms").kept
     assert not Check("lag", 1.1, 1.0, 0.0, "ms").kept
     assert "| NO |" in Check("lag", 1.1, 1.0, 0.0, "ms").row()
+
+
+def test_who_comes_while_the_server_works_waits_for_its_end() -> None:
+    assert waits_s(np.array([0.0, 0.5, 0.6, 5.0]), 1.0) == pytest.approx([0.0, 0.5, 1.4, 0.0])
