@@ -4,8 +4,10 @@ In a test's own process by the fixtures `brief` and `impatient`; in another one,
 `nas search` with both.
 """
 
+from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -15,9 +17,11 @@ from nas.measure import protocol
 from nas.samplers import surrogate
 from nas.samplers.surrogate import SurrogateSettings
 from nas.targets import calling, completing, profiling
+from nas.targets.preparing import networks_to_measure
 from nas.tasks import TrainingShape
 from nas.tasks.classification.task import Classification
 from nas.tasks.detection.task import Detection
+from search_spaces import Architecture, SearchSpace
 
 EPOCHS = TrainingShape(short_epochs=(1, 1), min_short_images=512, final_epochs=(2, 2))
 
@@ -34,8 +38,22 @@ def shorten(patch: pytest.MonkeyPatch, shape: TrainingShape = EPOCHS, *, session
     patch.setattr(surrogate, "SurrogateSettings", partial(SurrogateSettings, startup_pool=2, shortlist=2))
 
 
+def shallow_networks(spaces: Sequence[SearchSpace], *arguments: Any) -> list[Architecture]:
+    """In place of `nas.targets.preparing.networks_to_measure`: every part of a network has its fewest blocks, of which
+    the time to export it depends."""
+    return networks_to_measure([shallow(space) for space in spaces], *arguments)
+
+
+def shallow(space: SearchSpace) -> SearchSpace:
+    """The networks of a space that have the fewest blocks."""
+    for decision in space.decisions:
+        if decision.name.endswith(".depth"):
+            space = space.restrict(decision.name, decision.options[:1])
+    return space
+
+
 def hurry(patch: pytest.MonkeyPatch) -> None:
-    """Few networks are measured, with few calls and never again: enough where any latency will do.
+    """Few and small networks are measured, with few calls and never again: enough where any latency will do.
 
     They are prepared in this process, since each worker that does it imports torch for seconds first.
     """
@@ -44,6 +62,7 @@ def hurry(patch: pytest.MonkeyPatch) -> None:
     patch.setitem(calling.with_calls.__kwdefaults__, "networks", calling.LEAST)
     for module in (calling, completing, profiling, target_model):
         patch.setattr(module, "preparer", nullcontext)
+    patch.setattr(profiling, "networks_to_measure", shallow_networks)
     patch.setattr(probes, "PROBES", probes.FEW_PROBES)
     patch.setattr(profiling, "SECONDS_PER_MODEL", 0.03)
     patch.setattr(profiling, "NODE_SECONDS", 0.03)

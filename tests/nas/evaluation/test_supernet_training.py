@@ -31,7 +31,7 @@ def changed(**settings: Any) -> SupernetConfig:
 
 
 def narrow_space() -> StagedSpace:
-    space = small_space("dense")
+    space = small_space("compact")
     for number in (1, 2, 3, 4):
         space = space.restrict(f"stage{number}.family", ("basic", "rep")).restrict(f"stage{number}.depth", (1,))
     return space
@@ -174,7 +174,7 @@ def test_a_foreign_or_broken_checkpoint_is_refused(tmp_path: Path) -> None:
     train_supernet(Supernet(space, (3,)), DATA, replace(CONFIG, steps=1), checkpoint=file, device="cpu")
     for supernet, config in (
         (Supernet(space, (3,)), replace(changed(optimizer={"lr": 0.2}), steps=1)),
-        (Supernet(space.restrict("stage1.width", (32,)), (3,)), replace(CONFIG, steps=1)),
+        (Supernet(space.restrict("stage1.width", (16,)), (3,)), replace(CONFIG, steps=1)),
     ):
         with pytest.raises(UserError, match="is of another training"):
             train_supernet(supernet, DATA, config, checkpoint=file, device="cpu")

@@ -39,7 +39,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, tuple[Deployment, 
 
 
 def made(path: Path, profile: DeviceProfile, interval_ms: float = CAMERA_MS) -> DeviceProfile:
-    return with_calls(profile, (FP32, INT8), interval_ms, this_host(), path=path, progress=SilentProgress())
+    return with_calls(
+        profile, (FP32, INT8), interval_ms, this_host(), path=path, progress=SilentProgress(), networks=NETWORKS
+    )
 
 
 def test_some_networks_are_timed_in_both_patterns_once(tmp_path: Path, asked: list[Any]) -> None:
@@ -72,8 +74,9 @@ def test_a_short_budget_times_few_networks_and_a_longer_one_goes_on(tmp_path: Pa
         """Networks that were timed now, and positions of all that are known, from the fastest network on."""
         asked.clear()
         found = with_calls(
-            known, (FP32, INT8), CAMERA_MS, this_host(), path=path, progress=SilentProgress(), budget_s=budget_s
-        )
+            known, (FP32, INT8), CAMERA_MS, this_host(), path=path, progress=SilentProgress(), budget_s=budget_s,
+            networks=NETWORKS,
+        )  # fmt: skip
         table, continuous = found.table(FP32.called(CAMERA_MS)), found.table(FP32)
         assert table is not None
         assert continuous is not None
