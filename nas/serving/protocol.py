@@ -174,6 +174,13 @@ def _from_json(name: str, datatype: str, shape: tuple[int, ...], data: Any) -> N
         raise malformed(f"{name!r} of shape {list(shape)} has {found.size} values")
     if not found.size:
         return np.zeros(shape, numpy_type)
+    if found.dtype.kind == "f" and numpy_type == np.uint64:  # numpy has no integer type for both 0 and 2**63
+        exact = np.array(values, dtype=object)
+        if all(type(value) is int for value in exact.flat):
+            allowed = np.iinfo(numpy_type)
+            if not all(allowed.min <= value <= allowed.max for value in exact.flat):
+                raise malformed(f"the data of {name!r} are not within {datatype}")
+            return exact.reshape(shape).astype(numpy_type)
     if found.dtype.kind not in ("iuf" if numpy_type.kind == "f" else "b" if numpy_type.kind == "b" else "iu"):
         raise malformed(f"the data of {name!r} are not of type {datatype}")
     if numpy_type.kind in "iu":

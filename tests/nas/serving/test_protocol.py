@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -32,6 +32,7 @@ def as_request(answer: bytes, json_bytes: int | None) -> InferRequest:
     return parse_request(head + blob, len(head) if json_bytes is not None else None)
 
 
+@example(("UINT64", np.array([0, 2**63], np.uint64)), False)
 @given(arrays, st.booleans())
 def test_arrays_come_back(typed: tuple[str, Any], binary: bool) -> None:
     datatype, array = typed

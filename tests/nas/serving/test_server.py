@@ -114,8 +114,8 @@ def test_numbers_are_those_of_all_replicas(server: Server) -> None:
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "hanging"])
 def test_a_replica_is_replaced(how: signal.Signals, server: Server) -> None:
+    eventually(lambda: len(server.replicas()) == 2)  # a busy machine may have silenced one of them for too long
     old, before = server.replicas(), answered_so_far(server.url)
-    assert len(old) == 2
     os.kill(old[0], how)
     eventually(lambda: len(server.replicas()) == 2 and old[0] not in server.replicas())
     answered = Counter()
