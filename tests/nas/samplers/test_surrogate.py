@@ -13,7 +13,7 @@ from experiments.tabular.nb201 import Nb201Space
 from experiments.tabular.views import NB201_VIEWS
 from nas.errors import UserError
 from nas.samplers import SurrogateSampler, SurrogateSettings, architecture_of
-from search_spaces import SearchSpace
+from search_spaces import Architecture, SearchSpace
 
 ROOT = Path(__file__).parents[3]
 QUICK = SurrogateSettings(population=128, generations=3, fast=True)
@@ -30,7 +30,11 @@ def cells() -> SearchSpace:
 
 def params_and_accuracy(space: SearchSpace, trial: optuna.Trial) -> tuple[float, float]:
     """Of the cell that a trial proposes: weights, a 1x1 convolution being one, and an accuracy that grows with them."""
-    ops = space.choices([space.suggest(trial)])[0]
+    return of_cell(space, space.suggest(trial))
+
+
+def of_cell(space: SearchSpace, arch: Architecture) -> tuple[float, float]:
+    ops = space.choices([arch])[0]
     weights = np.array([0.0, 0.0, 1.0, 9.0, 0.0])[ops]
     return float(weights.sum()), float(np.log1p(weights @ np.array([1, 2, 1, 3, 2, 1.0])))
 
@@ -77,12 +81,24 @@ def test_the_seed_decides(space: SearchSpace) -> None:
 
 
 def test_a_constraint_is_learnt_from_the_trials_that_broke_it(space: SearchSpace) -> None:
-    study = study_of(space, 0)
-    go_on(study, space, 26)
-    kept = [t.constraints["weights"] <= 0 for t in study.trials]
-    assert sum(kept[10:]) >= 12
-    at_first = max(t.values[0] for t, k in zip(study.trials[:10], kept, strict=False) if k)
-    assert study.best_value > at_first, "and still it finds better ones within it"
+    """Accuracy grows with weights, so who does not know of the constraint proposes what breaks it almost always. Three
+    seeds: one proposal depends on the last digits of a processor's arithmetic, and with it all that follow."""
+    kept_after_start = 0
+    for seed in range(3):
+        study = study_of(space, seed)
+        go_on(study, space, 26)
+        kept = [t.constraints["weights"] <= 0 for t in study.trials]
+        kept_after_start += sum(kept[10:])
+        at_first = max(t.values[0] for t, k in zip(study.trials[:10], kept, strict=False) if k)
+        assert study.best_value > at_first, "and still it finds better ones within it"
+    assert kept_after_start >= 24, "half of the 48 proposals"
+
+    blind = study_of(space, 0)
+    blind.optimize(lambda trial: params_and_accuracy(space, trial)[1], n_trials=26)
+    proposed = [arch for t in blind.trials[10:] if (arch := architecture_of(t, space)) is not None]
+    weights = [of_cell(space, arch)[0] for arch in proposed]
+    assert len(weights) == 16
+    assert sum(w <= 12 for w in weights) <= 2
 
 
 @pytest.mark.parametrize("direction", ["minimize", "maximize"])
