@@ -28,6 +28,7 @@ from nas.report.document import (
     test_figures,
     throughput,
 )
+from nas.report.explore import explore_html
 from nas.report.markup import sentence, table
 from nas.report.plot import MAX_POINTS, PLOT_HEIGHT, accuracy_latency_figure, scale_of, visible_candidates
 from nas.text import count, duration, milliseconds, percent, points
@@ -59,7 +60,7 @@ def report_html(document: Document, candidates: "pd.DataFrame", folder: Path | N
     """The page's source; `folder` has the pictures that the document names."""
     from plotly.offline import get_plotlyjs
 
-    style = files("nas.report").joinpath("report.css").read_text(encoding="utf-8")
+    style, script = (files("nas.report").joinpath(name).read_text("utf-8") for name in ("report.css", "explore.js"))
     title = f"{document['target']}, {limits_text(document) or objective(document)}"
     sections = (
         _headline(document),
@@ -89,6 +90,7 @@ def report_html(document: Document, candidates: "pd.DataFrame", folder: Path | N
 <main>
 {"".join(sections)}
 </main>
+<script>{script}</script>
 </body>
 </html>
 """
@@ -133,7 +135,8 @@ def _margin(best: Document, kept: bool) -> str:
 
 
 def _plot(document: Document, candidates: "pd.DataFrame") -> str:
-    figure = accuracy_latency_figure(document, candidates).to_html(
+    drawing = accuracy_latency_figure(document, candidates)
+    figure = drawing.to_html(
         full_html=False,
         include_plotlyjs=False,
         div_id="accuracy-latency",
@@ -153,6 +156,7 @@ def _plot(document: Document, candidates: "pd.DataFrame") -> str:
 <figcaption>{_dots(document)}; all at their predicted latency. Stars and diamonds are trained networks: the
 {metric(document)} of the deployed file on the validation images at its {latency}{_full(document)}. {tinted}{thinned}
 </figcaption>
+{explore_html(document, candidates, logarithmic=drawing.layout.xaxis.type == "log")}
 </figure>"""
 
 

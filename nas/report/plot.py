@@ -33,7 +33,7 @@ def accuracy_latency_figure(document: Document, candidates: "pd.DataFrame") -> "
 
     figure = go.Figure()
     scale = scale_of(document)
-    shown = visible_candidates(candidates, scale.column)
+    shown = candidate_rows(candidates, scale.column)
     for origin, (label, colour) in ORIGINS.items():
         _add_candidates(figure, shown[shown["origin"] == origin], label, colour, scale)
     front = candidates[candidates["pareto"] & candidates[scale.column].notna()]
@@ -48,8 +48,9 @@ def accuracy_latency_figure(document: Document, candidates: "pd.DataFrame") -> "
             name="Pareto front of the estimates",
             hoverinfo="skip",
         )
-    _add_results(figure, document["baselines"], "baseline", BASELINE, "diamond")
-    _add_results(figure, document["best"], "winner", WINNER, "star")
+    baselines, winners = _drawn(document["baselines"]), _drawn(document["best"])
+    _add_results(figure, baselines, "baseline", BASELINE, "diamond", 0)
+    _add_results(figure, winners, "winner", WINNER, "star", len(baselines))
     _add_front(figure, document)
     _lay_out(figure, document["limit_ms"], metric(document))
     if scale.axis != "y":
@@ -89,6 +90,20 @@ def visible_candidates(candidates: "pd.DataFrame", column: str = "accuracy_estim
     return pd.concat([rest.iloc[::step], drawable[important]])
 
 
+def candidate_rows(candidates: "pd.DataFrame", column: str) -> "pd.DataFrame":
+    """The candidates as they are drawn, numbered from 0: the `customdata` of their points."""
+    return visible_candidates(candidates, column).reset_index(drop=True)
+
+
+def drawn_results(document: Document) -> list[Document]:
+    """The trained networks that are drawn: the point of number k has -1 - k as `customdata`."""
+    return [*_drawn(document["baselines"]), *_drawn(document["best"])]
+
+
+def _drawn(results: list[Document]) -> list[Document]:
+    return [r for r in results if validation_accuracy(r) is not None and p50_ms(r) is not None]
+
+
 def _add_candidates(figure: "go.Figure", rows: "pd.DataFrame", label: str, colour: str, scale: Scale) -> None:
     if rows.empty:
         return
@@ -101,8 +116,8 @@ def _add_candidates(figure: "go.Figure", rows: "pd.DataFrame", label: str, colou
         for key, deployment, entry, state, latency_ms, estimate in zip(*(rows[c] for c in columns), strict=True)
     ]
     figure.add_scatter(
-        x=rows["predicted_latency_ms"],
-        y=scale.factor * rows[scale.column],
+        x=rows["predicted_latency_ms"].to_list(),  # lists, which scripts of the page can read; columns become base64
+        y=(scale.factor * rows[scale.column]).to_list(),
         yaxis=scale.axis,
         mode="markers",
         marker={
@@ -114,12 +129,15 @@ def _add_candidates(figure: "go.Figure", rows: "pd.DataFrame", label: str, colou
         name=label,
         text=hover,
         hoverinfo="text",
+        customdata=rows.index.to_list(),
     )
 
 
-def _add_results(figure: "go.Figure", results: list[Document], kind: str, colour: str, symbol: str) -> None:
-    """Trained networks, at their measured latency and the accuracy of the deployed file."""
-    drawn = [r for r in results if validation_accuracy(r) is not None and p50_ms(r) is not None]
+def _add_results(figure: "go.Figure", drawn: list[Document], kind: str, colour: str, symbol: str, first: int) -> None:
+    """Trained networks, at their measured latency and the accuracy of the deployed file.
+
+    `first`: number of the first of them.
+    """
     if not drawn:
         return
     names = [escape(str(r.get("name") or f"winner {r['rank']}")) for r in drawn]
@@ -138,6 +156,7 @@ def _add_results(figure: "go.Figure", results: list[Document], kind: str, colour
         name=f"{kind}s, trained and measured",
         hovertext=[_result_hover(name, r) for name, r in zip(names, drawn, strict=True)],
         hoverinfo="text",
+        customdata=[-1 - number for number in range(first, first + len(drawn))],
     )
 
 

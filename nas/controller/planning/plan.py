@@ -154,7 +154,17 @@ def affordable_deployments(available_s: float, deployments: int, deploy_s: float
     In a short budget trying all of them would take most of it: then the network has learnt too little in each.
     """
     affordable = int((1 - TRAINING_SHARE) * available_s / deploy_s)
-    return min(deployments, max(FEWEST_DEPLOYMENTS, affordable))
+    return max(fewest_deployments(available_s, deployments, deploy_s), min(deployments, affordable))
+
+
+def fewest_deployments(available_s: float, deployments: int, deploy_s: float = DEPLOY_S) -> int:
+    """How many of so many deployments are tried however little time there is.
+
+    One alone where each takes long, as for slow calls with pauses (300 calls at 20/s are 15 s), and more do not fit:
+    they took a minute's search half as long again.
+    """
+    slow = deploy_s > FEWEST_DEPLOYMENTS * DEPLOY_S and FEWEST_DEPLOYMENTS * deploy_s > available_s
+    return min(deployments, 1 if slow else FEWEST_DEPLOYMENTS)
 
 
 def short_training(

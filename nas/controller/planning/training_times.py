@@ -9,11 +9,11 @@ import numpy as np
 
 from nas.controller.planning.budget import Budget
 from nas.controller.planning.plan import (
-    FEWEST_DEPLOYMENTS,
     FINALISTS,
     REPORT_S,
     FinalPlan,
     affordable_deployments,
+    fewest_deployments,
     final_plan,
     final_time_s,
     open_end_plan,
@@ -61,7 +61,7 @@ def plan_last_round(
     available_s = until_s - budget.elapsed_s
     if trained:
         left_s = budget.seconds - budget.elapsed_s - REPORT_S
-        least = min(deployments, FEWEST_DEPLOYMENTS)
+        least = fewest_deployments(available_s, deployments, recipes.deploy_s)
         available_s = final_time_s(available_s, max(e.seconds for e in leaders), left_s, least, recipes.deploy_s)
     tried = affordable_deployments(available_s, deployments, recipes.deploy_s)
     plan = final_plan(recipes.base, epoch_s, available_s, tried, wanted, shape=shape, deploy_s=recipes.deploy_s)

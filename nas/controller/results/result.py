@@ -52,6 +52,7 @@ def result_document(o: Outcome) -> dict[str, Any]:
         "feasible": any(r.satisfiable for r in o.inputs.ranges),
         "space": o.space.name,
         "space_size": o.space.size,
+        "decisions": {decision.name: list(decision.options) for decision in o.space.decisions},
         "restricted_to": {name: list(options) for name, options in o.space.restrictions.items()},
         "seed": o.config.seed,
         "data": {

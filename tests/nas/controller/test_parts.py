@@ -261,6 +261,8 @@ def test_a_short_budget_tries_fewer_deployments_and_trains_longer() -> None:
     assert deployment_s(0.0, 300) == DEPLOY_S, "calls without pauses take no time to speak of"
     assert deployment_s(50.0, 0) < deployment_s(50.0, 100) < deployment_s(100.0, 100)
     assert affordable_deployments(50.0, 4, deployment_s(50.0, 0)) == 2
+    slow_calls_s = deployment_s(50.0, 100)
+    assert [affordable_deployments(seconds, 4, slow_calls_s) for seconds in (19.0, 45.0, 200.0)] == [1, 2, 4]
     assert affordable_image_s(25.0, 1000, 4, SHAPE) == affordable_image_s(25.0, 1000, 2, SHAPE)
 
 
