@@ -191,17 +191,13 @@ class Limit(ABC):
 
 
 def session_latencies_ms(measurement: Measurement, percentile: int) -> tuple[float, ...]:
-    """What each fresh session says of the percentile; empty where the network could not be measured.
-
-    Of the median what it measured, of a slow call the upper confidence bound: few of its calls are that slow.
-    """
+    """What each fresh session says of the percentile (`session_latency_ms`); empty where the network could not be
+    measured."""
     if measurement.failed is not None:
         return ()
-    found = []
-    for session in measurement.sessions:
-        upper_ms = None if percentile == 50 else getattr(session, f"p{percentile}_upper_ms")
-        found.append(float(getattr(session, f"p{percentile}_ms") if upper_ms is None else upper_ms))
-    return tuple(found)
+    from nas.measure.measurement import session_latency_ms
+
+    return tuple(session_latency_ms(session, percentile) for session in measurement.sessions)
 
 
 def wrong(message: str, hint: str) -> UserError:

@@ -89,6 +89,9 @@ class SessionTiming:
     """Upper confidence bound of the 90th percentile (`nas.measure.statistics.upper_percentile`); None where too
     few calls were made for one. Likewise of the 99th."""
     p99_upper_ms: float | None = None
+    attempts_ms: tuple[tuple[float, float | None, float | None], ...] = ()
+    """Of other attempts at a session that stayed disturbed: median and the two upper bounds. A limit has to be kept by
+    them, too: of several disturbed attempts the fastest is luck."""
     energy_mj: float | None = None
     """Energy per call of the processor packages, or of the GPU's board, everything else that ran on them included; None
     where it cannot be read."""
@@ -104,4 +107,6 @@ class SessionTiming:
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> SessionTiming:
-        return cls(**{**document, "nodes": tuple(NodeTime(**node) for node in document.get("nodes", ()))})
+        nodes = tuple(NodeTime(**node) for node in document.get("nodes", ()))
+        attempts_ms = tuple(tuple(attempt) for attempt in document.get("attempts_ms", ()))
+        return cls(**{**document, "nodes": nodes, "attempts_ms": attempts_ms})

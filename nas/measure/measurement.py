@@ -113,7 +113,7 @@ def summarise(
         p50_ms=_median(medians),
         p90_ms=_median([session.p90_ms for session in sessions]),
         p99_ms=_median([session.p99_ms for session in sessions]),
-        worst_session_p50_ms=max(medians, default=math.nan),
+        worst_session_p50_ms=max((session_latency_ms(session, 50) for session in sessions), default=math.nan),
         between_session_spread_pct=spread_pct(medians) if medians else math.nan,
         drift_corrected_p50_ms=drift_corrected(medians, references, usual_reference_ms) if medians else math.nan,
         reference_p50_ms=_median(references),
@@ -125,10 +125,27 @@ def summarise(
 
 
 def quieter(first: SessionTiming, second: SessionTiming) -> SessionTiming:
-    """The one of two attempts at a session to keep: an undisturbed one, else the faster (others only add time)."""
+    """The one of two attempts at a session to keep: an undisturbed one, else the faster (others only add time), which
+    remembers what the other has shown (`SessionTiming.attempts_ms`)."""
     if (first.disturbance is None) != (second.disturbance is None):
         return first if first.disturbance is None else second
-    return first if first.p50_ms <= second.p50_ms else second
+    kept, other = (first, second) if first.p50_ms <= second.p50_ms else (second, first)
+    if kept.disturbance is None:
+        return kept
+    shown = (other.p50_ms, other.p90_upper_ms, other.p99_upper_ms)
+    return replace(kept, attempts_ms=(*first.attempts_ms, *second.attempts_ms, shown))
+
+
+def session_latency_ms(session: SessionTiming, percentile: int) -> float:
+    """What a session says of a percentile (50, 90 or 99) of its calls.
+
+    Of the median that is what it measured, of slow calls the upper confidence bound: few of its calls are that slow. Of
+    a session that stayed disturbed it is the slowest attempt.
+    """
+    place = (50, 90, 99).index(percentile)
+    own = (session.p50_ms, session.p90_upper_ms, session.p99_upper_ms)
+    attempts = [ms for attempt in (own, *session.attempts_ms) if (ms := attempt[place]) is not None]
+    return max(attempts, default=float(getattr(session, f"p{percentile}_ms")))
 
 
 def slowed_down(session: SessionTiming, best_reference_ms: float, tolerance: float) -> SessionTiming:

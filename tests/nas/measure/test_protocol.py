@@ -18,11 +18,12 @@ import psutil
 import pytest
 
 from nas.deployment import Deployment
+from nas.limits import session_latencies_ms
 from nas.measure import protocol
 from nas.measure.devices.cpu import await_idle_threads
 from nas.measure.heartbeat import Step, decode_step, encode_step
 from nas.measure.job import Job, SessionTiming
-from nas.measure.measurement import quieter, slowed_down, summarise
+from nas.measure.measurement import quieter, session_latency_ms, slowed_down, summarise
 from nas.measure.protocol import Measurement, MeasureRequest, measure
 from nas.measure.reference import MatmulReference, reference_model
 from nas.measure.supervision import WorkerReport
@@ -339,6 +340,23 @@ def test_quieter_attempt() -> None:
     assert quieter(TIMING, noisy_but_fast) is TIMING
     slower = replace(TIMING, p50_ms=2.5)
     assert quieter(slower, TIMING) is TIMING
+
+
+def test_the_luckiest_of_disturbed_attempts_keeps_no_limit() -> None:
+    attempts = [
+        replace(TIMING, p50_ms=p50, p90_upper_ms=p90, p99_upper_ms=None, disturbance="noise")
+        for p50, p90 in ((1.2, 3.0), (0.9, 1.9), (1.1, 4.0))
+    ]
+    kept = quieter(quieter(attempts[0], attempts[1]), attempts[2])
+    assert (kept.p50_ms, kept.attempts_ms) == (0.9, ((1.2, 3.0, None), (1.1, 4.0, None)))
+    assert [session_latency_ms(kept, percentile) for percentile in (50, 90, 99)] == [1.2, 4.0, kept.p99_ms]
+    assert SessionTiming.from_json(json.loads(json.dumps(kept.to_json()))) == kept
+    result = summarise(MeasureRequest(Path("a.onnx"), ORT), [kept], None, usual_reference_ms=1.0)
+    assert (result.p50_ms, result.worst_session_p50_ms, result.verdict) == (0.9, 1.2, "disturbed")
+    assert not result.keeps(1.1)
+    assert session_latencies_ms(result, 50) == (1.2,)
+    quiet = replace(TIMING, p50_ms=1.0)
+    assert quieter(kept, quiet) is quiet, "an undisturbed attempt says all"
 
 
 def test_no_sessions_is_an_error(requests: list[MeasureRequest]) -> None:
