@@ -8,7 +8,7 @@ import asyncio
 import json
 import math
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
@@ -17,6 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from nas import __version__
 from nas.errors import UserError
@@ -46,6 +47,27 @@ class Health:
     """It was told to end: whoever sends requests should look for another server."""
 
 
+class _App(Starlette):
+    """Requests that ask the model go straight to their handlers, instead of through the layers of starlette that do
+    nothing for them. All others, and whoever misspells a path, go through these."""
+
+    asked: Mapping[str, Handler] = {}
+    """Path of a POST -> who answers it."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        handler = self.asked.get(scope["path"]) if scope["type"] == "http" and scope["method"] == "POST" else None
+        if handler is None:
+            return await super().__call__(scope, receive, send)
+        request = Request(scope, receive)
+        try:
+            response = await handler(request)
+        except Exception as error:
+            response = await _failed(request, error)
+            await response(scope, receive, send)
+            raise  # to the server's log
+        await response(scope, receive, send)
+
+
 def create_app(engine: Engine, health: Health, numbers: Metrics) -> Starlette:
     """The application that serves an engine's model."""
     service = _Service(engine, health, numbers)
@@ -62,7 +84,9 @@ def create_app(engine: Engine, health: Health, numbers: Metrics) -> Starlette:
         *(Route(f"{path}/ready", service.model_ready) for path in models),
         Route("/metrics", service.metrics),
     ]
-    return Starlette(routes=routes, exception_handlers={HTTPException: _no_such, Exception: _failed})
+    app = _App(routes=routes, exception_handlers={HTTPException: _no_such, Exception: _failed})
+    app.asked = {"/predict": predict} | {f"{path}/infer": infer for path in service.paths}
+    return app
 
 
 class _Service:
@@ -70,6 +94,12 @@ class _Service:
         self._engine, self._health, self._numbers = engine, health, numbers
         self._settings = engine.settings
         self._in_hand = 0
+
+    @property
+    def paths(self) -> tuple[str, str]:
+        """Of the model that is served, without and with its version."""
+        path = f"/v2/models/{self._engine.model.name}"
+        return path, f"{path}/versions/{VERSION}"
 
     async def server(self, request: Request) -> Response:
         return JSONResponse(SERVER)
@@ -170,7 +200,9 @@ class _Service:
         return answers
 
     def _check_name(self, request: Request) -> None:
-        name, known = request.path_params["name"], self._engine.model.name
+        name, known = request.path_params.get("name"), self._engine.model.name
+        if name is None:  # it came by the path of the model that is served
+            return
         if name != known:
             raise HTTPException(404, f"there is no model {name!r}, only {known!r}")
         version = request.path_params.get("version", VERSION)

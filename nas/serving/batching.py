@@ -7,15 +7,15 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any
+from queue import SimpleQueue
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nas.runtimes.base import Inputs, Outputs
-from nas.serving.refusal import Refusal, busy
+from nas.serving.refusal import busy
 
 NICENESS = 5
 """Of the threads that work, against 0 of the event loop on the same cores."""
@@ -40,8 +40,8 @@ class Ran:
 class Waiting:
     """An example that waits for its call."""
 
-    inputs: Inputs
-    """(1, ...), as the network takes it."""
+    inputs: Inputs | Callable[[], Inputs]
+    """(1, ...), as the network takes it; or what makes it, called in the network's thread when its turn comes."""
     arrived_at: float
     """When its request arrived, as `time.perf_counter` counts."""
     due: float
@@ -64,9 +64,13 @@ class Batcher:
         answered together, and when the first of them had arrived."""
         self._run, self._batch, self._wait_s, self._after = run, batch, wait_s, after
         self._queue: deque[Waiting] = deque()  # of which appending and taking are safe among threads
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="network", initializer=step_back)
+        self._turns: SimpleQueue[bool] = SimpleQueue()
+        """One True for each example, and False at the end: cheaper than a future for each."""
         self._arrived = threading.Event()
         self._running_since: float | None = None
+        self._closed = False
+        self._thread = threading.Thread(target=self._work, name="network", daemon=True)
+        self._thread.start()
 
     @property
     def waiting(self) -> int:
@@ -75,10 +79,17 @@ class Batcher:
 
     def submit(self, example: Waiting) -> None:
         """Put an example at the end of the queue; its `ran` has the outcome, an exception for whatever goes wrong: a
-        `Refusal` where its turn comes too late."""
+        `Refusal` where its turn comes too late.
+
+        Raises:
+            RuntimeError: it was closed.
+        """
+        if self._closed:
+            raise RuntimeError("no more calls are taken")
         self._queue.append(example)
-        self._arrived.set()
-        self._thread.submit(self._take).add_done_callback(_report)
+        if self._wait_s:
+            self._arrived.set()
+        self._turns.put(True)
 
     def running_s(self) -> float:
         """Seconds since the start of the present call; 0 between calls."""
@@ -87,7 +98,17 @@ class Batcher:
 
     def close(self) -> None:
         """Finish what waits, and take no more."""
-        self._thread.shutdown(wait=True)
+        self._closed = True
+        self._turns.put(False)
+        self._thread.join()
+
+    def _work(self) -> None:
+        step_back()
+        while self._turns.get():
+            try:
+                self._take()
+            except Exception:  # noqa: BLE001  # of one call: its examples have failed, and the next are answered
+                _log.exception("a call of the network failed")
 
     def _take(self) -> None:
         """One call, for what waits; nothing where an earlier one has taken it already."""
@@ -111,7 +132,7 @@ class Batcher:
             late_s = time.perf_counter() - example.due
             if late_s > 0:
                 example.ran.set_exception(busy("busy: its turn came too late", late_s))
-            else:
+            elif _is_made(example):
                 taken.append(example)
         return taken
 
@@ -124,7 +145,8 @@ class Batcher:
                 return
 
     def _call(self, waiting: Sequence[Waiting]) -> None:
-        inputs = waiting[0].inputs if len(waiting) == 1 else np.concatenate([w.inputs for w in waiting])
+        ready = [w.inputs for w in waiting if not callable(w.inputs)]
+        inputs = ready[0] if len(ready) == 1 else np.concatenate(ready)
         self._running_since = start = time.perf_counter()
         try:
             outputs = self._run(inputs)
@@ -143,8 +165,12 @@ def step_back() -> None:
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
 
 
-def _report(call: "Future[Any]") -> None:
-    """A call that failed is a defect of the server: its traceback goes to the log."""
-    error = call.exception()
-    if error is not None and not isinstance(error, Refusal):
-        _log.error("a call of the network failed", exc_info=error)
+def _is_made(example: Waiting) -> bool:
+    """True if the example's input is there, or could be made; else its `ran` has the reason."""
+    if callable(example.inputs):
+        try:
+            example.inputs = example.inputs()
+        except Exception as error:  # noqa: BLE001  # whatever a file does to its decoder is that file's outcome
+            example.ran.set_exception(error)
+            return False
+    return True

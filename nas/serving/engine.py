@@ -37,6 +37,23 @@ class Answered:
     """Examples in that call."""
 
 
+class _Making:
+    """The input of one example, made when it is called; what else came of that is kept."""
+
+    __slots__ = ("_example", "_model", "context", "decode_s")
+
+    def __init__(self, model: ServedModel, example: Any) -> None:
+        self._model, self._example = model, example
+        self.context: Any = None
+        self.decode_s = 0.0
+
+    def __call__(self) -> NDArray[Any]:
+        start = time.perf_counter()
+        prepared = self._model.prepare(self._example)
+        self.context, self.decode_s = prepared.context, time.perf_counter() - start
+        return prepared.inputs
+
+
 @dataclass(frozen=True, slots=True)
 class _Request:
     """What all examples of a request share, as `time.perf_counter` counts."""
@@ -70,12 +87,14 @@ class Engine:
     def answer_files(self, examples: Sequence[Any]) -> "list[Future[Answered]]":
         """Answer examples as `nas.tasks.artifacts.Processor.preprocess` takes them.
 
-        A future has `UserError` for an example that cannot be read, `Refusal` for one whose turn comes too late.
+        A future has `UserError` for an example that cannot be read, `Refusal` for one whose turn comes too late. On one
+        core the network's thread decodes as well: handing over to it would only cost time.
 
         Raises:
             Refusal: there is no time for them (status 503).
         """
-        return self._enter(len(examples), lambda at, request, done: self._decode_later(examples[at], request, done))
+        decode = self._decode_in_turn if self.settings.threads == 1 else self._decode_later
+        return self._enter(len(examples), lambda at, request, done: decode(examples[at], request, done))
 
     def answer_inputs(self, inputs: NDArray[Any]) -> "list[Future[Answered]]":
         """Answer inputs (n, ...) that are as the network takes them; otherwise like `answer_files`."""
@@ -109,6 +128,12 @@ class Engine:
             futures.append(done)
             start(at, request, done)
         return futures
+
+    def _decode_in_turn(self, example: Any, request: _Request, done: "Future[Answered]") -> None:
+        making = _Making(self.model, example)
+        waiting = Waiting(making, request.arrived_at, request.due)
+        waiting.ran.add_done_callback(lambda call: self._finish(making.context, making.decode_s, request, done, call))
+        self._batcher.submit(waiting)
 
     def _decode_later(self, example: Any, request: _Request, done: "Future[Answered]") -> None:
         decoding = self._decoders.submit(self._decode, example, request, done)

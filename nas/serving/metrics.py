@@ -36,6 +36,7 @@ class Metrics:
         self._seconds = Histogram(
             "nas_request_seconds", "From a request's head to its answer.", ("route",), buckets=_SECONDS, **own
         )
+        self._counted: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
         phase = Histogram(
             "nas_phase_seconds", "Of one image: decoding, waiting, and the network's call.", ("phase",),
             buckets=_SECONDS, **own,
@@ -48,8 +49,12 @@ class Metrics:
 
     def request(self, route: str, code: int, seconds: float) -> None:
         """A request was answered with the status `code`."""
-        self._requests.labels(route, str(code)).inc()
-        self._seconds.labels(route).observe(seconds)
+        counted = self._counted.get((route, code))
+        if counted is None:  # looking a label up costs as much as counting
+            counted = self._requests.labels(route, str(code)), self._seconds.labels(route)
+            self._counted[route, code] = counted
+        counted[0].inc()
+        counted[1].observe(seconds)
 
     def image(self, decode_s: float, queue_s: float, infer_s: float, images: int) -> None:
         """An image was answered, in a call of the network with `images`."""

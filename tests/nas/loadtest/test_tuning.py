@@ -8,7 +8,7 @@ import pytest
 from nas.errors import LimitMissedError
 from nas.loadtest import tuning
 from nas.loadtest.outcome import Trial
-from nas.loadtest.tuning import Measured, choose, finalists, grid
+from nas.loadtest.tuning import Measured, choose, finalists, grid, together
 from nas.progress import SilentProgress
 from nas.serving.settings import ServingSettings
 from tests.nas.small_bundles import write_bundle
@@ -33,24 +33,39 @@ def test_the_fastest_go_on_and_the_highest_rate_at_the_limit_wins() -> None:
     assert best is not None
     assert best.settings.batch == 1
     assert choose([measured(1, 100.0), measured(2, 50.0)]) is None
+    level = [measured(8, 300.0, 120.0), measured(4, 200.0, 109.0), measured(1, 100.0, 100.0)]
+    best = choose(level)
+    assert best is not None
+    assert best.settings.batch == 4, "within a tenth of the best, the smaller batch"
+
+
+def test_rates_of_several_servers_are_one_figure() -> None:
+    assert together([100.0, 120.0]) == 110.0
+    assert together([100.0, None]) is None
+    assert together([]) is None
 
 
 @pytest.mark.slow
 def test_the_choice_is_made_by_measuring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bundle = write_bundle(tmp_path / "bundle")
     monkeypatch.setattr(tuning, "usable_cores", lambda: (0,))
-    for name, value in {"SECONDS": 0.3, "FINALISTS": 1, "TRIALS": 1, "BATCHES": (1,)}.items():
+    for name, value in {"SECONDS": 0.3, "FINALISTS": 1, "TRIALS": 1, "SERVERS": 1, "BATCHES": (1,)}.items():
         monkeypatch.setattr(tuning, name, value)
     with pytest.raises(LimitMissedError, match=r"99 % within 0.01 ms: the nearest took [\d.]+ ms"):
         tuning.tune(bundle, 0.01, SilentProgress())
 
+    asked: list[int] = []
+
     def at_slo(bundle: Path, entry: Measured, slo_ms: float, trials: list[Trial]) -> Measured:
-        return replace(entry, at_slo_per_s=50.0 + entry.settings.batch)
+        asked.append(entry.settings.batch)
+        return replace(entry, at_slo_per_s=50.0 * entry.settings.batch)
 
     monkeypatch.setattr(tuning, "BATCHES", (1, 4, 8))
     monkeypatch.setattr(tuning, "FINALISTS", 2)
+    monkeypatch.setattr(tuning, "SERVERS", 2)
     monkeypatch.setattr(tuning, "closed_rate", lambda bundle, settings: 100.0 - settings.batch)
     monkeypatch.setattr(tuning, "at_slo", at_slo)
     found = tuning.tuned(bundle, 20.0, SilentProgress())
     assert (found.best.settings.batch, found.best.settings.deadline_ms) == (4, 20.0)
     assert (len(found.grid), len(found.finalists)) == (3, 2)
+    assert asked == [1, 4, 1, 4], "in turns"

@@ -3,6 +3,7 @@
 import base64
 import io
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,13 @@ from starlette.testclient import TestClient
 
 from nas import __version__
 from nas.bundles.predictor import Predictor
+from nas.errors import UserError
 from nas.serving.app import Health, create_app
 from nas.serving.engine import Engine
 from nas.serving.metrics import Metrics
 from nas.serving.protocol import HEADER_LENGTH
 from tests.nas.serving.bundles import encoded, picture
+from tests.nas.serving.conftest import SETTINGS
 
 pytestmark = pytest.mark.xdist_group("serving")  # one set-up for all of them
 TASKS = ("classification", "detection")
@@ -66,6 +69,21 @@ def test_predict_answers_as_the_bundle_does(
         assert document.get("top", expected[:5]) == expected[:5]
         assert set(document["ms"]) == {"decode", "queue", "infer"}
         assert all(ms >= 0 for ms in document["ms"].values())
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_answers_do_not_depend_on_who_decodes(threads: int, engines: dict[str, Engine]) -> None:
+    """On one core the network's thread, on more of them threads of their own."""
+    model = engines["classification"].model
+    engine = Engine(model, replace(SETTINGS, threads=threads))
+    expected = Predictor.open(model.predictor.folder, threads=1).predict(encoded())
+    good, bad, again = engine.answer_files([encoded(), b"no picture", encoded()])
+    assert good.result(60).answer == again.result(60).answer == expected
+    assert good.result().decode_s > 0
+    with pytest.raises(UserError):
+        bad.result(60)
+    engine.close()
+    assert engine.waiting == 0
 
 
 def test_a_detector_draws_what_it_found(clients: dict[str, TestClient]) -> None:

@@ -2,11 +2,13 @@
 
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
+from nas.errors import UserError
 from nas.serving.admission import Admission
 from nas.serving.batching import Batcher, Waiting
 from nas.serving.refusal import Refusal
@@ -99,6 +101,41 @@ def test_a_call_that_fails_is_the_failure_of_its_examples_alone(caplog: pytest.L
     assert good.ran.result(20).output.tolist() == [1, 1]
     batcher.close()
     assert "negative" in caplog.text
+
+
+def test_what_is_made_in_its_turn_fails_alone_and_not_too_late() -> None:
+    made: list[str] = []
+
+    def making(name: str, value: float) -> Callable[[], Any]:
+        def make() -> Any:
+            made.append(name)
+            if value < 0:
+                raise UserError("a damaged file", "send another one")
+            return np.full((1, 2), value, np.float32)
+
+        return make
+
+    network = Doubling()
+    batcher = Batcher(network, 4)
+    now = time.perf_counter()
+    first, bad, late, good = (
+        Waiting(making(name, value), now, due)
+        for name, value, due in (("first", 1, NEVER), ("bad", -1, NEVER), ("late", 1, now), ("good", 3, NEVER))
+    )
+    batcher.submit(first)
+    assert network.started.wait(20)
+    for one in (bad, late, good):
+        batcher.submit(one)
+    network.go.set()
+    assert good.ran.result(20).output.tolist() == [6, 6]
+    with pytest.raises(UserError, match="damaged"):
+        bad.ran.result(20)
+    with pytest.raises(Refusal):
+        late.ran.result(20)
+    batcher.close()
+    assert made == ["first", "bad", "good"], "nothing is made of what comes too late"
+    with pytest.raises(RuntimeError, match="no more calls"):
+        batcher.submit(example(1))
 
 
 class Clock:
