@@ -52,7 +52,8 @@ def explore_data(document: Document, candidates: "pd.DataFrame") -> dict[str, An
     `sampling` is the variance of a metric that is a count, over p (1 - p); 0 where the metric is none.
     """
     scale = scale_of(document)
-    drawn = [_candidate(row, scale.column) for row in candidate_rows(candidates, scale.column).to_dict("records")]
+    rows = candidate_rows(candidates, scale.column).to_dict("records")
+    drawn = [_candidate({str(name): value for name, value in row.items()}, scale.column) for row in rows]
     files = [_file(result) for result in drawn_results(document)]
     for best in document["best"]:
         files += [
