@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import socket
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -20,6 +20,8 @@ from nas.measure.supervision import WorkerReport, run_worker
 
 __all__ = ["MeasureRequest", "Measurement", "measure"]
 
+SECONDS_PER_MODEL = 0.3
+"""Of timing each network in a session, where nobody asks for another time."""
 REPEATS = 2
 """Times a disturbed session is measured again before it is called disturbed."""
 PAUSE_S = 0.5
@@ -35,7 +37,7 @@ def measure(
     requests: Sequence[MeasureRequest],
     *,
     sessions: int = 3,
-    seconds_per_model: float = 0.3,
+    seconds_per_model: float = SECONDS_PER_MODEL,
     node_seconds: float = 0.0,
     least_calls: int = 0,
     repeat_s: float = math.inf,
@@ -130,8 +132,11 @@ class _Batch:
                 break
             began = time.monotonic()
             time.sleep(PAUSE_S * attempt)
-            for i, again in self._time(noisy, placement, session, account=False).items():
-                timings[i] = quieter(timings[i], again)
+            again = self._time(noisy, placement, session, account=False)
+            # Judged before they are compared: an attempt that only the reference network shows to be slow must not
+            # pass for an undisturbed one, which would make the other attempts be forgotten.
+            for i, timing in self._judge(again, placement, beside=timings).items():
+                timings[i] = quieter(timings[i], timing)
             self._repeat_s -= time.monotonic() - began
         for i, timing in self._judge(timings, placement).items():
             self._sessions[i].append(timing)
@@ -181,10 +186,21 @@ class _Batch:
             seed=seed,
         )
 
-    def _judge(self, timings: dict[int, SessionTiming], placement: Placement) -> dict[int, SessionTiming]:
-        """Count sessions as disturbed where only the reference network shows it (busy neighbour, hot chip)."""
-        references = [timing.reference_p50_ms for timing in timings.values()] + self._references().get(placement, [])
-        return {i: slowed_down(timing, min(references), REFERENCE_TOLERANCE) for i, timing in timings.items()}
+    def _judge(
+        self,
+        timings: dict[int, SessionTiming],
+        placement: Placement,
+        *,
+        beside: Mapping[int, SessionTiming] | None = None,
+    ) -> dict[int, SessionTiming]:
+        """Count sessions as disturbed where only the reference network shows it (busy neighbour, hot chip).
+
+        It is compared with its fastest time in `timings`, in those `beside` them and in all sessions so far.
+        """
+        seen = [*timings.values(), *(beside or {}).values()]
+        references = [timing.reference_p50_ms for timing in seen] + self._references().get(placement, [])
+        best = min(references, default=math.nan)
+        return {i: slowed_down(timing, best, REFERENCE_TOLERANCE) for i, timing in timings.items()}
 
     def _references(self) -> dict[Placement, list[float]]:
         """Reference latencies of all sessions so far, by device and threads."""

@@ -23,7 +23,7 @@ from nas.deployment import PIPELINE
 from nas.errors import UserError
 from nas.measure.devices import DeviceProbe, Watch, probe_of
 from nas.measure.heartbeat import Heartbeat
-from nas.measure.job import Job, JobModel, SessionTiming
+from nas.measure.job import Job, JobModel, SessionTiming, window_seconds
 from nas.measure.procfs import die_with_parent
 from nas.measure.statistics import percentiles, upper_percentile
 from nas.runtimes import load_runtime
@@ -35,9 +35,6 @@ if TYPE_CHECKING:
 
 GROUP = 10
 """Networks loaded at once: enough to interleave, few enough that one crash costs little."""
-TAIL_FACTOR = 5.0
-"""How much longer a network is timed where its slow calls are asked for. Of 300 calls the 99th percentile is bounded by
-the second slowest, which is as likely a hiccup of the machine; of 2,000 by one of the twenty slowest."""
 ROUNDS = 6
 SPACED_CALLS_PER_S, FEWEST_SPACED_CALLS = 60, 8
 """Calls with pauses between them for each second that a network would be timed without, and the fewest of them: a pause
@@ -119,11 +116,6 @@ def warm_up(call: Callable[[], float], seconds: float) -> None:
         before = now
 
 
-def window_seconds(job: Job) -> float:
-    """Time for the calls of each network that is called without pauses."""
-    return job.seconds_per_model * (TAIL_FACTOR if job.least_calls else 1.0)
-
-
 def spaced_calls(job: Job) -> int:
     """Calls to time of each network that is called with pauses."""
     return max(FEWEST_SPACED_CALLS, job.least_calls, round(SPACED_CALLS_PER_S * job.seconds_per_model))
@@ -185,10 +177,9 @@ def _time_group(
             if loaded.interval_s:
                 time_spaced(loaded, math.ceil(loaded.spaced_calls / loaded.windows), probe)
             else:
-                least, seconds = (
-                    (1, job.seconds_per_model) if loaded is beside else (job.least_calls, window_seconds(job))
-                )
-                time_window(loaded, seconds / ROUNDS, math.ceil(least / ROUNDS), probe)
+                least = 0 if loaded is beside else job.least_calls
+                seconds = window_seconds(job.seconds_per_model, least)
+                time_window(loaded, seconds / ROUNDS, math.ceil(max(1, least) / ROUNDS), probe)
     reference_p50_s = percentiles(beside.times_s)[0]
     for loaded in group:
         p50_s = percentiles(loaded.times_s)[0]

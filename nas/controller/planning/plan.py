@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from nas.controller.config import Objective
 from nas.deployment import Deployment
 from nas.evaluation.short_training import ShortTraining
+from nas.measure.job import window_seconds
+from nas.measure.protocol import SECONDS_PER_MODEL
 from nas.tasks import TrainingShape
 from nas.training.recipe import Recipe
 
@@ -130,10 +132,18 @@ def nominal_update_s(costs: Mapping[str, NDArray[np.float64]]) -> NDArray[np.flo
     return seconds
 
 
-def deployment_s(interval_ms: float, least_calls: int) -> float:
-    """Seconds that one deployment of a small network takes where a call starts every `interval_ms` (0: at once), and
-    limits ask for `least_calls` in each session."""
-    return DEPLOY_S + SESSIONS * max(SPACED_CALLS, least_calls) * interval_ms / 1e3
+def deployment_s(interval_ms: float, least_calls: int, call_ms: float = 0.0) -> float:
+    """Seconds that measuring and all else of one deployment takes.
+
+    Args:
+        interval_ms: from the start of a call to that of the next; 0: calls without pauses.
+        least_calls: calls that limits ask for in each session; 0: any number.
+        call_ms: a call takes at most so long; 0: not known.
+    """
+    if interval_ms:
+        return DEPLOY_S + SESSIONS * max(SPACED_CALLS, least_calls) * interval_ms / 1e3
+    seconds = max(window_seconds(SECONDS_PER_MODEL, least_calls), least_calls * call_ms / 1e3)
+    return DEPLOY_S + SESSIONS * (seconds - SECONDS_PER_MODEL)
 
 
 def affordable_image_s(
@@ -160,10 +170,10 @@ def affordable_deployments(available_s: float, deployments: int, deploy_s: float
 def fewest_deployments(available_s: float, deployments: int, deploy_s: float = DEPLOY_S) -> int:
     """How many of so many deployments are tried however little time there is.
 
-    One alone where each takes long, as for slow calls with pauses (300 calls at 20/s are 15 s), and more do not fit:
-    they took a minute's search half as long again.
+    One alone where each takes long, as for slow calls with pauses (300 calls at 20/s are 15 s), and more would leave
+    the training less than a third: they took a minute's search half as long again.
     """
-    slow = deploy_s > FEWEST_DEPLOYMENTS * DEPLOY_S and FEWEST_DEPLOYMENTS * deploy_s > available_s
+    slow = deploy_s > FEWEST_DEPLOYMENTS * DEPLOY_S and FEWEST_DEPLOYMENTS * deploy_s > 2 / 3 * available_s
     return min(deployments, 1 if slow else FEWEST_DEPLOYMENTS)
 
 

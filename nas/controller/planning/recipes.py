@@ -58,7 +58,10 @@ class Recipes:
     @property
     def deploy_s(self) -> float:
         """Seconds that each deployment of a finalist takes."""
-        return deployment_s(self.config.interval_ms, self.config.limits.least_calls)
+        limit = self.config.limits.latency
+        return deployment_s(
+            self.config.interval_ms, self.config.limits.least_calls, 0.0 if limit is None else limit.value
+        )
 
     @property
     def short_s(self) -> float:

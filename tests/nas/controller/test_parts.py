@@ -258,11 +258,13 @@ def test_a_finalist_is_trained_as_long_as_it_was_briefly_as_far_as_the_budget_re
 def test_a_short_budget_tries_fewer_deployments_and_trains_longer() -> None:
     assert [affordable_deployments(seconds, 4) for seconds in (-3.0, 12.0, 25.0, 38.0, 50.0)] == [2, 2, 2, 3, 4]
     assert affordable_deployments(5.0, 1) == 1
-    assert deployment_s(0.0, 300) == DEPLOY_S, "calls without pauses take no time to speak of"
+    assert deployment_s(0.0, 0) == deployment_s(0.0, 0, 30.0) == DEPLOY_S
+    assert deployment_s(0.0, 300) == pytest.approx(DEPLOY_S + 3 * 4 * 0.3), "slow calls are timed five times as long"
+    assert deployment_s(0.0, 300, 30.0) == pytest.approx(DEPLOY_S + 3 * (9.0 - 0.3)), "or as long as 300 calls take"
     assert deployment_s(50.0, 0) < deployment_s(50.0, 100) < deployment_s(100.0, 100)
     assert affordable_deployments(50.0, 4, deployment_s(50.0, 0)) == 2
     slow_calls_s = deployment_s(50.0, 100)
-    assert [affordable_deployments(seconds, 4, slow_calls_s) for seconds in (19.0, 45.0, 200.0)] == [1, 2, 4]
+    assert [affordable_deployments(seconds, 4, slow_calls_s) for seconds in (19.0, 45.0, 61.0, 200.0)] == [1, 1, 2, 4]
     assert affordable_image_s(25.0, 1000, 4, SHAPE) == affordable_image_s(25.0, 1000, 2, SHAPE)
 
 

@@ -301,6 +301,21 @@ def test_a_slow_reference_counts_as_disturbed(monkeypatch: pytest.MonkeyPatch, r
     assert slowed_down(slow, 1.45, 0.15).disturbance is None
 
 
+def test_an_attempt_that_only_the_reference_shows_to_be_slow_hides_no_other(
+    monkeypatch: pytest.MonkeyPatch, requests: list[MeasureRequest]
+) -> None:
+    noisy = replace(TIMING, p50_ms=1.3, disturbance="noise")
+    _scripted(
+        monkeypatch,
+        _report(timings={0: noisy}),
+        _report(timings={0: replace(TIMING, p50_ms=1.0, reference_p50_ms=1.2 * TIMING.reference_p50_ms)}),
+        _report(timings={0: replace(noisy, p50_ms=1.05)}),
+    )
+    (result,) = measure(requests[:1], sessions=1)
+    assert (result.verdict, result.p50_ms, result.worst_session_p50_ms) == ("disturbed", 1.0, 1.3)
+    assert not result.keeps(1.1), "the first attempt broke it"
+
+
 def test_a_failed_network_is_left_out_of_later_sessions(
     monkeypatch: pytest.MonkeyPatch, requests: list[MeasureRequest]
 ) -> None:
