@@ -15,6 +15,11 @@ STAMP := $(VENV)/.installed
 # of the many processes that searches and tests start would compile all of torch again, for seconds.
 export PYTHONDONTWRITEBYTECODE :=
 
+# Where tests write: in memory where 6 GB of it may be used so. Files and studies are made to last (fsync), thousands of
+# times in a suite, and each time takes milliseconds on a disk.
+ROOM := $(shell test -w /dev/shm && test "$$(df -k --output=avail /dev/shm | tail -1)" -gt 6000000 && echo /dev/shm)
+SCRATCH := $(or $(ROOM),$(TMPDIR),/tmp)
+
 .DEFAULT_GOAL := help
 .PHONY: help setup search check test test-fast clean
 
@@ -52,7 +57,8 @@ check: setup  ## Format, lint, types and layers
 
 test: setup  ## Every check beside the tests that can share the machine, then the tests that need it alone
 	@log=$$(mktemp); $(MAKE) --no-print-directory check >$$log 2>&1 & checks=$$!; \
-	$(BIN)/pytest -m 'not alone' --numprocesses $(JOBS) --dist loadgroup --durations=40; tests=$$?; \
+	scratch=$$(mktemp -d $(SCRATCH)/nas-XXXXXX); trap 'rm -rf $$scratch' EXIT; \
+	TMPDIR=$$scratch $(BIN)/pytest -m 'not alone' --numprocesses $(JOBS) --dist loadgroup --durations=40; tests=$$?; \
 	wait $$checks; checked=$$?; cat $$log; rm -f $$log; \
 	test $$tests -eq 0 && test $$checked -eq 0
 	$(BIN)/pytest -m alone --durations=5

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nas.deployment import Deployment
-from nas.targets.latency import PriorPredictors, training_data
+from nas.targets.fitting import training_data
+from nas.targets.latency import PriorPredictors
 from nas.targets.profile import DeviceProfile
 from predictors.block_latency import MIN_NETWORKS, BlockLatencyPredictor
 from predictors.block_transfer import TransferredLatencyPredictor

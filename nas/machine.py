@@ -1,11 +1,36 @@
 """Limits of the machine as the kernel and a container's control groups tell them: processor time and memory."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 CGROUP_ROOT = Path("/sys/fs/cgroup")
 _OLDER = "memory.limit_in_bytes", "memory.usage_in_bytes"
 """Files of version 1: the limit, and what is used."""
+
+
+NETWORK_FILE_SYSTEMS = frozenset(
+    {"9p", "afs", "beegfs", "ceph", "cifs", "gfs2", "glusterfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs4", "ocfs2"}
+    | {"smb3", "smbfs"}
+)
+"""Kinds of file systems that other machines may have open, too; all in user space (`fuse`) are taken for such."""
+
+
+def is_on_network(path: Path, mounts: str | None = None) -> bool:
+    """True if the file or folder, which need not exist, lies on a file system of a network.
+
+    Args:
+        path: of the file or folder.
+        mounts: text of `/proc/self/mounts`; None: that of this machine. Where there is none the answer is False.
+    """
+    text = mounts if mounts is not None else _read(Path("/proc/self/mounts")) or ""
+    place, kind, deepest = path.resolve(), "", -1
+    for line in text.splitlines():
+        _, where, found, *_ = line.split(" ")
+        folder = Path(re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), where))
+        if len(folder.parts) >= deepest and place.is_relative_to(folder):  # a later mount hides one at the same place
+            kind, deepest = found, len(folder.parts)
+    return kind in NETWORK_FILE_SYSTEMS or kind.split(".")[0] == "fuse"
 
 
 def parse_meminfo(meminfo: str, key: str = "MemTotal") -> int | None:

@@ -22,12 +22,12 @@ from nas.controller.planning.plan_record import read_final_plan
 from nas.controller.prediction.target_record import write_target
 from nas.controller.preparation import prepare_search
 from nas.controller.runs.run_folder import RunFolder, check_folder, opened
-from nas.controller.runs.storage import StudyStorage, copy_studies, open_storage
+from nas.controller.runs.storage import StudyStorage, copy_studies, open_storage, replaced_study
 from nas.controller.search import Search, SearchResult, finished_result
 from nas.controller.trials import SHORT
 from nas.controller.values import Finalist
 from nas.errors import UserError
-from nas.files.writing import staged_file, write_json
+from nas.files.writing import write_json
 from nas.limits import NAMES as LIMITS
 from nas.limits import Limits
 from nas.measure.host import keep_to_usable_threads
@@ -160,7 +160,7 @@ def take_over(old: RunFolder, new: RunFolder, studies: StudyStorage | None = Non
         copy_studies(studies, new.path)
     elif old.study.exists():
         with (
-            staged_file(new.study) as staged,
+            replaced_study(new.study) as staged,
             closing(sqlite3.connect(old.study)) as source,
             closing(sqlite3.connect(staged)) as copy,
         ):

@@ -10,7 +10,7 @@ from nas.deployment import Deployment
 from nas.errors import UserError
 from nas.measure.site import Site
 from nas.progress import Progress
-from nas.targets.latency import kinds_of
+from nas.targets.fitting import kinds_of
 from nas.targets.preparing import networks_to_measure, preparer
 from nas.targets.profile import DeploymentTable, DeviceProfile
 from nas.targets.profiling import BATCH_OF_NETWORKS, extended, measure_networks

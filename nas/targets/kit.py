@@ -28,7 +28,7 @@ from nas.runtimes import deployments_here, load_runtime
 from nas.runtimes.cpu import parse_cpu_flags
 from nas.runtimes.devices import execution_providers
 from nas.runtimes.nodes import NodeTime
-from nas.targets.latency import held_out_error
+from nas.targets.held_out import held_out_error
 from nas.targets.preparing import CALIBRATION_INPUTS, OUTPUT_SIZE, networks_to_measure
 from nas.targets.profile import FAILED, DeploymentTable, DeviceProfile, NetworkTiming
 from predictors.block_transfer import MIN_WITH_PRIOR

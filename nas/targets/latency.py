@@ -10,18 +10,16 @@ from numpy.typing import NDArray
 
 from nas.deployment import ALONE, CPU, PIPELINE, Deployment
 from nas.errors import UserError
-from nas.targets.profile import ENOUGH_NETWORKS, DeploymentTable, DeviceProfile, HeldOutError
+from nas.targets.fitting import costs_of, kinds_of, training_data
+from nas.targets.profile import ENOUGH_NETWORKS, DeviceProfile
 from predictors.base import Prediction
-from predictors.block_features import block_columns
 from predictors.block_latency import MIN_NETWORKS, BlockLatencyPredictor
 from predictors.block_table import NetworkBlocks, SpaceBlocks
 from predictors.block_transfer import MIN_WITH_PRIOR, TransferredLatencyPredictor
 from predictors.call_pattern import MIN_NETWORKS as MIN_SPACED
 from predictors.call_pattern import CallPatternModel
-from predictors.drift import drift_exponent
-from search_spaces import Architecture, Choices, SearchSpace, space_of
+from search_spaces import Choices, SearchSpace
 from search_spaces.signature import Size, TensorSpec
-from search_spaces.slots import BlockSlots, concatenate_slots
 
 ENOUGH_FOR_PRIOR = 30
 MOST_SOURCES = 4
@@ -264,11 +262,6 @@ def pattern_model(profile: DeviceProfile, deployment: Deployment) -> CallPattern
     return CallPatternModel().fit(continuous[both], costs["params"], costs["layers"], spaced[both])
 
 
-def kinds_of(profile: DeviceProfile) -> frozenset[str]:
-    """Families of the blocks that the profile's networks have."""
-    return slots_of(profile.networks, profile.output_size).occurring
-
-
 class PriorPredictors:
     """Predictors of the well-measured deployments of other devices, each fitted once however often it is asked for."""
 
@@ -300,114 +293,3 @@ class PriorPredictors:
             data = training_data(profile, table.deployment, measured)
             self._fitted[at] = BlockLatencyPredictor(folds=0).fit(*data)
         return self._fitted[at]
-
-
-def training_data(
-    profile: DeviceProfile, deployment: Deployment, networks: NDArray[np.int64]
-) -> tuple[NetworkBlocks, NDArray[np.float64], NDArray[np.float64] | None]:
-    """Data that a predictor of one deployment is fitted on: `networks` (positions in the profile), their latencies and
-    the times of their blocks."""
-    table = profile.table(deployment)
-    assert table is not None
-    latency_ms = usual_latency_ms(profile, table)[networks]
-    slots = slots_of([profile.networks[i] for i in networks], profile.output_size)
-    block_ms = None
-    times = [table.timings[i].block_ms for i in networks]
-    if any(times):
-        block_ms = np.full(slots.kind.shape, np.nan)
-        for row, blocks in zip(block_ms, times, strict=True):
-            row[: len(blocks)] = blocks
-    return NetworkBlocks.of(slots), latency_ms, block_ms
-
-
-def usual_latency_ms(profile: DeviceProfile, table: DeploymentTable) -> NDArray[np.float64]:
-    """Latencies (n,) of a table of the profile had the device always been as fast as it usually was; NaN where
-    measuring failed. Unlike `DeploymentTable.steady_latency_ms`, as strongly as this deployment follows the device."""
-    latency_ms = table.column("latency_ms")
-    known, slowness = _slowness(table)
-    latency_ms[known] /= slowness ** table_exponent(profile, table)
-    return latency_ms
-
-
-def table_exponent(profile: DeviceProfile, table: DeploymentTable) -> float:
-    """How strongly a deployment of the profile follows the speed of its device, see `predictors.drift`."""
-    known, slowness = _slowness(table)
-    if not len(known):
-        return 1.0
-    slots = slots_of([profile.networks[i] for i in known], profile.output_size)
-    columns = (block_columns(slots) * slots.count[..., None]).sum(axis=1)
-    return drift_exponent(columns, table.column("latency_ms")[known], slowness)
-
-
-def _slowness(table: DeploymentTable) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Places of the networks that were measured beside the reference network, and how slow the device was then."""
-    reference_ms = table.column("reference_ms")
-    known = np.flatnonzero(np.isfinite(table.column("latency_ms")) & np.isfinite(reference_ms))
-    usual_ms = float(np.median(reference_ms[np.isfinite(reference_ms)])) if len(known) else 1.0
-    return known, reference_ms[known] / usual_ms
-
-
-def slots_of(archs: Sequence[Architecture], size: Size) -> BlockSlots:
-    """The blocks of architectures of several spaces, in order: arrays (n, slots)."""
-    groups = _by_space(archs)
-    parts = [space.slots(space.choices([archs[i] for i in places]), size) for space, places in groups]
-    return concatenate_slots(parts).rows(np.argsort([i for _, places in groups for i in places]))
-
-
-def costs_of(archs: Sequence[Architecture], size: Size) -> dict[str, NDArray[np.float64]]:
-    """Costs of architectures of several spaces by name, in order: arrays (n,), see `SearchSpace.costs`."""
-    groups = _by_space(archs)
-    parts = [space.costs(space.choices([archs[i] for i in places]), size) for space, places in groups]
-    order = np.argsort([i for _, places in groups for i in places])
-    return {name: np.concatenate([part[name] for part in parts])[order] for name in parts[0]}
-
-
-def _by_space(archs: Sequence[Architecture]) -> list[tuple[SearchSpace, list[int]]]:
-    """Each space with the positions of its architectures: a space answers for many at the price of one."""
-    found: dict[tuple[str, str | None], tuple[SearchSpace, list[int]]] = {}
-    for position, arch in enumerate(archs):
-        found.setdefault((arch.space, arch.document), (space_of(arch), []))[1].append(position)
-    return list(found.values())
-
-
-def held_out_error(profile: DeviceProfile, deployment: Deployment, every: int = 4) -> HeldOutError | None:
-    """Fit on all but one in `every` networks of the profile and evaluate on those; None with too few of either.
-
-    A profile's spaces take turns, and so do the places in each group of `every` networks that are held out: else all
-    of them could be of one space.
-    Held-out networks with blocks that none of the others has are left out: nothing is said of such.
-    """
-    table = profile.table(deployment)
-    latency = usual_latency_ms(profile, table) if table else np.array([])
-    measured = np.flatnonzero(np.isfinite(latency))
-    held = (measured + measured // every) % every == every - 1
-    train = measured[~held]
-    if len(train) < MIN_NETWORKS:
-        return None
-    kinds = slots_of([profile.networks[i] for i in train], profile.output_size).occurring
-    others = slots_of([profile.networks[i] for i in measured[held]], profile.output_size)
-    known = np.array([family.name in kinds for family in others.families])[others.kind] | (others.count == 0)
-    test = measured[held][known.all(axis=1)]
-    if len(test) < 3:
-        return None
-    from scipy.stats import kendalltau
-
-    fitted = BlockLatencyPredictor().fit(*training_data(profile, deployment, train))
-    unseen = NetworkBlocks.of(slots_of([profile.networks[i] for i in test], profile.output_size))
-    predicted, truth = fitted.predict(unseen).mean, latency[test]
-    log_macs = np.log(costs_of(profile.networks, profile.output_size)["macs"])
-    slope = np.polyfit(log_macs[train], np.log(latency[train]), 1)
-    macs_only = np.exp(np.polyval(slope, log_macs[test]))
-
-    def hits(prediction: NDArray[np.float64] | np.floating, tolerance: float) -> float:
-        return float((np.abs(prediction / truth - 1) <= tolerance).mean())
-
-    return HeldOutError(
-        networks=len(test),
-        mape=float(np.abs(predicted / truth - 1).mean()),
-        within_5pct=hits(predicted, 0.05),
-        within_10pct=hits(predicted, 0.10),
-        kendall_tau=float(np.nan_to_num(kendalltau(predicted, truth).statistic)),  # NaN where all take equally long
-        constant_within_10pct=hits(np.median(latency[train]), 0.10),
-        macs_within_10pct=hits(macs_only, 0.10),
-    )

@@ -24,7 +24,7 @@ from nas.measure.site import Measure
 from nas.progress import Progress
 from nas.runtimes import deployments_here, nothing_runs
 from nas.runtimes.devices import require_device
-from nas.targets.latency import held_out_error
+from nas.targets.held_out import held_out_error
 from nas.targets.preparing import (
     OUTPUT_SIZE,
     Preparer,

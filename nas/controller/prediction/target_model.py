@@ -25,7 +25,8 @@ from nas.runtimes import deployments_here, load_runtime
 from nas.runtimes.devices import require_device
 from nas.targets.calling import knows_calls, with_calls
 from nas.targets.completing import completed, missing_kinds
-from nas.targets.latency import Correction, LatencyModel, table_exponent
+from nas.targets.fitting import table_exponent
+from nas.targets.latency import Correction, LatencyModel
 from nas.targets.preparing import (
     deploy_untrained,
     networks_to_measure,

@@ -1,9 +1,11 @@
 """Where studies live: messages without passwords, and real servers (PostgreSQL, and MariaDB for MySQL)."""
 
 import re
+import sqlite3
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import optuna
@@ -14,7 +16,13 @@ from nas.controller.config import SearchConfig
 from nas.controller.new_limits import studies_on_server, take_over
 from nas.controller.runs import storage as module
 from nas.controller.runs.run_folder import RunFolder, check_folder
-from nas.controller.runs.storage import StudyStorage, copy_studies, open_storage, without_passwords
+from nas.controller.runs.storage import (
+    StudyStorage,
+    copy_studies,
+    open_storage,
+    replaced_study,
+    without_passwords,
+)
 from nas.controller.trials import SHORT, TrialResult, finished, left_behind, propose, tell
 from nas.errors import MissingDependencyError, UserError
 from nas.executors import Failure
@@ -96,6 +104,44 @@ def test_a_name_that_is_taken(space: StagedSpace, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="holds another search") as error:
         open_storage(tmp_path).study("search", optuna.samplers.RandomSampler(), {**ABOUT, "data": "digits"})
     assert "data was 'noise', is 'digits'" in str(error.value)
+
+
+def closed(storage: StudyStorage) -> None:
+    """As a process leaves it that ends."""
+    assert isinstance(storage.storage, optuna.storages._CachedStorage)
+    backend = storage.storage._backend
+    assert isinstance(backend, optuna.storages.RDBStorage)
+    backend.remove_session()
+    backend.engine.dispose()
+
+
+def test_a_study_that_is_replaced_takes_its_log_with_it(space: StagedSpace, tmp_path: Path) -> None:
+    old = open_storage(tmp_path / "old")
+    tell(study_of(old, space), propose(study_of(old, space), space, old), DONE)
+    log = (tmp_path / "old" / "study.db-wal").read_bytes()
+    assert log, "what a killed process leaves"
+    other = open_storage(tmp_path / "other")
+    study_of(other, space)
+    closed(other)
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / "study.db").write_bytes(b"")
+    (tmp_path / "new" / "study.db-wal").write_bytes(log)
+    with replaced_study(tmp_path / "new" / "study.db") as staged:
+        staged.write_bytes((tmp_path / "other" / "study.db").read_bytes())
+    assert study_of(open_storage(tmp_path / "new"), space).trials == []
+
+
+def test_commits_do_not_wait_for_a_local_disk(
+    space: StagedSpace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def journal_mode(folder: Path) -> str:
+        study_of(open_storage(folder), space)
+        with closing(sqlite3.connect(folder / "study.db")) as connection:
+            return str(connection.execute("PRAGMA journal_mode").fetchone()[0])
+
+    assert journal_mode(tmp_path / "local") == "wal"
+    monkeypatch.setattr(module, "is_on_network", lambda path: True)
+    assert journal_mode(tmp_path / "network") == "delete"
 
 
 def test_folders_with_braces(space: StagedSpace, tmp_path: Path) -> None:
@@ -212,6 +258,7 @@ def test_a_new_limit_finds_the_evaluations_on_the_server(
         assert [t.user_attrs for t in finished(copied)] == [t.user_attrs for t in finished(study)]
         tell(copied, propose(copied, space, here), DONE)
         assert len(study.trials) == 3, "the run itself stays as it was"
+        closed(here)
         new.reused.unlink()
     with pytest.raises(UserError, match="holds no studies named 'elsewhere/"):
         copy_studies(open_storage(tmp_path / "elsewhere", server.url), new.path)

@@ -9,6 +9,7 @@ from nas.machine import (
     cgroup_free_bytes,
     cgroup_memory_bytes,
     cgroup_quota_cores,
+    is_on_network,
     parse_cfs_quota,
     parse_cpu_max,
     parse_meminfo,
@@ -60,6 +61,25 @@ def test_quota_formats() -> None:
     assert parse_cpu_max("max 100000") is None
     assert parse_cfs_quota("200000", "100000") == 2.0
     assert parse_cfs_quota("-1", "100000") is None
+
+
+MOUNTS = """/dev/vda / ext4 rw,relatime 0 0
+server:/home /home nfs4 rw 0 0
+/dev/vdb /home/me/fast\\040disk xfs rw 0 0
+sshfs /mnt/far fuse.sshfs rw 0 0
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "on_network"),
+    [
+        ("/var/run.db", False), ("/homes/me", False), ("/home/me/run.db", True), ("/home/me/fast disk/run.db", False),
+        ("/mnt/far/run.db", True),
+    ],
+)  # fmt: skip
+def test_files_on_a_network_are_told_by_their_mount(path: str, on_network: bool) -> None:
+    assert is_on_network(Path(path), MOUNTS) == on_network
+    assert not is_on_network(Path(path), "")
 
 
 def test_meminfo() -> None:

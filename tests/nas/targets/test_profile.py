@@ -14,7 +14,9 @@ import pytest
 from nas.cli.main import run
 from nas.deployment import PIPELINE, Deployment
 from nas.errors import UnknownNameError, UserError
-from nas.targets.latency import Correction, LatencyModel, PriorPredictors, held_out_error, slots_of, usual_latency_ms
+from nas.targets.fitting import slots_of, usual_latency_ms
+from nas.targets.held_out import held_out_error
+from nas.targets.latency import Correction, LatencyModel, PriorPredictors
 from nas.targets.profile import FAILED, DeploymentTable, DeviceProfile, NetworkTiming
 from nas.targets.registry import (
     BUNDLED,
