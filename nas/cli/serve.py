@@ -90,14 +90,16 @@ def serve(
     settings = chosen_settings(folder, receipt, given, slo_ms=slo_ms, again=again, tune=_tune, progress=progress)
     spec = ServerSpec(folder=folder, name=name or served_name(folder), host=host, port=port, settings=settings)
 
-    def say(url: str) -> None:
+    def say(url: str, hop_ms: float | None = None) -> None:
         if as_json:
             from nas.report.document import to_json
 
-            click.echo(to_json({"url": url, "name": spec.name, "settings": settings.to_json()}))
+            hop = {} if hop_ms is None else {"ray_ms": hop_ms}
+            click.echo(to_json({"url": url, "name": spec.name, "settings": settings.to_json(), **hop}))
         else:
             size = f"{settings.replicas} x {settings.threads} cores, batch {settings.batch}"
-            click.echo(f"serving {spec.name} at {url} ({size})")
+            hop_text = "" if hop_ms is None else f"; of each request HTTP and Ray's proxy take {hop_ms:.2g} ms"
+            click.echo(f"serving {spec.name} at {url} ({size}){hop_text}")
         sys.stdout.flush()
 
     if ray_address is not None:

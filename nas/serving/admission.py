@@ -39,8 +39,8 @@ class Admission:
         """Images in hand."""
         return self._waiting
 
-    def enter(self, images: int, due: float) -> None:
-        """Take in a request of `images`, to be answered by `due` (as the clock counts).
+    def enter(self, images: int, due: float) -> bool:
+        """Take in a request of `images`, to be answered by `due` (as the clock counts); True if the server was idle.
 
         Whoever comes to an idle server is taken in, however short its time.
 
@@ -49,9 +49,11 @@ class Admission:
         """
         with self._lock:
             wait_s = (self._waiting + images) * self._service_s
-            if self._waiting and wait_s > ROOM * (due - self._clock()):
+            idle = not self._waiting
+            if not idle and wait_s > ROOM * (due - self._clock()):
                 raise busy(f"busy: an answer would take {wait_s * 1e3:.0f} ms", wait_s)
             self._waiting += images
+            return idle
 
     def leave(self, images: int = 1) -> None:
         """So many images are no longer in hand, for whatever reason."""

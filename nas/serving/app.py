@@ -106,7 +106,7 @@ class _Service:
 
     async def live(self, request: Request) -> Response:
         if self._engine.stuck:
-            return _error(503, "the network does not return")
+            return _error(503, "the network or a decoder does not return")
         return JSONResponse({"live": True})
 
     async def ready(self, request: Request) -> Response:

@@ -1,5 +1,6 @@
 """Calls of a network with whatever waits: one thread, one call at a time, as many examples as the batch has room."""
 
+import contextlib
 import logging
 import os
 import sys
@@ -46,6 +47,8 @@ class Waiting:
     """When its request arrived, as `time.perf_counter` counts."""
     due: float
     """When its answer is of no more use."""
+    promised: bool = False
+    """It came to an idle server, and is run however late."""
     queued_at: float = field(default_factory=time.perf_counter)
     ran: "Future[Ran]" = field(default_factory=Future)
 
@@ -68,7 +71,11 @@ class Batcher:
         """One True for each example, and False at the end: cheaper than a future for each."""
         self._arrived = threading.Event()
         self._running_since: float | None = None
-        self._closed = False
+        self._make_s = self._call_s = 0.0
+        """What the latest making of an input, and the latest call, took."""
+        self._lock = threading.Lock()
+        """Of whether it is closed, so that nothing comes behind the end."""
+        self._closed = self._failed = False
         self._thread = threading.Thread(target=self._work, name="network", daemon=True)
         self._thread.start()
 
@@ -82,59 +89,98 @@ class Batcher:
         `Refusal` where its turn comes too late.
 
         Raises:
-            RuntimeError: it was closed.
+            RuntimeError: it was closed, or its thread has failed.
         """
-        if self._closed:
-            raise RuntimeError("no more calls are taken")
-        self._queue.append(example)
+        with self._lock:
+            if self._closed:
+                raise RuntimeError("no more calls are taken")
+            self._queue.append(example)
+            self._turns.put(True)
         if self._wait_s:
             self._arrived.set()
-        self._turns.put(True)
+
+    @property
+    def failed(self) -> bool:
+        """Its thread has ended without being told to: nothing is run any more."""
+        return self._failed
 
     def running_s(self) -> float:
-        """Seconds since the start of the present call; 0 between calls."""
+        """Seconds since the start of the present call, or of making an input; 0 between them."""
         since = self._running_since
         return 0.0 if since is None else time.perf_counter() - since
 
     def close(self) -> None:
         """Finish what waits, and take no more."""
-        self._closed = True
-        self._turns.put(False)
+        with self._lock:
+            self._closed = True
+            self._turns.put(False)
         self._thread.join()
 
     def _work(self) -> None:
-        step_back()
-        while self._turns.get():
-            try:
-                self._take()
-            except Exception:  # noqa: BLE001  # of one call: its examples have failed, and the next are answered
-                _log.exception("a call of the network failed")
+        try:
+            step_back()
+            while self._turns.get():
+                try:
+                    self._take()
+                except Exception:  # noqa: BLE001  # of one call: its examples have failed, and the next are answered
+                    _log.exception("a call of the network failed")
+        except BaseException:  # noqa: BLE001  # said by `failed`
+            self._failed = True
+            _log.exception("the network's thread has ended")
+        finally:
+            self._refuse_the_rest()
+
+    def _refuse_the_rest(self) -> None:
+        """Nobody is there any more to run what waits."""
+        with self._lock:
+            self._closed = True
+        while self._queue:
+            example = self._queue.popleft()
+            if example.ran.set_running_or_notify_cancel():
+                example.ran.set_exception(RuntimeError("the network's thread has ended"))
 
     def _take(self) -> None:
         """One call, for what waits; nothing where an earlier one has taken it already."""
-        waiting = self._next()
-        if not waiting:
-            return
+        taken: list[Waiting] = []
         try:
-            self._call(waiting)
+            self._fill(taken)
+            waiting = [example for example in taken if not _is_late(example)]
+            if waiting:
+                self._call(waiting)
         finally:
-            for example in waiting:
+            for example in taken:
                 if not example.ran.done():
                     example.ran.set_exception(RuntimeError("the network could not be run"))
 
-    def _next(self) -> list[Waiting]:
+    def _fill(self, taken: list[Waiting]) -> None:
+        """Take what waits, until the batch is full or making one more input would make the first answer late."""
         self._wait_for_more()
-        taken: list[Waiting] = []
         while self._queue and len(taken) < self._batch:
+            more_s = self._make_s if callable(self._queue[0].inputs) else 0.0
+            if taken and time.perf_counter() + more_s + self._call_s > taken[0].due:
+                return
             example = self._queue.popleft()
             if not example.ran.set_running_or_notify_cancel():
                 continue
-            late_s = time.perf_counter() - example.due
-            if late_s > 0:
-                example.ran.set_exception(busy("busy: its turn came too late", late_s))
-            elif _is_made(example):
+            if not _is_late(example) and self._is_made(example):
                 taken.append(example)
-        return taken
+
+    def _is_made(self, example: Waiting) -> bool:
+        """True if the example's input is there, or could be made; else its `ran` has the reason."""
+        if callable(example.inputs):
+            self._running_since = start = time.perf_counter()
+            try:
+                example.inputs = example.inputs()
+            except Exception as error:  # noqa: BLE001  # whatever a file does to its decoder is that file's outcome
+                example.ran.set_exception(error)
+                return False
+            except BaseException:
+                example.ran.set_exception(RuntimeError("the image could not be decoded"))
+                raise
+            finally:
+                self._running_since = None
+            self._make_s = time.perf_counter() - start
+        return True
 
     def _wait_for_more(self) -> None:
         """Until there are enough for a whole batch, or the first has waited long enough."""
@@ -152,7 +198,7 @@ class Batcher:
             outputs = self._run(inputs)
         finally:
             self._running_since = None
-        infer_s = time.perf_counter() - start
+        self._call_s = infer_s = time.perf_counter() - start
         for example, output in zip(waiting, outputs, strict=True):
             example.ran.set_result(Ran(output, start, infer_s, len(waiting)))
         if self._after is not None:
@@ -162,15 +208,16 @@ class Batcher:
 def step_back() -> None:
     """Let the event loop go before this thread: under too much load it refuses at once what cannot be answered."""
     if sys.platform == "linux":  # where each thread has a priority of its own
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
+        thread = threading.get_native_id()
+        with contextlib.suppress(OSError):  # it works as well without
+            now = os.getpriority(os.PRIO_PROCESS, thread)
+            os.setpriority(os.PRIO_PROCESS, thread, max(now, NICENESS))  # going back takes a privilege
 
 
-def _is_made(example: Waiting) -> bool:
-    """True if the example's input is there, or could be made; else its `ran` has the reason."""
-    if callable(example.inputs):
-        try:
-            example.inputs = example.inputs()
-        except Exception as error:  # noqa: BLE001  # whatever a file does to its decoder is that file's outcome
-            example.ran.set_exception(error)
-            return False
+def _is_late(example: Waiting) -> bool:
+    """True if an answer is of no more use; its `ran` then says so."""
+    late_s = time.perf_counter() - example.due
+    if late_s <= 0 or example.promised:
+        return False
+    example.ran.set_exception(busy("busy: its turn came too late", late_s))
     return True

@@ -1,11 +1,13 @@
-"""From a request's examples to their answers inside one process: decoding threads, then calls of the network.
+"""From a request's examples to their answers inside one process: decoding, then calls of the network.
 
 The event loop only hands examples in and gets futures back; nothing here knows of HTTP.
 """
 
+import threading
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import BrokenExecutor, Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -14,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nas.bundles.predictor import Answer
+from nas.deployment import CPU
 from nas.serving.admission import Admission
 from nas.serving.batching import Batcher, Ran, Waiting, step_back
 from nas.serving.model import ServedModel
@@ -60,6 +63,8 @@ class _Request:
 
     arrived_at: float
     due: float
+    promised: bool
+    """It came to an idle server, and is answered however late."""
 
 
 class Engine:
@@ -72,7 +77,13 @@ class Engine:
             model.run, min(settings.batch, model.largest), settings.wait_ms / 1e3, self._admission.answered
         )
         self._decoders = ThreadPoolExecutor(settings.threads, thread_name_prefix="decoder", initializer=step_back)
+        self._decoders_failed = False
+        self._decoding_since: dict[int, float] = {}
+        """Thread -> start of what it decodes."""
         self._blank_context = model.blank_context()
+        device = model.predictor.receipt.deployment.device
+        self._in_turn = settings.threads == 1 and device == CPU
+        """A network on a GPU leaves the core free for decoding meanwhile."""
 
     @property
     def waiting(self) -> int:
@@ -81,19 +92,23 @@ class Engine:
 
     @property
     def stuck(self) -> bool:
-        """The network has been called, and does not return."""
-        return self._batcher.running_s() > self.settings.hang_s
+        """The network or a decoder was called and does not return, or a thread of theirs has ended."""
+        now = time.perf_counter()
+        longest_s = max((now - since for since in list(self._decoding_since.values())), default=0.0)
+        hanging = max(longest_s, self._batcher.running_s()) > self.settings.hang_s
+        return hanging or self._batcher.failed or self._decoders_failed
 
     def answer_files(self, examples: Sequence[Any]) -> "list[Future[Answered]]":
         """Answer examples as `nas.tasks.artifacts.Processor.preprocess` takes them.
 
         A future has `UserError` for an example that cannot be read, `Refusal` for one whose turn comes too late. On one
-        core the network's thread decodes as well: handing over to it would only cost time.
+        core the network's thread decodes as well, unless the network has a device of its own: handing over to it would
+        only cost time.
 
         Raises:
             Refusal: there is no time for them (status 503).
         """
-        decode = self._decode_in_turn if self.settings.threads == 1 else self._decode_later
+        decode = self._decode_in_turn if self._in_turn else self._decode_later
         return self._enter(len(examples), lambda at, request, done: decode(examples[at], request, done))
 
     def answer_inputs(self, inputs: NDArray[Any]) -> "list[Future[Answered]]":
@@ -108,7 +123,12 @@ class Engine:
         """A PNG of an example with its answer, see `nas.tasks.artifacts.Locating`."""
         processor = self.model.predictor.processor
         assert isinstance(processor, Locating)
-        return self._decoders.submit(processor.drawn, example, answer)
+
+        def drawn() -> bytes:
+            with self._timed():
+                return processor.drawn(example, answer)
+
+        return self._decoders.submit(drawn)
 
     def close(self) -> None:
         """Finish what is in hand."""
@@ -119,37 +139,62 @@ class Engine:
         self, count: int, start: "Callable[[int, _Request, Future[Answered]], None]"
     ) -> "list[Future[Answered]]":
         now = time.perf_counter()
-        request = _Request(now, now + self.settings.deadline_ms / 1e3)
-        self._admission.enter(count, request.due)
+        due = now + self.settings.deadline_ms / 1e3
+        request = _Request(now, due, promised=self._admission.enter(count, due))
         futures: list[Future[Answered]] = []
         for at in range(count):
             done: Future[Answered] = Future()
             done.add_done_callback(lambda _: self._admission.leave())
             futures.append(done)
-            start(at, request, done)
+            try:
+                start(at, request, done)
+            except Exception as error:  # noqa: BLE001  # it is the outcome, and the example no longer in hand
+                self._note_broken(error)
+                if done.set_running_or_notify_cancel():
+                    done.set_exception(error)
         return futures
 
     def _decode_in_turn(self, example: Any, request: _Request, done: "Future[Answered]") -> None:
         making = _Making(self.model, example)
-        waiting = Waiting(making, request.arrived_at, request.due)
+        waiting = Waiting(making, request.arrived_at, request.due, request.promised)
         waiting.ran.add_done_callback(lambda call: self._finish(making.context, making.decode_s, request, done, call))
         self._batcher.submit(waiting)
 
     def _decode_later(self, example: Any, request: _Request, done: "Future[Answered]") -> None:
         decoding = self._decoders.submit(self._decode, example, request, done)
-        decoding.add_done_callback(partial(_hand_on, done))
+        decoding.add_done_callback(partial(self._decoded, done))
+
+    def _decoded(self, done: "Future[Answered]", decoding: "Future[None]") -> None:
+        self._note_broken(decoding.exception())
+        _hand_on(done, decoding)
+
+    def _note_broken(self, error: BaseException | None) -> None:
+        """A pool whose threads cannot begin takes nothing any more."""
+        if isinstance(error, BrokenExecutor):
+            self._decoders_failed = True
+
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
+        """What this thread decodes, or draws, is under way."""
+        thread = threading.get_ident()
+        self._decoding_since[thread] = time.perf_counter()
+        try:
+            yield
+        finally:
+            del self._decoding_since[thread]
 
     def _decode(self, example: Any, request: _Request, done: "Future[Answered]") -> None:
         start = time.perf_counter()
-        if start > request.due:
+        if start > request.due and not request.promised:
             raise busy("busy: its turn came too late", start - request.due)
-        prepared = self.model.prepare(example)
+        with self._timed():
+            prepared = self.model.prepare(example)
         self._queue(prepared.inputs, prepared.context, time.perf_counter() - start, request, done)
 
     def _queue(
         self, inputs: NDArray[Any], context: Any, decode_s: float, request: _Request, done: "Future[Answered]"
     ) -> None:
-        example = Waiting(inputs, request.arrived_at, request.due)
+        example = Waiting(inputs, request.arrived_at, request.due, request.promised)
         example.ran.add_done_callback(partial(self._finish, context, decode_s, request, done))
         self._batcher.submit(example)
 

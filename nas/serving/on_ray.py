@@ -4,11 +4,13 @@ Ray's proxy takes the requests and hands them to replicas on any machine, which 
 see. Every request pays for that hop; on one machine `nas.serving.supervisor` does without.
 """
 
+import http.client
 import importlib
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from nas.errors import MissingDependencyError
@@ -18,6 +20,9 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
 
 INSTALL = "pip install 'ray[serve]'"
+CALLS = 50
+"""Of which the median is what a request pays."""
+ANSWER_S = 10.0
 LOOK_S = 1.0
 """Seconds between two looks whether the cluster still serves."""
 
@@ -30,13 +35,13 @@ def serve_module() -> Any:
         raise MissingDependencyError(f"Ray Serve needs {error.name!r}, which", INSTALL) from error
 
 
-def serve_on_ray(spec: ServerSpec, address: str, on_ready: Callable[[str], None]) -> None:
+def serve_on_ray(spec: ServerSpec, address: str, on_ready: Callable[[str, float | None], None]) -> None:
     """Serve a checked bundle on a cluster until an interrupt, and take it down again.
 
     Args:
         spec: the server; its replicas are those of Ray's deployment, its host and port those of Ray's proxy.
         address: of the cluster, or `auto` for the one that this machine belongs to.
-        on_ready: is told where the application is, once.
+        on_ready: is told where the application is, and what `round_trip_ms` says, once.
 
     Raises:
         MissingDependencyError: Ray Serve is not installed.
@@ -58,12 +63,33 @@ def serve_on_ray(spec: ServerSpec, address: str, on_ready: Callable[[str], None]
         }
         deployment = serve.deployment(**options)(serve.ingress(lambda: replica_app(spec))())
         serve.run(deployment.bind(), name=spec.name, route_prefix="/")
-        on_ready(f"http://{spec.host}:{spec.port}")
+        on_ready(f"http://{spec.host}:{spec.port}", round_trip_ms(spec.host, spec.port))
         try:
             while True:
                 time.sleep(LOOK_S)
         finally:
             serve.delete(spec.name)
+
+
+def round_trip_ms(host: str, port: int, calls: int = CALLS) -> float | None:
+    """What a request pays before the network has its turn, as one client sees it: the median of `calls` that a replica
+    answers without decoding or running anything; None where they are not answered."""
+    connection = http.client.HTTPConnection(host, port, timeout=ANSWER_S)
+    taken_ms = []
+    try:
+        for _ in range(calls):
+            start = time.perf_counter()
+            connection.request("GET", "/v2/health/live")
+            answer = connection.getresponse()
+            answer.read()
+            if answer.status != 200:
+                return None
+            taken_ms.append(1e3 * (time.perf_counter() - start))
+    except (OSError, http.client.HTTPException):
+        return None
+    finally:
+        connection.close()
+    return median(taken_ms)
 
 
 def replica_app(spec: ServerSpec) -> "Starlette":

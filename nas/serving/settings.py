@@ -36,7 +36,8 @@ class ServingSettings:
     requests: int = 256
     """Requests that a replica has in hand at most."""
     hang_s: float = 5.0
-    """Seconds after which a replica that gives no sign of life, or whose network does not return, is replaced."""
+    """Seconds after which a replica is replaced that gives no sign of life, or whose network or decoder does not
+    return."""
 
     def __post_init__(self) -> None:
         for field in fields(self):

@@ -111,7 +111,7 @@ async def serve(spec: ReplicaSpec, end: socket.socket) -> None:
 
 
 async def _beat(replica: Replica, engine: Engine, writer: asyncio.StreamWriter) -> None:
-    """Signs of life from the event loop, as long as the network returns."""
+    """Signs of life from the event loop, as long as network and decoders return."""
     while not replica.started:
         await asyncio.sleep(0.01)
     replica.numbers.replicas.set(1)

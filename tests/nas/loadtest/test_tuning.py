@@ -8,7 +8,7 @@ import pytest
 from nas.errors import LimitMissedError
 from nas.loadtest import tuning
 from nas.loadtest.outcome import Trial
-from nas.loadtest.tuning import Measured, choose, finalists, grid, together
+from nas.loadtest.tuning import Measured, choose, disagree, finalists, grid, together
 from nas.progress import SilentProgress
 from nas.serving.settings import ServingSettings
 from tests.nas.small_bundles import write_bundle
@@ -33,16 +33,37 @@ def test_the_fastest_go_on_and_the_highest_rate_at_the_limit_wins() -> None:
     assert best is not None
     assert best.settings.batch == 1
     assert choose([measured(1, 100.0), measured(2, 50.0)]) is None
-    level = [measured(8, 300.0, 120.0), measured(4, 200.0, 109.0), measured(1, 100.0, 100.0)]
+    level = [measured(8, 300.0, 120.0), measured(4, 200.0, 117.0), measured(1, 100.0, 109.0)]
     best = choose(level)
     assert best is not None
-    assert best.settings.batch == 4, "within a tenth of the best, the smaller batch"
+    assert best.settings.batch == 4, "the smaller batch where servers differ by as much; a tenth less is less"
 
 
 def test_rates_of_several_servers_are_one_figure() -> None:
     assert together([100.0, 120.0]) == 110.0
-    assert together([100.0, None]) is None
+    assert together([100.0, None, 120.0]) == 110.0
+    assert together([100.0, None]) is together([100.0, None, None]) is together([None]) is None
     assert together([]) is None
+    assert disagree([100.0, None])
+    assert not disagree([100.0, 50.0])
+    assert not disagree([None, None])
+
+
+@pytest.mark.parametrize(("third", "batch", "rate"), [(190.0, 4, 195.0), (None, 1, 50.0)], ids=["disturbed", "true"])
+def test_one_server_that_keeps_no_rate_does_not_remove_its_settings(
+    third: float | None, batch: int, rate: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: dict[int, list[float | None]] = {1: [50.0, 50.0], 4: [None, 200.0, third], 8: [None, None]}
+
+    def at_slo(bundle: Path, entry: Measured, slo_ms: float, trials: list[Trial]) -> Measured:
+        return replace(entry, at_slo_per_s=said[entry.settings.batch].pop(0))
+
+    monkeypatch.setattr(tuning, "usable_cores", lambda: (0,))
+    monkeypatch.setattr(tuning, "closed_rate", lambda bundle, settings: 100.0)
+    monkeypatch.setattr(tuning, "at_slo", at_slo)
+    found = tuning.tuned(write_bundle(tmp_path / "bundle"), 20.0, SilentProgress())
+    assert (found.best.settings.batch, found.best.at_slo_per_s) == (batch, rate)
+    assert said == {1: [], 4: [], 8: []}, "each was asked twice, and a third time where the two disagreed"
 
 
 @pytest.mark.slow

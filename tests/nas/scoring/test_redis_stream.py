@@ -313,6 +313,36 @@ def test_a_server_that_is_killed(stream: str, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.slow
+def test_a_server_that_is_gone_for_a_while(stream: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a quarter of the time that is waited for it, as 30 s are of 120; then all go on where they were."""
+    gone_s = 1.0
+    assert server_module.PATIENCE_S >= 4 * 30
+    monkeypatch.setattr(server_module, "PATIENCE_S", 4 * gone_s)
+    with redis_server() as server:
+        producer, source = Producer(server.url(stream)), opened(server, stream)
+        for k in range(4):
+            producer.send(f"{k}", b"x")
+        had = source.take(2)
+        server.kill()
+        gone_since = time.monotonic()
+        sent: list[bool] = []
+        sending = threading.Thread(target=lambda: sent.append(producer.send("4", b"x")))
+        coming_back = threading.Timer(gone_s, server.start)
+        for thread in (sending, coming_back):
+            thread.start()
+        source.finish(had, scored(had))  # waits until it is there again
+        assert time.monotonic() - gone_since >= gone_s
+        sending.join(20)
+        coming_back.join(20)
+        assert sent == [True]
+        while not source.empty():
+            items = source.take(10)
+            source.finish(items, scored(items))
+        client = redis.Redis(port=server.port, password=PASSWORD, decode_responses=True)
+        assert Counter(r["id"] for r in results_of(client, stream)) == Counter("01234")
+
+
+@pytest.mark.slow
 def test_the_command(
     server: RedisServer, stream: str, client: Any, bundle: Path, tmp_path: Path,
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,

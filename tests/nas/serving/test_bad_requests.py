@@ -12,7 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
+from nas.serving.app import Health, create_app
+from nas.serving.engine import Engine
+from nas.serving.metrics import Metrics
 from nas.serving.protocol import HEADER_LENGTH
+from nas.serving.settings import ServingSettings
 from tests.nas.serving.bundles import encoded
 from tests.nas.serving.conftest import SETTINGS
 
@@ -102,6 +106,20 @@ def test_tensors_that_the_network_does_not_take(name: str, client: TestClient) -
     answer = client.post(INFER, **request)
     assert (answer.status_code, name) == (400, name)
     assert says in answer.json()["error"]
+
+
+def test_as_many_images_as_a_server_takes_by_default_and_one_more(engines: dict[str, Engine]) -> None:
+    engine = Engine(engines["classification"].model, ServingSettings(deadline_ms=60_000))
+    client = TestClient(create_app(engine, Health(), Metrics()))
+    try:
+        answer = client.post(INFER, **inputs_of(np.zeros((65, *GOOD.shape[1:]), np.float32)))
+        assert answer.status_code == 400
+        assert answer.json()["error"] == "a request has 1 to 64 images, this one has 65"
+        answer = client.post(INFER, **inputs_of(np.zeros((64, *GOOD.shape[1:]), np.float32)))
+        assert answer.status_code == 200
+        assert [len(output["data"]) for output in answer.json()["outputs"]] == [640, 64]
+    finally:
+        engine.close()
 
 
 @pytest.mark.parametrize("length", ["-1", "many", "99999999999", "٣"])
