@@ -18,6 +18,8 @@ SECONDS_EACH = 2.0
 """Longest time for one choice; the best one found by then is taken."""
 ALIKE = 0.8
 """Largest share of units in which a choice may be equal to an earlier one."""
+SOLVER_TOLERANCE = 2e-6
+"""HiGHS takes a sum for feasible that is above its bound by 1e-6."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,23 +52,31 @@ def exact_choice(
     if {i for i, _ in offered} != set(range(units)):
         return None
     one_each = csr_array((np.ones(len(offered)), ([i for i, _ in offered], range(len(offered)))))
-    constraints = [LinearConstraint(one_each, 1, 1), LinearConstraint(price[None], -np.inf, limit)]
+    constraints = [LinearConstraint(one_each, 1, 1)]
     for other in unlike:
         same = np.array([[float(other[i] == name) for i, name in offered]])
         constraints.append(LinearConstraint(same, -np.inf, math.floor(alike * units)))
-    found = milp(
-        np.array([scores[i][name] for i, name in offered]),
-        integrality=np.ones(len(offered)),
-        bounds=Bounds(0, 1),
-        constraints=constraints,
-        options={"time_limit": SECONDS_EACH, "mip_rel_gap": 0.0},
-    )
-    if found.x is None:
-        return None
-    taken = {i: name for (i, name), share in zip(offered, found.x, strict=True) if share > 0.5}
-    options = tuple(taken[i] for i in range(units))
-    # The solver allows itself a small violation: sums are checked as they are.
-    return options if total(costs, options) <= limit * (1 + 1e-9) else None
+    # The solver allows itself a small violation: where it used that, it is asked again with so much less.
+    for bound in (limit, solvable(limit)):
+        found = milp(
+            np.array([scores[i][name] for i, name in offered]),
+            integrality=np.ones(len(offered)),
+            bounds=Bounds(0, 1),
+            constraints=[*constraints, LinearConstraint(price[None], -np.inf, bound)],
+            options={"time_limit": SECONDS_EACH, "mip_rel_gap": 0.0},
+        )
+        if found.x is None:
+            return None
+        taken = {i: name for (i, name), share in zip(offered, found.x, strict=True) if share > 0.5}
+        options = tuple(taken[i] for i in range(units))
+        if total(costs, options) <= limit:
+            return options
+    return None
+
+
+def solvable(limit: float) -> float:
+    """The limit for a solver that allows itself to break one by its tolerance, so that its answer keeps `limit`."""
+    return limit - SOLVER_TOLERANCE * max(1.0, limit)
 
 
 def exact_choices(
