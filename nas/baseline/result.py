@@ -207,6 +207,7 @@ def _winner(e: Evidence, deployed: Deployed) -> dict[str, Any]:
         "predicted_std_ms": _error(e, found.proposal) * found.proposal.predicted_ms,
         "measured_latency_ms": latencies(measured),
         "latency_by_calls_ms": chosen.p50_by_calls_ms,
+        "judged_ms": e.limits.worst_ms(measured),
         "session_p50_ms": [s.p50_ms for s in measured.sessions],
         "verdict": measured.verdict,
         "measured": True,
@@ -267,6 +268,7 @@ def _untouched(e: Evidence, t: TriedDeployment) -> dict[str, Any]:
         "input": input_label(e.teacher.data, e.teacher.description.signature),
         "measured_latency_ms": latencies(t.measurement),
         "machine": t.measurement.machine if t.measurement else None,
+        "judged_ms": e.limits.judged_ms(t.measurement),
         "within_limit": t.measurement is not None and t.measurement.keeps(e.limit_ms),
         "accuracy": {
             "trained": e.teacher.accuracy,

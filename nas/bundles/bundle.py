@@ -28,6 +28,7 @@ from nas.bundles.receipt import SCHEMA, licences, versions
 from nas.bundles.run_script import run_script
 from nas.deploy.tried import Deployed, TriedDeployment, files_of
 from nas.files.writing import sha256_of, staged_folder, write_json
+from nas.limits import session_latencies_ms
 from nas.measure.host import HostFingerprint, fingerprint
 from nas.measure.measurement import Measurement
 from nas.measure.pipeline import SAMPLE, write_pipeline
@@ -172,6 +173,7 @@ def _receipt(
         "limits_text": claims.limits_text,
         "within_limit": claims.within_limit,
         "margin_pct": claims.margin_pct,
+        "judged_ms": claims.predicted_ms if measured is None else _judged_ms(measured, claims.limits),
         "latency_ms": _latency(measured),
         "latency_by_calls_ms": chosen.p50_by_calls_ms,
         "pipeline": chosen.pipeline_ms,
@@ -205,6 +207,11 @@ def _receipt(
         **claims.more,
         "sha256": {p.name: sha256_of(p) for p in sorted(folder.iterdir()) if p.is_file() and p.name != RECEIPT},
     }
+
+
+def _judged_ms(measured: Measurement, limits: Mapping[str, float]) -> float | None:
+    """The slowest session at the percentile that is limited; None where nothing could be measured."""
+    return max(session_latencies_ms(measured, int(limits.get("percentile", 50))), default=None)
 
 
 def _latency(measured: Measurement | None) -> dict[str, Any] | None:

@@ -151,13 +151,7 @@ class FinalRound:
         return (self.site.fingerprint if self.site is not None else self.scorer.model.profile.fingerprint).isa
 
     def _slack(self, accuracy: float) -> float | None:
-        """Accuracy that a faster deployment may cost beside the most accurate one; None: all that `max_drop` allows.
-
-        Where accuracy is the objective, one standard error: less cannot be told from chance on these examples.
-        """
-        if self.objective != "accuracy":
-            return None
-        return task_of(self.data).standard_error(accuracy, self.data.val) or 0.0
+        return slack_of(self.objective, self.data, accuracy)
 
     def folder_of(self, candidate: Evaluated) -> Path:
         return self.folder / network_name(candidate.arch.key)
@@ -185,11 +179,8 @@ class FinalRound:
 
     def _seen(self, candidate: Evaluated, t: TriedDeployment) -> Observation:
         params = int(self.space.costs(self.space.choices([candidate.arch]), self.data.output_size)["params"][0])
-        known = Observation(batch=t.deployment.batch, params=params, size_bytes=t.size_bytes, accuracy=t.accuracy)
-        if self.site is None:
-            upper_ms = self.scorer.predicted(candidate.arch, t.deployment).upper_ms
-            return replace(known, latencies_ms=(upper_ms,), medians_ms=(upper_ms,), predicted=True)
-        return self.limits.observe(known, t.measurement)
+        upper_ms = None if self.site else self.scorer.predicted(candidate.arch, t.deployment).upper_ms
+        return seen_of(t, self.limits, params, upper_ms)
 
     def _surely_within(self, candidate: Evaluated) -> bool:
         if self.limits.needs_measured_probes:
@@ -227,6 +218,23 @@ class FinalRound:
             return bool(near) and any(keeps(m) for m in site.measure(near))
 
 
+def seen_of(t: TriedDeployment, limits: Limits, params: int | None, upper_ms: float | None) -> Observation:
+    """What is known of a deployment for `limits`; `upper_ms`: the predicted upper bound, None on a machine at hand."""
+    known = Observation(batch=t.deployment.batch, params=params, size_bytes=t.size_bytes, accuracy=t.accuracy)
+    if upper_ms is not None:
+        return replace(known, latencies_ms=(upper_ms,), medians_ms=(upper_ms,), predicted=True)
+    return limits.observe(known, t.measurement)
+
+
+def slack_of(objective: Objective, data: TaskData, accuracy: float) -> float | None:
+    """Accuracy that a faster deployment may cost beside the most accurate one; None: all that `max_drop` allows.
+
+    Where accuracy is the objective, one standard error of the network's `accuracy`: less cannot be told from chance on
+    these examples.
+    """
+    return (task_of(data).standard_error(accuracy, data.val) or 0.0) if objective == "accuracy" else None
+
+
 def usual(latencies_ms: Sequence[float]) -> float:
     """The median of the sessions; inf without any."""
     ordered = sorted(latencies_ms)
@@ -240,7 +248,11 @@ def deliver(finalist: Finalist, folder: Path) -> Finalist:
 
 def is_worth_it(finalist: Finalist, floors: Sequence[Floor], data: TaskData) -> bool:
     """True if the deployed file is better than what can be had without a network, see `nas.tasks.floor`."""
-    accuracy = finalist.deployed_accuracy
+    return beats(finalist.deployed_accuracy, floors, data)
+
+
+def beats(accuracy: float, floors: Sequence[Floor], data: TaskData) -> bool:
+    """True if a network of this validation accuracy is worth more than every floor."""
     return missed_floor(accuracy, floors, task_of(data).standard_error(accuracy, data.val)) is None
 
 

@@ -171,6 +171,10 @@ class Limits:
         """The slowest session, at the percentile that has to keep a latency."""
         return max(session_latencies_ms(measurement, self.percentile))
 
+    def judged_ms(self, measurement: Measurement | None) -> float | None:
+        """What a limit on latency is compared with, as `worst_ms`; None where nothing was measured."""
+        return None if measurement is None or measurement.failed is not None else self.worst_ms(measurement)
+
     def to_json(self) -> dict[str, Any]:
         """The arguments of `of` that make these limits, without the metric."""
         return {name: value for limit in self.all for name, value in limit.to_json().items()}

@@ -66,6 +66,23 @@ def limits_text(document: Document) -> str:
     return str(document["limits_text"])
 
 
+def percentile(document: Document) -> int:
+    """Percentile of a session's calls that has to keep a limit on latency; 50: the median."""
+    return int(document["limits"].get("percentile") or 50)
+
+
+def judged_ms(tried: Document) -> float | None:
+    """What a limit on latency was compared with in a deployment that was tried; earlier results tell of medians
+    alone."""
+    found = tried.get("judged_ms", tried["worst_session_p50_ms"])
+    return None if found is None else float(found)
+
+
+def judged_heading(document: Document) -> str:
+    """Heading of a column of `judged_ms`."""
+    return "worst session ms" if percentile(document) == 50 else f"worst session p{percentile(document)} ms"
+
+
 def limits_speed(document: Document) -> bool:
     """True if something is limited that is predicted of every network: not its accuracy alone, not nothing."""
     return not set(document["limits"]) <= {"min_accuracy", "percentile"}

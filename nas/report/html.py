@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nas.deployment import name_in
+from nas.files.writing import write_whole
 from nas.report.baseline import units_html
 from nas.report.document import (
     Document,
@@ -18,10 +19,13 @@ from nas.report.document import (
     estimate_text,
     estimator_text,
     final_accuracy,
+    judged_heading,
+    judged_ms,
     limits_text,
     metric,
     objective,
     p50_ms,
+    percentile,
     placed,
     postprocess_text,
     question,
@@ -51,9 +55,7 @@ def write_report(document: Document, candidates: "pd.DataFrame", path: Path) -> 
     Raises:
         OSError: `path` cannot be written.
     """
-    part = path.with_name(path.name + ".part")
-    part.write_text(report_html(document, candidates, path.parent), encoding="utf-8")
-    part.replace(path)
+    write_whole(path, report_html(document, candidates, path.parent).encode())
 
 
 def report_html(document: Document, candidates: "pd.DataFrame", folder: Path | None = None) -> str:
@@ -146,18 +148,23 @@ def _plot(document: Document, candidates: "pd.DataFrame") -> str:
     column = scale_of(document).column
     drawn, all_scored = len(visible_candidates(candidates, column)), int(candidates[column].notna().sum())
     thinned = f" Of {all_scored:,} candidates {drawn:,} are drawn." if all_scored > max(drawn, MAX_POINTS) else ""
-    tinted = "The tinted side keeps the limit." if document["limit_ms"] is not None else ""
+    tinted = ""
+    if document["limit_ms"] is not None:
+        tinted = "The tinted side keeps the limit."
+        if percentile(document) != 50:
+            tinted = f"The limit is on the p{percentile(document)} of a call; all are drawn at their medians."
     measured = all(best["measured"] for best in document["best"])
     latency = "measured latency" if measured else "latency, which was predicted, not measured"
     title = _heading(document)
     return f"""<h2>{title} against latency</h2>
-<figure role="img" aria-label="{title} against latency of all candidates; the tables below hold the figures">
-<div class="plot">{figure}</div>
+<figure>
+<div class="plot" role="group"
+ aria-label="{title} against latency of all candidates; the tables below hold the figures">{figure}</div>
 <figcaption>{_dots(document)}; all at their predicted latency. Stars and diamonds are trained networks: the
 {metric(document)} of the deployed file on the validation images at its {latency}{_full(document)}. {tinted}{thinned}
 </figcaption>
-{explore_html(document, candidates, logarithmic=drawing.layout.xaxis.type == "log")}
-</figure>"""
+</figure>
+{explore_html(document, candidates, logarithmic=drawing.layout.xaxis.type == "log")}"""
 
 
 def _dots(document: Document) -> str:
@@ -221,22 +228,22 @@ def _winners(document: Document) -> str:
 <p class="soft">{_heading(document)} in per cent; estimate, trained and deployed on the validation images, test on
 images that no decision has seen. A latency with ~ is predicted.</p>
 {figures}
-{"".join(_winner(best) for best in document["best"])}"""
+{"".join(_winner(document, best) for best in document["best"])}"""
 
 
-def _winner(best: Document) -> str:
+def _winner(document: Document, best: Document) -> str:
     rows = [
         (
             tried["name"],
             milliseconds(tried["p50_ms"]),
-            milliseconds(tried["worst_session_p50_ms"]),
+            milliseconds(judged_ms(tried)),
             points(tried["accuracy"]),
             "chosen" if tried["chosen"] else ("accepted" if tried["accepted"] else "refused"),
             tried["reason"] or "",
         )
         for tried in best["deployments"]
     ]
-    headings = ("deployment", "p50 ms", "worst session ms", "validation %", "decision", "reason")
+    headings = ("deployment", "p50 ms", judged_heading(document), "validation %", "decision", "reason")
     marked = [i for i, tried in enumerate(best["deployments"]) if tried["chosen"]]
     sessions = ", ".join(milliseconds(value) for value in best["session_p50_ms"] or ())
     measured = (

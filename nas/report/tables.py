@@ -18,6 +18,8 @@ from nas.report.document import (
     estimate_text,
     estimator_text,
     in_parentheses,
+    judged_heading,
+    judged_ms,
     limits_speed,
     metric,
     p50_ms,
@@ -239,7 +241,7 @@ def baselines_table(document: Document) -> Table:
 
 def deployments_table(document: Document) -> Table:
     table = _table(
-        "Deployments tried", ["#", "deployment"], ["p50 ms", "worst session ms", "valid. %"], ["chosen", "reason"]
+        "Deployments tried", ["#", "deployment"], ["p50 ms", judged_heading(document), "valid. %"], ["chosen", "reason"]
     )
     for best in document["best"]:
         for tried in best["deployments"]:
@@ -248,7 +250,7 @@ def deployments_table(document: Document) -> Table:
                 str(best["rank"]),
                 tried["name"],
                 milliseconds(tried["p50_ms"]),
-                milliseconds(tried["worst_session_p50_ms"]),
+                milliseconds(judged_ms(tried)),
                 points(tried["accuracy"]),
                 "yes" if tried["chosen"] else "no",
                 tried["reason"] or "",

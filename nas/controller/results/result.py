@@ -11,15 +11,17 @@ import numpy as np
 
 from nas import __version__
 from nas.controller.evaluators import trains
+from nas.controller.finalists import seen_of
 from nas.controller.prediction.target_model import TargetModel
 from nas.controller.results.candidates import Estimates, costs_of
+from nas.controller.results.judged import beaten_finalists, judged_finalist
 from nas.controller.results.outcome import Outcome
 from nas.controller.values import Evaluated, Finalist
-from nas.deploy.tried import Deployed, TriedDeployment
+from nas.deploy.tried import Deployed
 from nas.deployment import ALONE, CPU
 from nas.evaluation.estimate import LEVEL, agreement
 from nas.evaluation.estimators import ESTIMATORS
-from nas.limits import LatencyLimit, Limits, Observation
+from nas.limits import LatencyLimit
 from nas.measure.devices import why_no_energy
 from nas.measure.measurement import Measurement
 from nas.tasks import TaskData, task_of
@@ -88,6 +90,7 @@ def result_document(o: Outcome) -> dict[str, Any]:
         "estimator": _estimator(o),
         "predictor": _predictor_quality(o.target),
         "best": [_winner(o, f, rank, estimates) for rank, f in enumerate(o.winners, start=1)],
+        "finalists": beaten_finalists(o),
         "baselines": _baselines(o),
         "floors": [floor.to_json() for floor in o.floors],
         "agreement": _agreement(o),
@@ -120,7 +123,7 @@ def _winner(o: Outcome, f: Finalist, rank: int, estimates: Estimates) -> dict[st
     ((estimate, std),) = estimates.of(choices)
     measured = chosen.measurement
     limit_ms = o.config.limits.call_limit_ms(chosen.deployment.batch)
-    slowest = o.config.limits.worst_ms(measured) if measured else predicted.upper_ms
+    judged_ms = o.config.limits.worst_ms(measured) if measured else predicted.upper_ms
     folder = o.folder.path
     return {
         "rank": rank,
@@ -142,12 +145,13 @@ def _winner(o: Outcome, f: Finalist, rank: int, estimates: Estimates) -> dict[st
         "predicted_std_ms": views * predicted.std_ms,
         "measured_latency_ms": latencies(measured),
         "latency_by_calls_ms": chosen.p50_by_calls_ms,
+        "judged_ms": judged_ms,
         "session_p50_ms": [s.p50_ms for s in measured.sessions] if measured else [],
         "verdict": measured.verdict if measured else "not measured",
         "measured": measured is not None,
         "machine": measured.machine if measured else None,
         "within_limit": f.within_limit,
-        "margin_pct": 100 * (1 - slowest / limit_ms) if math.isfinite(limit_ms) else None,
+        "margin_pct": 100 * (1 - judged_ms / limit_ms) if math.isfinite(limit_ms) else None,
         "images_per_s": f.images_per_s,
         "memory_bytes": measured.memory_bytes if measured else None,
         "energy_mj": measured.energy_mj if measured and math.isfinite(measured.energy_mj) else None,
@@ -168,7 +172,7 @@ def _winner(o: Outcome, f: Finalist, rank: int, estimates: Estimates) -> dict[st
         "model": _relative(chosen.path, folder),
         "receipt": _relative(f.deployed.onnx.with_name("receipt.json"), folder),
         "parity": f.deployed.parity.to_json() if f.deployed.parity else None,
-        "deployments": [t.to_json() for t in f.deployed.tried],
+        **judged_finalist(o, f),
     }
 
 
@@ -177,17 +181,18 @@ def _baselines(o: Outcome) -> list[dict[str, Any]]:
     if o.random_baseline is not None:
         f = o.random_baseline.finalist
         name = f"random search (best of {len(o.random_baseline.evaluated)})"
+        costs = costs_of(o.space, o.space.choices([f.evaluated.arch]), o.data.output_size)[0]
         found.append(
             {
-                **_baseline(o, name, "random", f.deployed, f.trained.accuracy, f.test),
-                **costs_of(o.space, o.space.choices([f.evaluated.arch]), o.data.output_size)[0],
+                **_baseline(o, name, "random", f.deployed, f.trained.accuracy, f.test, costs["params"]),
+                **costs,
                 "estimate": _estimate(f.evaluated),
                 "note": "same limit, recipe, estimator and time for estimates; "
                 f"{f.trained.epochs} of {o.recipe.epochs} epochs",
             }
         )
     for b in o.zoo:
-        document = _baseline(o, b.name, "zoo", b.deployed, b.trained_accuracy, b.test)
+        document = _baseline(o, b.name, "zoo", b.deployed, b.trained_accuracy, b.test, b.params)
         found.append({**document, "macs": None, "params": b.params, "note": b.note})
     return found
 
@@ -201,10 +206,18 @@ def _why_no_energy(o: Outcome, measured: Measurement | None) -> str | None:
 
 
 def _baseline(
-    o: Outcome, name: str, kind: str, deployed: Deployed, trained: float | None, test: Mapping[str, float] | None
+    o: Outcome,
+    name: str,
+    kind: str,
+    deployed: Deployed,
+    trained: float | None,
+    test: Mapping[str, float] | None,
+    params: int,
 ) -> dict[str, Any]:
     chosen = deployed.chosen
     measured = chosen.measurement if chosen else None
+    judged_ms = o.config.limits.judged_ms(measured)
+    missed = [] if chosen is None else o.config.limits.violations(seen_of(chosen, o.config.limits, params, None))
     accuracy = None
     if trained is not None:
         accuracy = {"trained": trained, "deployed": chosen.accuracy if chosen else None, "test": first_of(test)}
@@ -217,7 +230,9 @@ def _baseline(
         "input": input_label(o.data, deployed.description.signature),
         "measured_latency_ms": latencies(measured),
         "machine": measured.machine if measured else None,
-        "within_limit": keeps(o.config.limits, chosen) if chosen and measured else None,
+        "judged_ms": judged_ms,
+        "within_limit": None if measured is None else judged_ms is not None and not missed,
+        "missed": [violation.name for violation in missed],
         "accuracy": accuracy,
         "test_figures": dict(test) if test else None,
     }
@@ -291,13 +306,6 @@ def _predictor_quality(target: TargetModel) -> list[dict[str, Any]]:
             }
         )
     return found
-
-
-def keeps(limits: Limits, tried: TriedDeployment) -> bool:
-    """True if a finished deployment keeps the limits that can be seen of it."""
-    seen = Observation(batch=tried.deployment.batch, size_bytes=tried.size_bytes, accuracy=tried.accuracy)
-    measured = tried.measurement
-    return measured is not None and measured.failed is None and not limits.violations(limits.observe(seen, measured))
 
 
 def first_of(figures: Mapping[str, float] | None) -> float | None:

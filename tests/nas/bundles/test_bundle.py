@@ -62,6 +62,7 @@ def test_the_receipt_says_where_every_figure_comes_from(bundle: Path) -> None:
     assert {"nas", "torch", "onnxruntime", "numpy"} <= receipt["versions"].keys() == receipt["licences"].keys()
     assert receipt["licences"]["onnxruntime"] == "MIT License"
     assert receipt["latency_ms"] is None, "nothing was measured"
+    assert receipt["judged_ms"] == receipt["predicted_ms"] == 1.0
     assert receipt["fingerprint"] is None
     assert receipt["accuracy_on_device"] is False, "there is no telling what the device computes"
     read = read_receipt(bundle)

@@ -58,6 +58,7 @@ def test_auto_takes_the_fastest_and_says_why_not_the_others(request_: ExportRequ
     assert exported.receipt["margin_pct"] == pytest.approx(100 * (1 - 1 / 1.6))
     assert by_name["onnxruntime-fp32"]["reason"] == "its slowest session took 2.00 ms"
     assert exported.receipt["latency_ms"]["p90"] == pytest.approx(1.1)
+    assert exported.receipt["judged_ms"] == pytest.approx(1.0), "the median: no other percentile is limited"
     assert len(exported.receipt["latency_ms"]["sessions"]) == 3
     assert exported.receipt["fingerprint"]["cores"] >= 1
     assert exported.receipt["accuracy"]["torch"] is not None

@@ -50,6 +50,16 @@ def test_search_from_data_to_files(
     (random,) = [b for b in document["baselines"] if b["kind"] == "random"]
     assert random["accuracy"]["deployed"] is not None
     assert {b["name"] for b in document["baselines"] if b["kind"] != "random"} == set(few)
+    limited = [b for b in document["baselines"] if b["kind"] != "random"]
+    assert [(b["missed"], b["within_limit"]) for b in limited] == [(["max_params"], False)], "far more parameters"
+    assert (random["missed"], random["within_limit"]) == ([], True)
+    best = document["best"][0]
+    judged = [d["judged_ms"] for d in best["deployments"] if d["chosen"]]
+    receipt = json.loads((out / best["receipt"]).read_text())
+    assert judged == [best["judged_ms"]] == [receipt["judged_ms"]]
+    assert best["judged_ms"] >= max(best["session_p50_ms"])
+    won = {entry["key"] for entry in document["best"]}
+    assert all((out / entry["folder"]).is_dir() and entry["key"] not in won for entry in document["finalists"])
     assert document["best"][0]["epochs"] == 4
     assert document["best"][0]["accuracy"]["test"] > 0.5, "colours are easy"
 

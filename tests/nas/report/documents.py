@@ -32,6 +32,26 @@ def latency(p50: float) -> dict[str, float]:
     return {"p50": p50, "p90": p50 * 1.05, "p99": p50 * 1.2}
 
 
+def tried(name: str, judged_ms: float, deployed: float, **changes: Any) -> dict[str, Any]:
+    """A deployment that keeps everything; `judged_ms` is of the slowest session."""
+    p50 = round(judged_ms / 1.02, 4)
+    return {
+        "name": name, "p50_ms": p50, "worst_session_p50_ms": judged_ms, "judged_ms": judged_ms, "call_ms": p50,
+        "images_per_s": 1000 / p50, "accuracy": deployed, "size_bytes": 2_000_000, "accepted": True,
+        "latency_alone": False, "worth_it": True, "chosen": False, "reason": "",
+    } | changes  # fmt: skip
+
+
+def finalist(name: str, *files: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    """A network that was trained fully and is no winner."""
+    kept = [file for file in files if file["accepted"]]
+    return {
+        "key": f"mixed:{name}", "folder": f"finalists/{name}", "input": "96 px", "epochs": 9, "params": 2_000_000,
+        "within_limit": bool(kept), "slack": 0.0185, "deployments": list(files),
+        "accuracy": {"trained": 0.8, "deployed": kept[0]["accuracy"] if kept else None},
+    } | changes  # fmt: skip
+
+
 def winner(rank: int = 1, **changes: Any) -> dict[str, Any]:
     return {
         "rank": rank, "key": f"mixed:0-1-2-{rank}", "architecture": {"space": "mixed", "decisions": {"resolution": 96}},
@@ -42,13 +62,13 @@ def winner(rank: int = 1, **changes: Any) -> dict[str, Any]:
         "estimate": estimate(),
         "macs": 123_000_000, "params": 2_300_000, "onnx": f"winners/{rank}/model.onnx",
         "model": f"winners/{rank}/model.xml", "receipt": f"winners/{rank}/receipt.json", "parity": {"max_abs": 1e-5},
+        "judged_ms": 1.13, "slack": 0.0185,
         "deployments": [
-            {"name": "openvino-int8", "p50_ms": 1.11, "worst_session_p50_ms": 1.12, "accuracy": 0.79, "accepted": True,
-             "chosen": True, "reason": "fastest that keeps the accuracy"},
-            {"name": "onnxruntime-fp32", "p50_ms": 3.4, "worst_session_p50_ms": 3.5, "accuracy": 0.794,
-             "accepted": True, "chosen": False, "reason": "slower than openvino-int8"},
-            {"name": "onnxruntime-int8", "p50_ms": 2.0, "worst_session_p50_ms": 2.1, "accuracy": 0.70,
-             "accepted": False, "chosen": False, "reason": "loses 9.4 points of accuracy, more than 1.0"},
+            tried("openvino-int8", 1.13, 0.79, p50_ms=1.11, worst_session_p50_ms=1.13, chosen=True,
+                  reason="fastest that keeps the accuracy"),
+            tried("onnxruntime-fp32", 3.5, 0.794, reason="slower than openvino-int8"),
+            tried("onnxruntime-int8", 2.1, 0.70, accepted=False,
+                  reason="loses 9.4 points of accuracy, more than 1.0"),
         ],
     } | changes  # fmt: skip
 
@@ -56,7 +76,8 @@ def winner(rank: int = 1, **changes: Any) -> dict[str, Any]:
 def baseline(name: str, kind: str = "zoo", p50: float = 2.0, deployed: float | None = 0.7) -> dict[str, Any]:
     return {
         "name": name, "kind": kind, "runtime": "openvino", "precision": "int8", "input": "96 px",
-        "measured_latency_ms": latency(p50), "within_limit": p50 <= 4, "macs": 300_000_000, "params": 11_000_000,
+        "measured_latency_ms": latency(p50), "judged_ms": 1.02 * p50, "within_limit": p50 <= 4,
+        "missed": [] if p50 <= 4 else ["latency_ms"], "macs": 300_000_000, "params": 11_000_000,
         "accuracy": None if deployed is None else
         {"trained": deployed, "deployed": deployed - 0.002, "test": deployed - 0.01},
         "note": "latency only: the budget was spent" if deployed is None else "",
@@ -84,7 +105,7 @@ def document(**changes: Any) -> dict[str, Any]:
                        "n_heldout": 15,
                        "corrected_by": 1.02}],
         "estimator": estimator(),
-        "best": [winner()],
+        "best": [winner()], "finalists": [],
         "baselines": [
             baseline("random search (best of 24)", "random", 1.9, 0.75), baseline("resnet10", p50=0.6, deployed=0.72),
             baseline("resnet18", p50=1.1, deployed=0.71), baseline("mobilenet_v3_large", p50=1.4, deployed=0.6),

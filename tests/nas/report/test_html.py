@@ -1,8 +1,6 @@
 """The report: everything is said, everything is escaped, nothing is fetched; and it looks like a page in a browser."""
 
 import re
-import shutil
-import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -11,11 +9,11 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from nas.report.explore import explore_data
 from nas.report.html import report_html, write_report
 from nas.report.markup import sentence, table
 from nas.report.plot import MAX_POINTS, accuracy_latency_figure, visible_candidates
 from tests.nas.report import documents
+from tests.nas.report.browsing import browsed
 
 EVIL = "<script>alert(1)</script><img src=x onerror=alert(2)>&\"'"
 
@@ -185,11 +183,10 @@ def test_failed_write_leaves_nothing(tmp_path: Path) -> None:
         write_report(documents.document(), documents.candidates(), tmp_path / "missing" / "report.html")
 
 
-def _chromium() -> str:
-    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if found is None:
-        pytest.skip("no Chromium on this machine")
-    return found
+def test_the_page_is_written_under_a_name_that_no_other_writer_uses(tmp_path: Path) -> None:
+    (tmp_path / "report.html.part").mkdir()
+    write_report(documents.document(), documents.candidates(8), tmp_path / "report.html")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["report.html", "report.html.part"]
 
 
 @pytest.mark.browser
@@ -198,91 +195,12 @@ def _chromium() -> str:
 def test_renders_in_a_browser(width: int, tmp_path: Path) -> None:
     write_report(documents.document(), documents.candidates(), tmp_path / "report.html")
     picture = tmp_path / "page.png"
-    _browsed(tmp_path / "report.html", f"--screenshot={picture}", f"--window-size={width},1600")
+    browsed(tmp_path / "report.html", f"--screenshot={picture}", f"--window-size={width},1600")
     pixels = np.asarray(Image.open(picture).convert("RGB")).astype(int)
     assert pixels.shape[1] == width
     # The plot's own colours are on the picture: the winner's star, the front's line.
     for colour in ((0xD5, 0x5E, 0x00), (0x00, 0x9E, 0x73)):
         assert (np.abs(pixels - np.array(colour)).max(axis=2) < 12).sum() > 100
-
-
-def _browsed(page: Path, *flags: str) -> str:
-    """What Chromium prints of a page, which writes nothing to the console."""
-    usual = (
-        "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-        "--disable-component-update --disable-sync --hide-scrollbars --virtual-time-budget=8000 --enable-logging=stderr"
-    )
-    done = subprocess.run(
-        [_chromium(), *usual.split(), f"--user-data-dir={page.parent / 'profile'}", *flags, page.as_uri()],
-        capture_output=True, text=True, timeout=120, check=True,
-    )  # fmt: skip
-    assert [line for line in done.stderr.splitlines() if "CONSOLE" in line] == []
-    return done.stdout
-
-
-_READER = """<script>addEventListener("load", () => {
-  const say = (id, text) => { const p = document.createElement("p"); p.id = id; p.textContent = text;
-                              document.body.append(p); };
-  const of = (id) => document.getElementById(id);
-  say("at-first", of("who-wins").textContent);
-  of("limit-ms").value = "1.0"; of("limit-ms").dispatchEvent(new Event("change"));
-  say("at-1-ms", of("who-wins").textContent);
-  say("drawn-limit", of("accuracy-latency").layout.shapes[1].x0);
-  of("limit").value = "1"; of("limit").dispatchEvent(new Event("input"));
-  say("at-most", of("who-wins").textContent);
-  document.querySelector("#deployments input[value=openvino-int8]").click();
-  say("without-openvino-int8", of("who-wins").textContent);
-  say("dots", of("accuracy-latency").data[0].x.filter((x) => x !== null).length);
-  const table = [...document.querySelectorAll("table")].find((t) => t.textContent.includes("mobilenet_v3_large"));
-  const button = [...table.querySelectorAll(".sort")].find((b) => b.textContent === "p50 ms");
-  button.focus(); button.click();
-  const first = () => table.tBodies[0].rows[0].textContent;
-  say("fastest", first()); button.click(); say("slowest", first());
-  say("sorted", button.parentElement.getAttribute("aria-sort"));
-  of("accuracy-latency").emit("plotly_hover", { points: [{ customdata: 0 }] });
-  say("candidate", of("candidate-choices").textContent + "; " + of("candidate-facts").textContent);
-});</script>"""
-
-
-@pytest.mark.browser
-@pytest.mark.slow
-def test_a_reader_asks_for_another_limit_and_sorts_a_table(tmp_path: Path) -> None:
-    page = tmp_path / "report.html"
-    document = documents.document(decisions={"stem.width": [f"of {i}" for i in range(400)]})
-    write_report(document, documents.candidates(), page)
-    page.write_text(page.read_text("utf-8").replace("</body>", f"{_READER}</body>"), "utf-8")
-    found = dict(re.findall(r'<p id="([^"]+)">(.*?)</p>', _browsed(page, "--dump-dom"), flags=re.DOTALL))
-    assert found["at-first"].startswith("Within 4 ms: winner 1 as openvino-int8, 79.0 % on the validation images")
-    assert found["at-1-ms"].startswith("Within 1 ms: resnet10 as openvino-int8, 71.8 %")
-    assert found["drawn-limit"] == "1"
-    assert "winner 1 as openvino-int8, 79.0 %" in found["at-most"], "0.4 points more are within the standard error"
-    assert "winner 1 as onnxruntime-fp32, 79.4 %" in found["without-openvino-int8"]
-    assert found["without-openvino-int8"].endswith("1 of 1 trained files keep it.")
-    assert found["dots"] == "0", "all candidates are for openvino-int8"
-    assert found["fastest"].startswith("resnet10")
-    assert found["slowest"].startswith("resnet50")
-    assert found["sorted"] == "descending"
-    assert re.match(r"stem\.width of \d+; openvino-int8, 96 px: predicted [\d.]+ ± [\d.]+ ms", found["candidate"])
-
-
-def test_the_data_of_the_page_are_of_what_is_drawn() -> None:
-    document, table = documents.document(), documents.candidates()
-    data = explore_data(document, table)
-    figure = accuracy_latency_figure(document, table)
-    assert len(data["candidates"]) == sum(
-        len(t.customdata) for t in figure.data if t.customdata and t.customdata[0] >= 0
-    )
-    for trace in figure.data:
-        for x, at in zip(trace.x, trace.customdata or (), strict=False):
-            drawn = data["candidates"][at]["predicted_ms"] if at >= 0 else None
-            assert drawn is None or drawn == pytest.approx(x)
-    names = [data["files"][-1 - at]["network"] for t in figure.data for at in t.customdata or () if at < 0]
-    assert names == ["random search (best of 24)", "resnet10", "resnet18", "mobilenet_v3_large", "winner 1"]
-    assert [f["deployment"] for f in data["files"] if f["network"] == "winner 1"] == [
-        "openvino-int8",
-        "onnxruntime-fp32",
-    ]
-    assert data["lowest_ms"] < min(f["slowest_ms"] for f in data["files"]) < data["limit_ms"] < data["highest_ms"]
 
 
 def test_test_document_matches_its_candidates() -> None:
