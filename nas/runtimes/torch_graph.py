@@ -78,11 +78,7 @@ class CudaGraphDevice:
                 output = call()
             torch.cuda.synchronize()  # weights and inputs are there, whatever stream replays it
 
-        def replay() -> None:
-            with torch.cuda.stream(self._launching()):
-                graph.replay()
-
-        return replay, output
+        return lambda: self._launch(graph.replay), output
 
     def pinned(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         import torch
@@ -90,22 +86,24 @@ class CudaGraphDevice:
         return torch.zeros(shape, dtype=dtype, pin_memory=True)
 
     def copy(self, source: torch.Tensor, target: torch.Tensor) -> None:
-        import torch
-
-        with torch.cuda.stream(self._launching()):
-            target.copy_(source, non_blocking=True)
+        self._launch(lambda: target.copy_(source, non_blocking=True))
 
     def synchronize(self) -> None:
-        self._launching().synchronize()
-
-    def _launching(self) -> torch.cuda.Stream:
         import torch
 
+        (self._stream or torch.cuda.current_stream(self.tensors_on)).synchronize()
+
+    def _launch(self, work: Callable[[], object]) -> None:
+        """Without a stream of its own nothing is changed and nothing changed back, which would take microseconds."""
         if not self._own_stream:
-            return torch.cuda.current_stream(self.tensors_on)
+            work()
+            return
+        import torch
+
         if self._stream is None:
             self._stream = torch.cuda.Stream(self.tensors_on)  # type: ignore[no-untyped-call]
-        return self._stream
+        with torch.cuda.stream(self._stream):
+            work()
 
 
 class GraphSession:

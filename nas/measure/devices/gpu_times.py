@@ -1,8 +1,8 @@
 """The three times of a network on a GPU, which must never be taken for each other, and its energy.
 
 **Device time** is the GPU's alone, by events around many replays. **Call time** is the host's, from images in its
-memory to results there: what a limit on latency means. **Throughput** is that of several calls under way at once, copies
-included.
+memory to results there: what a limit on latency means. **Throughput** is that of several calls under way at once,
+copies included.
 """
 
 import time
