@@ -105,6 +105,7 @@ def run_bench(config: BenchConfig, progress: Progress) -> dict[str, Any]:
         ],
         "operators": operators,
         "blocks": blocks,
+        "roofline": None,
     }
 
 

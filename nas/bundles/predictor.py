@@ -116,5 +116,5 @@ def checked_bundle(bundle: str | Path, *, check: bool = True) -> tuple[Path, Rec
         raise UserError(f"the bundle '{folder}' is not as it was delivered: {'; '.join(problems)}", "get it again")
     runtime = load_runtime(receipt.deployment.runtime)
     require(runtime)
-    check_supported(runtime, receipt.deployment.precision)
+    check_supported(runtime, receipt.deployment.precision, receipt.deployment.device)
     return folder, receipt

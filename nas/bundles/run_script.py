@@ -48,13 +48,12 @@ def _openvino(deployment: Deployment, file: str) -> tuple[str, str]:
 
 
 def _torch(deployment: Deployment, file: str) -> tuple[str, str]:
-    """A network in torch is built by code: this one alone needs the package that wrote the bundle."""
-    dtype = {"bf16": "bfloat16", "fp16": "float16"}.get(deployment.precision, "float32")
-    return "import torch\nfrom nas.networks.description import load_network", (
-        f'where = {{"device": "{deployment.device}", "dtype": torch.{dtype}}}\n'
-        f'network = load_network(here / "{file}").to(**where)\n'
-        f"with torch.inference_mode():\n"
-        f"    output = network(torch.from_numpy(inputs).to(**where))[0].float().cpu().numpy()"
+    """A network in torch is built by code: this one alone needs the package that wrote the bundle, and runs by the very
+    session that was measured, on a GPU the recorded graph."""
+    return "from nas.deployment import Deployment\nfrom nas.runtimes import load_runtime", (
+        f'deployment = Deployment("torch", "{deployment.precision}", {deployment.threads}, '
+        f'{deployment.batch}, "{deployment.device}")\n'
+        f'output = load_runtime("torch").load(here / "{file}", deployment).run(inputs)[0]'
     )
 
 

@@ -53,6 +53,7 @@ def _or_none(context: click.Context, parameter: click.Parameter, value: tuple[An
     "--operators", type=click.IntRange(min=0), help="Slowest operators; 0: none.  [default: 0; with --full 5]"
 )
 @click.option("--blocks", is_flag=True, help="Also show how long each block of a network takes, by deployment.")
+@click.option("--roofline", is_flag=True, help="Also what this machine can do at best, for `nas compare`.")
 @click.option("--full", is_flag=True, help="Also larger batches, several calls at once, and the slowest operators.")
 @load_options
 @click.option("--plot", type=click.Path(path_type=Path), help="Also draw it: FILE.html or FILE.png.")
@@ -69,6 +70,7 @@ def bench(
     operators: int | None,
     calls: tuple[str, ...] | None,
     full: bool,
+    roofline: bool,
     plot: Path | None,
     as_json: bool,
     quiet: bool,
@@ -125,7 +127,13 @@ def bench(
         operators=operators if operators is not None else FULL_OPERATORS if full else 0,
         **options,
     )
-    document = run_bench(config, progress_for(quiet=quiet))
+    progress = progress_for(quiet=quiet)
+    document = run_bench(config, progress)
+    if roofline:
+        from nas.compare.roofline import measured_roofline
+
+        with progress.stage("measuring the machine's ceilings"):
+            document["roofline"] = measured_roofline(config)
     if as_json:
         click.echo(to_json(document))
     else:

@@ -24,6 +24,7 @@ COMMANDS: Mapping[str, str] = {
     "targets": "nas.cli.targets:targets",
     "profile": "nas.cli.profile:profile",
     "bench": "nas.cli.bench:bench",
+    "compare": "nas.cli.compare:compare",
     "advise": "nas.cli.advise:advise",
     "serve": "nas.cli.serve:serve",
     "report": "nas.cli.report:report",

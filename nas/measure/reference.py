@@ -13,7 +13,7 @@ import numpy as np
 from nas.files.cache import user_cache
 from nas.files.writing import write_whole
 from nas.runtimes.base import Inputs, Outputs, Session
-from nas.runtimes.torch_eager import GraphDevice, GraphSession
+from nas.runtimes.torch_graph import GraphDevice, graph_session
 from search_spaces.signature import TensorSpec
 
 _FILE = "reference-1.onnx"
@@ -96,8 +96,7 @@ def graph_reference(graphs: GraphDevice) -> Session:
             layer for before, after in pairwise(widths) for layer in (nn.Conv2d(before, after, 3, padding=1), nn.ReLU())
         ]
         network = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
-    placed = network.eval().to(graphs.tensors_on)
-    return GraphSession(placed, torch.float32, _GRAPH_INPUT, _GRAPH_BATCH, graphs)
+    return graph_session(network, torch.float32, _GRAPH_INPUT, _GRAPH_BATCH, graphs)
 
 
 def _build() -> bytes:

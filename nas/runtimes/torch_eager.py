@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from nas.deployment import CPU, Deployment, cuda_index
 from nas.errors import UserError
@@ -29,6 +29,7 @@ from nas.runtimes.base import (
 from nas.runtimes.cpu import cpu_flags, has_bf16
 from nas.runtimes.devices import Cuda, TorchCuda, why_no_device
 from nas.runtimes.onnx_file import read_input
+from nas.runtimes.torch_graph import CudaGraphDevice, GraphDevice, graph_session, recorded
 from search_spaces.signature import TensorSpec
 
 if TYPE_CHECKING:
@@ -37,52 +38,6 @@ if TYPE_CHECKING:
 
 NETWORK_SUFFIX = ".network.json"
 LoadNetwork = Callable[[Path], "nn.Module"]
-
-
-class GraphDevice(Protocol):
-    """Operations that a CUDA graph needs of its device; a fake one lets the session be tested without a GPU."""
-
-    @property
-    def tensors_on(self) -> str:
-        """PyTorch's name of the device that weights and inputs lie on."""
-        ...
-
-    def capture(self, call: Callable[[], torch.Tensor]) -> tuple[Callable[[], None], torch.Tensor]:
-        """Record `call` once; returns what replays it, and the tensor each replay writes to."""
-        ...
-
-    def synchronize(self) -> None:
-        """Wait until the device has finished."""
-        ...
-
-
-class CudaGraphDevice:
-    """A CUDA device by its PyTorch name, such as `cuda:0`. Convolutions in fp32 are computed as such, not in TF32."""
-
-    def __init__(self, device: str) -> None:
-        self.tensors_on = device
-
-    def capture(self, call: Callable[[], torch.Tensor]) -> tuple[Callable[[], None], torch.Tensor]:
-        import torch
-
-        # Libraries choose algorithms and allocate on their first calls, which must not happen during a capture:
-        # a few calls on a side stream, as https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs asks.
-        with torch.cuda.device(self.tensors_on), torch.backends.cudnn.flags(allow_tf32=False):
-            stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-            stream.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(stream):
-                for _ in range(3):
-                    call()
-            torch.cuda.current_stream().wait_stream(stream)
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
-                output = call()
-        return graph.replay, output
-
-    def synchronize(self) -> None:
-        import torch
-
-        torch.cuda.synchronize(self.tensors_on)
 
 
 class EagerSession:
@@ -103,39 +58,6 @@ class EagerSession:
             given = torch.from_numpy(inputs)
             output = self._network(given.to(self._dtype) if given.is_floating_point() else given)
             logits: Outputs = output.float().numpy()
-        return logits
-
-
-class GraphSession:
-    """Replays one recorded call; see `nas.runtimes.base.Session`.
-
-    A call is timed with its copies to and from the device: inputs start and results end in the host's memory.
-    """
-
-    def __init__(
-        self, network: nn.Module, dtype: torch.dtype, input: TensorSpec, batch: int, graphs: GraphDevice
-    ) -> None:  # fmt: skip
-        import torch
-
-        self.input, self.batch = input, batch
-        self._graphs = graphs
-        taken = dtype if input.values is None else getattr(torch, input.dtype)
-        self._input = torch.zeros(input.batched(batch), dtype=taken, device=graphs.tensors_on)
-        with torch.inference_mode():
-            self._replay, self._output = graphs.capture(lambda: network(self._input))
-
-    def run(self, inputs: Inputs) -> Outputs:
-        return run_in_batches(self._call, inputs, self.batch)
-
-    def _call(self, inputs: Inputs) -> Outputs:
-        import torch
-
-        with torch.inference_mode():
-            self._input.copy_(torch.from_numpy(inputs))
-            self._replay()
-            self._graphs.synchronize()
-            # A copy, because the next replay overwrites the recorded output.
-            logits: Outputs = self._output.float().cpu().numpy().copy()
         return logits
 
 
@@ -207,7 +129,7 @@ class TorchEager:
             torch.set_num_threads(deployment.threads)
             return EagerSession(network.to(dtype=dtype), dtype, spec, deployment.batch)
         graphs = self._graphs(deployment.device)
-        return GraphSession(network.to(device=graphs.tensors_on, dtype=dtype), dtype, spec, deployment.batch, graphs)
+        return recorded(lambda: graph_session(network, dtype, spec, deployment.batch, graphs), path.name, deployment)
 
 
 def dtype_of(deployment: Deployment) -> torch.dtype:

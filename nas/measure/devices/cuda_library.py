@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from nas.measure.devices.nvml import Nvml, nvml_of
-from nas.runtimes.torch_eager import CudaGraphDevice, GraphDevice
+from nas.runtimes.torch_graph import CudaGraphDevice, GraphDevice
 from nas.runtimes.torch_modules import Event
 
 QUEUE_CYCLES = 20_000_000

@@ -4,6 +4,7 @@ Needs the optional package `nvidia-ml-py`. What a driver or a GPU does not tell 
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, Protocol, TypeVar
 
@@ -19,8 +20,35 @@ SLOWDOWNS = {
 the power limit are no disturbances: a large network runs at the power limit all the time."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuState:
+    """A GPU at one moment, to stand beside the figures of that moment; None for what is not told."""
+
+    driver: str | None
+    clock_mhz: int | None
+    """Of the multiprocessors; likewise the highest that they can have."""
+    max_clock_mhz: int | None
+    memory_clock_mhz: int | None
+    temperature_c: int | None
+    power_w: float | None
+    """Drawn by the board; on some GPUs sampled a quarter of the time (arXiv 2312.02741), so never a base of energy."""
+    power_limit_w: float | None
+    slowdown: str | None
+    """Reason why the clock is held down; None also where it is not."""
+    processes: int | None
+    """That have memory on it, ours included."""
+    ecc: bool | None
+    """Memory with error correction."""
+    mig: bool | None
+    """Divided into instances."""
+
+
 class Nvml(Protocol):
     """See the module."""
+
+    def state(self) -> GpuState:
+        """Everything that is told about the GPU now."""
+        ...
 
     def energy_j(self) -> float | None:
         """Joules of the whole board since its driver was loaded; the counter moves every 20 to 100 ms."""
@@ -43,11 +71,34 @@ class Nvml(Protocol):
         ...
 
 
+_CHIP = 0
+"""NVML's number of the sensor on the chip."""
+
+
 class PyNvml:
     """The GPU with that UUID (`GPU-...`), through `nvidia-ml-py`; see `nvml_of`."""
 
     def __init__(self, library: Any, handle: Any) -> None:
         self._library, self._handle = library, handle
+
+    def state(self) -> GpuState:
+        library, handle = self._library, self._handle
+        power_mw = self._told(lambda: int(library.nvmlDeviceGetPowerUsage(handle)))
+        limit_mw = self._told(lambda: int(library.nvmlDeviceGetEnforcedPowerLimit(handle)))
+        present = self.processes()
+        return GpuState(
+            driver=self._told(lambda: str(library.nvmlSystemGetDriverVersion())),
+            clock_mhz=self.clock_mhz(),
+            max_clock_mhz=self._told(lambda: int(library.nvmlDeviceGetMaxClockInfo(handle, library.NVML_CLOCK_SM))),
+            memory_clock_mhz=self._told(lambda: int(library.nvmlDeviceGetClockInfo(handle, library.NVML_CLOCK_MEM))),
+            temperature_c=self._told(lambda: int(library.nvmlDeviceGetTemperature(handle, _CHIP))),
+            power_w=None if power_mw is None else power_mw / 1e3,
+            power_limit_w=None if limit_mw is None else limit_mw / 1e3,
+            slowdown=self.slowdown(),
+            processes=None if present is None else len(present),
+            ecc=self._told(lambda: bool(library.nvmlDeviceGetEccMode(handle)[0])),
+            mig=self._told(lambda: bool(library.nvmlDeviceGetMigMode(handle)[0])),
+        )
 
     def energy_j(self) -> float | None:
         energy_mj = self._told(lambda: int(self._library.nvmlDeviceGetTotalEnergyConsumption(self._handle)))

@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 from nas.bundles.bundle import RUN_SCRIPT, SAMPLE
+from nas.bundles.predictor import Predictor
 from nas.bundles.receipt import read_receipt
 from nas.bundles.run_script import run_script
 from nas.data import ImageData
@@ -26,8 +27,11 @@ from nas.runtimes import RUNTIMES, load_runtime, ov
 from nas.runtimes.onnx_file import read_input
 from nas.runtimes.ort import session_settings
 from nas.runtimes.ov import compile_settings
+from nas.runtimes.torch_eager import TorchEager
 from nas.tasks import task_named
 from nas.tasks.detection.baselines import BASELINES
+from tests.nas.fake_cuda import FakeCuda
+from tests.nas.measure.fake_gpu import FakeGpu, FakeGraphs
 from tests.nas.small_bundles import FP32, digits, write_bundle
 
 NETWORKS = {
@@ -112,6 +116,22 @@ def test_run_py_repeats_the_sample_and_takes_any_image(
     assert ended.value.code
 
 
+def test_run_py_on_a_gpu_replays_the_graph_that_was_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With a fake GPU in the place of a real one; bundle and script are the ones that a user gets."""
+    gpu = FakeGpu()
+    monkeypatch.setattr(TorchEager.__init__, "__defaults__", (None, lambda _: FakeGraphs(gpu), FakeCuda()))
+    bundle = write_bundle(tmp_path / "bundle", Deployment("torch", "fp16", 1, batch=4, device="cuda:0"))
+    gpu.log.clear()
+    monkeypatch.setattr(sys, "argv", [str(bundle / RUN_SCRIPT)])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(bundle / RUN_SCRIPT))
+    assert not ended.value.code, capsys.readouterr().out
+    assert gpu.log == ["upload", "replay", "download", "synchronise"]
+    assert Predictor.open(bundle).session.batch == 4, "a precision that only the GPU has is no reason to refuse it"
+
+
 @pytest.mark.parametrize("script", SCRIPTS.values(), ids=SCRIPTS)
 def test_run_py_needs_three_packages(script: str) -> None:
     for name in RUNTIMES:
@@ -125,7 +145,7 @@ def test_run_py_needs_three_packages(script: str) -> None:
                 else [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             )
         } - set(sys.stdlib_module_names)  # fmt: skip
-        assert imported == {"numpy", "PIL", name} | ({"nas"} if name == "torch" else set())
+        assert imported == {"numpy", "PIL", "nas" if name == "torch" else name}
         assert max(map(len, text.splitlines())) <= 130
     assert run_script(script, Deployment("another", "fp32", 1), "model.onnx") is None
 

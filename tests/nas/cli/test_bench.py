@@ -111,3 +111,18 @@ def test_a_missing_network_is_bad_input(capsys: pytest.CaptureFixture[str]) -> N
     error = capsys.readouterr().err
     assert error.startswith("Error: no such network: 'absent.onnx'")
     assert "hint: give an ONNX file" in error
+
+
+def test_ceilings_are_in_the_document_where_they_were_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(protocol, "REPEATS", 0)
+    monkeypatch.setattr("nas.compare.roofline.ceilings", lambda deployments, _: {})
+    network = write_tiny_network(tmp_path / "tiny.onnx")
+    options = ["--runtime", "onnxruntime", "--precision", "fp32", "--threads", "1", "--sessions", "1", "--quiet"]
+    for given in ([], ["--roofline"]):
+        assert run(["bench", str(network), *options, *given, "--calls", "continuous", "--json"]) == 0
+        roofline = json.loads(capsys.readouterr().out)["roofline"]
+        assert (roofline is not None) == bool(given)
+    assert [len(entry["products"]) for entry in roofline["networks"]] == [2]
+    assert roofline["ceilings"][0]["gmacs_per_s"] is None, "there is none that was not measured"

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from nas.measure.devices.nvml import Nvml
+from nas.measure.devices.nvml import GpuState, Nvml
 
 
 @dataclass(slots=True)
@@ -30,22 +30,41 @@ class FakeEvent:
 
 
 class FakeGraphs:
-    """See `nas.runtimes.torch_eager.GraphDevice`."""
+    """See `nas.runtimes.torch_graph.GraphDevice`. Like a GPU's stream, it does what was launched when somebody waits,
+    and not before: who reads a result too soon finds the last one, and who changes an input too soon spoils the call.
+    """
 
     tensors_on = "cpu"
 
     def __init__(self, gpu: "FakeGpu") -> None:
         self._gpu = gpu
+        self._pinned: list[torch.Tensor] = []
+        self.captured: list[str] = []
+        """Types of the tensors that recorded calls returned."""
 
     def capture(self, call: Callable[[], torch.Tensor]) -> tuple[Callable[[], None], torch.Tensor]:
         output = call()
+        self.captured.append(str(output.dtype))
 
-        def replay() -> None:
-            self._gpu.log.append("replay")
+        def work() -> None:
             with torch.inference_mode():
                 output.copy_(call())
 
-        return replay, output
+        return lambda: self._gpu.launch("replay", work), output
+
+    def pinned(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        self._pinned.append(torch.zeros(shape, dtype=dtype))
+        return self._pinned[-1]
+
+    def copy(self, source: torch.Tensor, target: torch.Tensor) -> None:
+        kept = [any(t is own for own in self._pinned) for t in (source, target)]
+        assert sorted(kept) == [False, True], "a copy that the host need not wait for has one side in pinned memory"
+
+        def work() -> None:
+            with torch.inference_mode():
+                target.copy_(source)
+
+        self._gpu.launch("upload" if kept[0] else "download", work)
 
     def synchronize(self) -> None:
         self._gpu.synchronise()
@@ -61,6 +80,14 @@ class FakeGpu:
     log: list[str] = field(default_factory=list)
     pending: list[FakeEvent] = field(default_factory=list)
     now_ms: float = 0.0
+    launched: list[Callable[[], None]] = field(default_factory=list)
+    most_launched: int = 0
+    """Most pieces of work that waited at once."""
+
+    def launch(self, name: str, work: Callable[[], None]) -> None:
+        self.log.append(name)
+        self.launched.append(work)
+        self.most_launched = max(self.most_launched, len(self.launched))
 
     def start(self) -> None:
         self.log.append("start")
@@ -69,6 +96,9 @@ class FakeGpu:
 
     def synchronise(self) -> None:
         self.log.append("synchronise")
+        for work in self.launched:
+            work()
+        self.launched.clear()
         for event in self.pending:
             event.reached = True
         self.pending.clear()
@@ -106,6 +136,13 @@ class FakeNvml:
     ours: frozenset[int] = frozenset({4242})
     """Our process, by the number that the host gives it."""
     busy: frozenset[int] | None = frozenset({4242})
+
+    def state(self) -> GpuState:
+        return GpuState(
+            driver="580.1", clock_mhz=self.clock_mhz(), max_clock_mhz=1980, memory_clock_mhz=2600, temperature_c=41,
+            power_w=70.0, power_limit_w=700.0, slowdown=self.slowdown(), processes=len(self.present), ecc=True,
+            mig=False,
+        )  # fmt: skip
 
     def energy_j(self) -> float | None:
         return self.joules.pop(0) if len(self.joules) > 1 else self.joules[0]

@@ -1,7 +1,9 @@
 """The contract of device probes, on the processor and on a fake GPU, and what only a GPU's probe does."""
 
 import os
+import time
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,11 +18,13 @@ from nas.measure.block_times import slot_times_ms
 from nas.measure.devices import DeviceProbe, probe_of, why_no_energy
 from nas.measure.devices.cpu import CpuProbe
 from nas.measure.devices.cuda import CudaProbe
-from nas.measure.devices.nvml import PyNvml, nvml_of
+from nas.measure.devices.gpu_times import call_times_ms, device_time_ms, energy, images_per_s
+from nas.measure.devices.nvml import GpuState, PyNvml, nvml_of
 from nas.measure.job import Job, JobModel
 from nas.measure.reference import reference_model
 from nas.measure.worker import work
 from nas.runtimes.nodes import NodeTime
+from nas.runtimes.torch_graph import GraphSession, graph_session
 from search_spaces.signature import TensorSpec
 from tests.nas.measure.fake_gpu import FakeGpu, FakeNvml
 from tests.nas.tiny import calibration_images, write_tiny_network
@@ -142,7 +146,7 @@ def test_a_call_ends_when_the_gpu_has_finished() -> None:
     session = started(CudaProbe("cuda:0", library=gpu)).reference(None)
     gpu.log.clear()
     session.run(np.ones(session.input.batched(session.batch), np.float32))
-    assert gpu.log == ["replay", "synchronise"]
+    assert gpu.log == ["upload", "replay", "download", "synchronise"]
 
 
 def watched(nvml: FakeNvml, windows: int = 2) -> Any:
@@ -189,6 +193,54 @@ def test_what_does_not_disturb_a_gpu(nvml: FakeNvml) -> None:
     """Small moves of the clock, another process that stands still, and our own, whatever its number is."""
     told = watched(nvml).disturbance
     assert told is None or "GPU" not in told, "the host of this test may be busy"
+
+
+# The three times of a network on a GPU
+
+
+@pytest.fixture
+def graphed(network: Path) -> tuple[FakeGpu, GraphSession]:
+    gpu = FakeGpu()
+    return gpu, graph_session(load_tiny_network(network), torch.float32, TensorSpec((3, 24, 24)), 1, gpu.graphs())
+
+
+def test_device_time_is_that_between_events_around_replays_without_copies(
+    graphed: tuple[FakeGpu, GraphSession],
+) -> None:
+    gpu, session = graphed
+    assert device_time_ms(session, gpu, calibration_images(1), replays=4, rounds=2) == pytest.approx(1 / 4)
+    first = ["upload", "replay", "download", "synchronise"]
+    assert gpu.log == first + (["queue"] + ["replay"] * 4 + ["synchronise"]) * 2
+
+
+def test_call_times_are_spaced_where_that_is_asked_for(graphed: tuple[FakeGpu, GraphSession]) -> None:
+    gpu, session = graphed
+    begun = time.perf_counter()
+    times_ms = call_times_ms(session, calibration_images(1), calls=3, interval_ms=20.0)
+    assert time.perf_counter() - begun >= 0.04, "two intervals between three calls"
+    assert len(times_ms) == 3
+    assert min(times_ms) > 0
+    assert gpu.log.count("replay") == 3
+
+
+def test_throughput_keeps_a_call_of_each_stream_under_way(network: Path) -> None:
+    gpu = FakeGpu()
+    loaded = load_tiny_network(network)
+    sessions = [graph_session(loaded, torch.float32, TensorSpec((3, 24, 24)), 2, gpu.graphs()) for _ in range(2)]
+    assert images_per_s(sessions, calibration_images(2), seconds=0.05) > 0
+    assert gpu.most_launched == 6, "two calls of three pieces each"
+    assert gpu.log[-1] == "synchronise"
+    assert not gpu.launched, "nothing is left behind"
+
+
+def test_energy_is_the_counter_over_the_images_and_idle_power_stands_apart() -> None:
+    clock = iter([0.0, 10.0, 10.0, 15.0, 20.5])
+    told = energy(FakeNvml(joules=[100.0, 600.0, 1000.0, 5200.0]), lambda: 7, 10.0, lambda: next(clock), lambda _: None)
+    assert told is not None
+    assert told.idle_w == pytest.approx(500.0 / 10.0)
+    assert told.joules_per_image == pytest.approx(4200.0 / 14)
+    assert told.seconds == pytest.approx(10.5)
+    assert energy(FakeNvml(), lambda: 1, 0.0, lambda: 0.0, lambda _: None) is None, "no counter"
 
 
 def test_modules_are_timed_by_events_that_were_reached(network: Path) -> None:
@@ -266,9 +318,13 @@ def library(**answers: Any) -> SimpleNamespace:
         return ask
 
     names = ("TotalEnergyConsumption", "ClockInfo", "CurrentClocksThrottleReasons", "ComputeRunningProcesses",
-             "ProcessUtilization")  # fmt: skip
+             "ProcessUtilization", "PowerUsage", "EnforcedPowerLimit", "MaxClockInfo", "Temperature", "EccMode",
+             "MigMode")  # fmt: skip
     found = {f"nvmlDeviceGet{name}": asked(answers.get(name, NVMLError("not supported"))) for name in names}
-    return SimpleNamespace(NVMLError=NVMLError, NVMLError_NotFound=NotFoundError, NVML_CLOCK_SM=1, **found)
+    return SimpleNamespace(
+        NVMLError=NVMLError, NVMLError_NotFound=NotFoundError, NVML_CLOCK_SM=1, NVML_CLOCK_MEM=2,
+        nvmlSystemGetDriverVersion=asked(answers.get("DriverVersion", NVMLError("not supported"))), **found,
+    )  # fmt: skip
 
 
 def test_nvml_is_read() -> None:
@@ -288,8 +344,25 @@ def test_nvml_is_read() -> None:
     assert told.busy_since(0) == {6}
 
 
+def test_the_state_of_a_gpu_is_in_the_units_that_it_says() -> None:
+    told = PyNvml(
+        library(
+            DriverVersion="580.1", ClockInfo=1410, MaxClockInfo=1980, Temperature=55, PowerUsage=312_500,
+            EnforcedPowerLimit=700_000, CurrentClocksThrottleReasons=0x80,
+            ComputeRunningProcesses=[SimpleNamespace(pid=5)],
+            EccMode=[1, 1], MigMode=[0, 0],
+        ),
+        None,
+    ).state()  # fmt: skip
+    assert told == GpuState(
+        driver="580.1", clock_mhz=1410, max_clock_mhz=1980, memory_clock_mhz=1410, temperature_c=55, power_w=312.5,
+        power_limit_w=700.0, slowdown="power brake", processes=1, ecc=True, mig=False,
+    )  # fmt: skip
+
+
 def test_what_nvml_does_not_tell_is_none() -> None:
     silent = PyNvml(library(), None)
+    assert set(asdict(silent.state()).values()) == {None}
     assert (silent.energy_j(), silent.clock_mhz(), silent.slowdown(), silent.processes()) == (None, None, None, None)
     assert silent.busy_since(0) is None
     assert PyNvml(library(ProcessUtilization=NotFoundError()), None).busy_since(0) == frozenset()

@@ -1,4 +1,3 @@
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -7,35 +6,13 @@ import torch
 
 from nas.deployment import Deployment
 from nas.errors import UserError
-from nas.runtimes.torch_eager import EagerSession, GraphSession, TorchEager
+from nas.runtimes.torch_eager import EagerSession, TorchEager
+from nas.runtimes.torch_graph import GraphSession, graph_session, layout_of
+from search_spaces.signature import TensorSpec
 from tests.nas.fake_cuda import FakeCuda
+from tests.nas.measure.fake_gpu import FakeGpu, FakeGraphs
 from tests.nas.tiny import CLASSES, calibration_images, write_tiny_network
 from tests.nas.tiny_torch import load_tiny_network
-
-
-class RecordingDevice:
-    """Behaves like a CUDA graph, on the CPU: a replay computes from the same input into the same output tensor."""
-
-    tensors_on = "cpu"
-
-    def __init__(self) -> None:
-        self.captures = 0
-        self.replays = 0
-        self.synchronised = 0
-
-    def capture(self, call: Callable[[], torch.Tensor]) -> tuple[Callable[[], None], torch.Tensor]:
-        self.captures += 1
-        output = call()
-
-        def replay() -> None:
-            self.replays += 1
-            with torch.inference_mode():
-                output.copy_(call())
-
-        return replay, output
-
-    def synchronize(self) -> None:
-        self.synchronised += 1
 
 
 @pytest.fixture
@@ -46,7 +23,8 @@ def network_file(tmp_path: Path) -> Path:
 
 
 def test_graph_session_replays_one_recording(network_file: Path) -> None:
-    device = RecordingDevice()
+    gpu = FakeGpu()
+    device = FakeGraphs(gpu)
     runtime = TorchEager(load_network=load_tiny_network, graphs=lambda _: device, cuda=FakeCuda())
     session = runtime.load(network_file, Deployment("torch", "fp32", 1, batch=2, device="cuda:0"))
     assert isinstance(session, GraphSession)
@@ -54,11 +32,12 @@ def test_graph_session_replays_one_recording(network_file: Path) -> None:
     assert isinstance(eager, EagerSession)
     images = calibration_images(5)
     np.testing.assert_allclose(session.run(images), eager.run(images), rtol=1e-5, atol=1e-6)
-    assert (device.captures, device.replays, device.synchronised) == (1, 3, 3)
+    assert device.captured == ["torch.float32"]
+    assert gpu.log == ["upload", "replay", "download", "synchronise"] * 3, "one wait for each call, at its end"
 
 
 def test_graph_session_returns_its_own_copy(network_file: Path) -> None:
-    runtime = TorchEager(load_network=load_tiny_network, graphs=lambda _: RecordingDevice(), cuda=FakeCuda())
+    runtime = TorchEager(load_network=load_tiny_network, graphs=lambda _: FakeGraphs(FakeGpu()), cuda=FakeCuda())
     session = runtime.load(network_file, Deployment("torch", "fp32", 1, device="cuda:0"))
     first, second = calibration_images(2)
     output = session.run(first[None])
@@ -79,7 +58,7 @@ def test_weights_must_lie_beside_the_onnx_file(tmp_path: Path) -> None:
 
 def test_torch_runs_on_the_processor_unless_a_gpu_is_named(network_file: Path) -> None:
     """Also on a host with a GPU: one profile can hold both."""
-    runtime = TorchEager(load_network=load_tiny_network, graphs=lambda _: RecordingDevice(), cuda=FakeCuda())
+    runtime = TorchEager(load_network=load_tiny_network, graphs=lambda _: FakeGraphs(FakeGpu()), cuda=FakeCuda())
     assert isinstance(runtime.load(network_file, Deployment("torch", "fp32", 1)), EagerSession)
 
 
@@ -92,13 +71,84 @@ def test_precisions_of_a_gpu() -> None:
 
 
 def test_half_precision_is_computed_in_half(network_file: Path) -> None:
-    runtime = TorchEager(load_network=load_tiny_network, graphs=lambda _: RecordingDevice(), cuda=FakeCuda())
+    runtime = TorchEager(load_network=load_tiny_network, graphs=lambda _: FakeGraphs(FakeGpu()), cuda=FakeCuda())
     images = calibration_images(3)
     exact, half = (
         runtime.load(network_file, Deployment("torch", p, 1, device="cuda:0")).run(images) for p in ("fp32", "fp16")
     )
     assert half.dtype == np.float32
     assert 1e-5 < np.abs(half - exact).max() / np.abs(exact).max() < 1e-2
+
+
+def test_nothing_is_read_or_written_before_the_device_has_finished(network_file: Path) -> None:
+    """The fake computes when it is waited for: a result read too soon would be that of the call before."""
+    gpu = FakeGpu()
+    network = load_tiny_network(network_file)
+    session = graph_session(network, torch.float32, TensorSpec((3, 24, 24)), 1, FakeGraphs(gpu))
+    first, second = calibration_images(2)
+    expected = [network(torch.from_numpy(image[None])).detach().numpy() for image in (first, second)]
+    session.begin(first[None])
+    assert (gpu.log, gpu.most_launched) == (["upload", "replay", "download"], 3)
+    np.testing.assert_allclose(session.end(), expected[0], rtol=1e-5, atol=1e-6)
+    session.begin(second[None])
+    np.testing.assert_allclose(session.end(), expected[1], rtol=1e-5, atol=1e-6)
+
+
+class Told(torch.nn.Module):
+    """Keeps how its inputs came."""
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        self.seen = images.dtype, images.is_contiguous(memory_format=torch.channels_last), images.shape
+        return images.flatten(1)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "channels_last"), [(torch.float16, True), (torch.bfloat16, True), (torch.float32, False)]
+)
+def test_images_lie_as_their_kernels_want_them(dtype: torch.dtype, channels_last: bool) -> None:
+    network = Told()
+    session = graph_session(network, dtype, TensorSpec((3, 4, 4)), 2, FakeGraphs(FakeGpu()))
+    images = np.random.default_rng(0).standard_normal((2, 3, 4, 4), dtype=np.float32)
+    np.testing.assert_allclose(session.run(images), images.reshape(2, -1), rtol=1e-2, atol=1e-2)
+    assert network.seen == (dtype, channels_last, (2, 3, 4, 4))
+    assert layout_of(dtype, 2) == torch.contiguous_format, "a table has no channels"
+
+
+def test_bytes_are_uploaded_as_bytes() -> None:
+    network = Told()
+    session = graph_session(network, torch.float16, TensorSpec((4, 4, 3), "uint8", 256), 1, FakeGraphs(FakeGpu()))
+    pixels = np.random.default_rng(0).integers(0, 256, (1, 4, 4, 3), dtype=np.uint8)
+    np.testing.assert_array_equal(session.run(pixels), pixels.reshape(1, -1))
+    assert network.seen[0] == torch.uint8
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory"), "batch 4 does not fit into the memory of cuda:0"),
+        (RuntimeError("operation not permitted when stream is capturing\nmore"), "cannot be recorded as a CUDA graph"),
+    ],
+)
+def test_what_a_gpu_refuses_is_a_sentence(network_file: Path, error: Exception, said: str) -> None:
+    class Refusing(FakeGraphs):
+        def capture(self, call: object) -> object:  # type: ignore[override]
+            raise error
+
+    runtime = TorchEager(load_network=load_tiny_network, graphs=lambda _: Refusing(FakeGpu()), cuda=FakeCuda())
+    with pytest.raises(UserError, match=said) as refused:
+        runtime.load(network_file, Deployment("torch", "fp16", 1, batch=4, device="cuda:0"))
+    assert "\n" not in str(refused.value)
+    assert refused.value.hint
+
+
+def test_other_errors_of_a_network_keep_their_traceback(network_file: Path) -> None:
+    class Broken(FakeGraphs):
+        def capture(self, call: object) -> object:  # type: ignore[override]
+            raise RuntimeError("shapes do not match")
+
+    runtime = TorchEager(load_network=load_tiny_network, graphs=lambda _: Broken(FakeGpu()), cuda=FakeCuda())
+    with pytest.raises(RuntimeError, match="shapes do not match"):
+        runtime.load(network_file, Deployment("torch", "fp32", 1, device="cuda:0"))
 
 
 @pytest.mark.gpu
