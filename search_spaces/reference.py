@@ -22,7 +22,7 @@ from types import MappingProxyType
 from search_spaces.architecture import Architecture, parse_architecture_json
 from search_spaces.blocks import BlockFamily
 from search_spaces.detect import DetectSpace
-from search_spaces.documents import space_of_document
+from search_spaces.documents import document_of, space_of_document
 from search_spaces.errors import UnknownNameError, UserError
 from search_spaces.presets import COMPACT, DENSE, DETECT, MIXED, MOBILE
 from search_spaces.space import SearchSpace
@@ -30,6 +30,9 @@ from search_spaces.staged import StagedSpace
 
 SPACE_FILE = "space.json"
 """File of a run's folder with the table of a space that was given as a file."""
+
+FINER = 32
+"""Pixels: the stride of the last stage, so that no row of a feature map is half outside the image."""
 
 SEARCH_SPACES: Mapping[str, Callable[[], StagedSpace]] = MappingProxyType(
     {
@@ -80,6 +83,21 @@ def resolve_space(reference: str, beside: Path | None = None, *, document: str |
     raise UnknownNameError("search space", reference, SEARCH_SPACES)
 
 
+def at_resolutions(space: SearchSpace, highest: int) -> SearchSpace:
+    """`space` with the resolutions up to `highest` besides its own, in steps of `FINER` pixels.
+
+    It is another space then, and carries its table. Itself where it has them, or no table of resolutions.
+    """
+    if not isinstance(space, StagedSpace) or type(space) not in (StagedSpace, DetectSpace):
+        return space
+    known = space.table.resolutions
+    further = tuple(range((max(known) // FINER + 1) * FINER, highest + 1, FINER))
+    if not further:
+        return space
+    wider = {**document_of(space), "name": space.table.name, "resolutions": [*known, *further]}
+    return space_of_text(json.dumps(wider), space.name)
+
+
 def space_of(arch: Architecture) -> SearchSpace:
     """The space of an architecture; raises `UserError` where there is none by its reference."""
     return resolve_space(arch.space, document=arch.document)
@@ -100,7 +118,7 @@ def space_of_text(text: str, source: str) -> StagedSpace:
     """The space whose table is the JSON `text`; `source` says in errors where that is from."""
     try:
         document: object = json.loads(text)
-    except json.JSONDecodeError as error:
+    except (json.JSONDecodeError, RecursionError) as error:
         raise UserError(f"'{source}' is not JSON: {error}", _FORMS) from error
     try:
         return space_of_document(document, load_family)
