@@ -248,8 +248,8 @@ def test_runtime_example_works(tmp_path: Path) -> None:
 
 
 def test_dataset_example_works(tmp_path: Path) -> None:
-    from nas.data.options import DataOptions
     from nas.data.splits import complete
+    from nas.data_options import DataOptions
 
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, (40, 64, 64, 3), dtype=np.uint8)

@@ -23,7 +23,7 @@ from torch.nn.functional import cross_entropy
 from nas.bundles.predictor import Predictor
 from nas.cli.main import run
 from nas.data.contents import contents_of_arrays
-from nas.data.options import USUAL, DataOptions
+from nas.data_options import USUAL, DataOptions
 from nas.errors import UserError
 from nas.tasks.artifacts import Figures, Prepared
 from nas.tasks.floor import Floor

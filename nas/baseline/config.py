@@ -8,7 +8,7 @@ from typing import Any
 
 from nas.calls import CONTINUOUS, calls_text, interval_ms_of
 from nas.controller.config import DEFAULT_BUDGET_S
-from nas.data.options import DataOptions, Fit
+from nas.data_options import DataOptions, Fit
 from nas.deployment import ALONE, EXTENTS, Extent
 from nas.errors import UnknownNameError, UserError
 from nas.limits import LatencyLimit, Limits
@@ -28,7 +28,7 @@ class BaselineConfig:
     task: str = "classification"
     data: str
     flip: bool = True
-    """False: a mirrored image is another thing than the image, see `nas.data.options`."""
+    """False: a mirrored image is another thing than the image, see `nas.data_options`."""
     fit: Fit | None = None
     max_resolution: int | None = None
     target: str = "local"

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from nas import __version__
 from nas.bundles.receipt import SCHEMA, licences, versions
 from nas.bundles.run_script import run_script
-from nas.data.options import USUAL, DataOptions
+from nas.data_options import USUAL, DataOptions
 from nas.deploy.tried import Deployed, TriedDeployment, files_of
 from nas.files.writing import sha256_of, staged_folder, write_json
 from nas.measure.host import HostFingerprint, fingerprint

@@ -9,7 +9,7 @@ from typing import Any
 
 from nas import __version__
 from nas.calls import CONTINUOUS, interval_ms_of
-from nas.data.options import DataOptions
+from nas.data_options import DataOptions
 from nas.deployment import ALONE, CPU, Deployment
 from nas.errors import UserError
 from nas.files.writing import sha256_of

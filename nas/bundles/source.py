@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from nas.calls import CONTINUOUS
 from nas.data import Preprocess
-from nas.data.options import USUAL, DataOptions
+from nas.data_options import USUAL, DataOptions
 from nas.deploy.quantised import FOLDER as QUANTISED
 from nas.deploy.quantised import QuantisedInTraining, read_quantised
 from nas.deployment import ALONE, Deployment, Extent, common_batch

@@ -15,7 +15,7 @@ from nas.cli.baseline import (
     search_again_from_baseline,
     search_from_baseline,
 )
-from nas.cli.data_options import data_options
+from nas.cli.reading import data_options
 from nas.cli.shell import Shell
 from nas.cli.types import Calls, Device, LatencyMs, PercentagePoints, Positive, Seconds, TaskReference, only
 from nas.deployment import ALONE, EXTENTS

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 
 from nas.calls import CONTINUOUS, calls_text, interval_ms_of
 from nas.controller.usual_space import usual_space
-from nas.data.options import DataOptions, Fit, Metric
+from nas.data_options import DataOptions, Fit, Metric
 from nas.deployment import ALONE, EXTENTS, Extent
 from nas.errors import UnknownNameError, UserError
 from nas.limits import AccuracyLimit, Limits
@@ -42,7 +42,7 @@ class SearchConfig:
     data: str = ""
     """Empty: the task's default, where it has one."""
     flip: bool = True
-    """False: a mirrored image is another thing than the image, see `nas.data.options`."""
+    """False: a mirrored image is another thing than the image, see `nas.data_options`."""
     fit: Fit | None = None
     max_resolution: int | None = None
     metric: Metric | None = None

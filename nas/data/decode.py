@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
-from nas.data.options import Fit
 from nas.data.portable import MAX_PIXELS, open_image, squared, to_rgb
+from nas.data_options import Fit
 from nas.errors import UserError
 from nas.machine import available_memory_bytes
 

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from nas.data.contents import Contents, contents_of_arrays, labelled
 from nas.data.decode import decode_all
 from nas.data.memo import Memo
-from nas.data.options import Fit
 from nas.data.originals import Originals
 from nas.data.portable import PADDING, affine, normalised
+from nas.data_options import Fit
 from nas.errors import UserError
 from search_spaces.signature import Size, TensorSpec
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from nas.data.images import Preprocess
-from nas.data.options import FITS
+from nas.data_options import FITS
 from nas.errors import UserError
 
 PREPROCESS = "preprocess.json"
@@ -34,7 +34,7 @@ def read_instructions(folder: Path) -> Mapping[str, Any]:
         UserError: there is none, or it is damaged.
     """
     if read_preprocess(folder) is None:
-        raise UserError(f"'{folder}' has no {PREPROCESS}", "export the network again")
+        raise UserError(f"cannot read '{folder / PREPROCESS}': there is no such file", "export the network again")
     document: Mapping[str, Any] = json.loads((folder / PREPROCESS).read_text(encoding="utf-8"))
     for name, least, most in (("resolution", 1, LARGEST), ("padding", 0, 255)):
         value = document.get(name, least)

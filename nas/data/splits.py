@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from nas.data.contents import hold_out
 from nas.data.images import ImageData, ImageSplit, Preprocess, RawImages
-from nas.data.options import USUAL, DataOptions
+from nas.data_options import USUAL, DataOptions
 from nas.errors import UserError
 
 HOLDOUT_FRACTION = 0.15

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from nas.data.options import USUAL, DataOptions
+from nas.data_options import USUAL, DataOptions
 from nas.errors import UserError
 from nas.networks.derived import source_key
 from nas.networks.description import NetworkDescription

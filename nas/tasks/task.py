@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nas.data.images import SplitName
-from nas.data.options import USUAL, DataOptions
+from nas.data_options import USUAL, DataOptions
 from nas.tasks.baseline import BaselineNetwork
 from nas.tasks.floor import Floor
 from nas.training.precision import Precision

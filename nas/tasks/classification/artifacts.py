@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nas.data.images import Preprocess, image_side
-from nas.data.options import Fit
 from nas.data.portable import MAX_PIXELS, PADDING, affine, normalised, open_image, read_rgb, squared, to_rgb
 from nas.data.preprocessing import PREPROCESS, preprocess_document, read_instructions, read_preprocess
 from nas.data.processor import image_of, read_labels, sample_entries, usual_picture
+from nas.data_options import Fit
 from nas.errors import UserError
 from nas.tasks.artifacts import Figures, Prepared, Sheet
 from nas.tasks.classification.portable import postprocess, preprocess

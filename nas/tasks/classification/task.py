@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nas.data.images import ImageData, ImageSplit, Preprocess
-from nas.data.options import BALANCED_ACCURACY, USUAL, DataOptions
+from nas.data_options import BALANCED_ACCURACY, USUAL, DataOptions
 from nas.tasks.baseline import BaselineNetwork
 from nas.tasks.classification import top1_agreement
 from nas.tasks.classification.artifacts import ClassificationArtifacts

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nas.data.images import Preprocess, image_side
-from nas.data.options import USUAL, DataOptions, refuse
+from nas.data_options import USUAL, DataOptions, refuse
 from nas.tasks.baseline import BaselineNetwork
 from nas.tasks.detection.artifacts import DetectionArtifacts
 from nas.tasks.detection.baselines import BASELINES

@@ -32,7 +32,7 @@ def original(tmp_path_factory: pytest.TempPathFactory, data: ImageData) -> Path:
 
 @pytest.fixture
 def bundle(original: Path, tmp_path: Path, data: ImageData, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(Classification, "load", lambda self, name, seed: data)
+    monkeypatch.setattr(Classification, "load", lambda self, name, seed, options: data)
     shutil.copytree(original, tmp_path / "bundle")
     return tmp_path / "bundle"
 
@@ -125,7 +125,7 @@ def test_without_the_data_accuracy_is_not_repeated(
     assert checks["parity"].status == "passed"
     assert "on 1 sample the" in checks["parity"].detail
     others = replace(data, val=data.val.take(range(20)))
-    monkeypatch.setattr(Classification, "load", lambda self, name, seed: others)
+    monkeypatch.setattr(Classification, "load", lambda self, name, seed, options: others)
     assert "are others than those of the receipt" in verify_bundle(bundle)[3].detail
 
 
@@ -175,7 +175,7 @@ def test_limits_are_counted_again_whatever_the_receipt_claims(
     weights = bundle / "model.safetensors"
     weights.unlink()
     rewrite(bundle, sha256={k: v for k, v in document["sha256"].items() if k != weights.name})
-    monkeypatch.setattr(Classification, "load", lambda self, name, seed: replace(data, val=data.test))
+    monkeypatch.setattr(Classification, "load", lambda self, name, seed, options: replace(data, val=data.test))
     check = verify_bundle(bundle)[-1]
     assert check.status == "not repeated"
     assert check.detail.startswith("its parameters cannot be counted and its accuracy cannot be measured here (p50")

@@ -7,7 +7,7 @@ import pytest
 
 from nas.controller.config import SearchConfig
 from nas.controller.runs.run_folder import check_folder
-from nas.data.options import DataOptions
+from nas.data_options import DataOptions
 from nas.errors import UnknownNameError, UserError
 from nas.finetune.sources import _trained_on
 from nas.limits import Limits
@@ -18,7 +18,7 @@ ASKED = {"flip": False, "fit": "letterbox", "max_resolution": 320, "metric": "ba
 
 
 def config(out: Path, **settings: object) -> SearchConfig:
-    return SearchConfig(limits=Limits.of(latency_ms=5, min_accuracy=50), out=out, space="mixed", **settings)  # type: ignore[arg-type]
+    return SearchConfig(limits=Limits.of(latency_ms=5, min_accuracy=0.5), out=out, space="mixed", **settings)  # type: ignore[arg-type]
 
 
 def test_options_become_a_value_and_its_document_says_what_was_asked(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from nas.data.contents import Contents, contents_of_arrays, drawn, hold_out, labelled
-from nas.data.options import DataOptions
+from nas.data_options import DataOptions
 from nas.tasks.classification.data.registry import load_dataset
 
 

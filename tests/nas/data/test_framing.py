@@ -9,8 +9,8 @@ from PIL import Image
 
 from nas.data import Preprocess
 from nas.data.images import image_input, resize_images
-from nas.data.options import DataOptions
 from nas.data.portable import PADDING, squared
+from nas.data_options import DataOptions
 from nas.errors import UserError
 from nas.tasks.classification.artifacts import ClassificationArtifacts, ClassificationProcessor
 from nas.tasks.classification.data.registry import load_dataset

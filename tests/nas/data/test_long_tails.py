@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from nas.data import ImageData, ImageSplit, RawImages
-from nas.data.options import DataOptions
 from nas.data.splits import class_weights, complete
+from nas.data_options import DataOptions
 from nas.executors.shared_data import without_files
 from nas.tasks.classification import balanced_accuracy, loss
 from nas.tasks.classification.evaluate import evaluate_accuracy, hits_in_runtime

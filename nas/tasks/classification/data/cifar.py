@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from nas.data.images import ImageSplit, RawImages
-from nas.data.options import DataOptions
+from nas.data_options import DataOptions
 from nas.errors import UserError
 from nas.tasks.classification.data.torchvision_sets import download
 

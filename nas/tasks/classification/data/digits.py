@@ -8,7 +8,7 @@ import numpy as np
 from nas.data.contents import contents_of_arrays
 from nas.data.decode import MIN_RESOLUTION
 from nas.data.images import ImageSplit, RawImages, resize_images
-from nas.data.options import DataOptions
+from nas.data_options import DataOptions
 
 
 def load_digits(root: Path, options: DataOptions) -> RawImages:

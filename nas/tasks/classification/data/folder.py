@@ -13,8 +13,8 @@ import numpy as np
 from nas.data.contents import remembering
 from nas.data.decode import IMAGE_SUFFIXES, decode_all, picture_size, stored_resolution, usual_size
 from nas.data.images import ImageSplit, RawImages
-from nas.data.options import DataOptions, Fit
 from nas.data.tree import SPLIT_NAMES, Tree, read_archive, read_folder
+from nas.data_options import DataOptions, Fit
 from nas.errors import UserError
 
 _LAYOUT_HINT = "put the images in one folder per class: PATH/<class>/*.jpg or PATH/train/<class>/*.jpg and PATH/val/..."

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from nas.data.contents import contents_of_arrays
 from nas.data.decode import ensure_fits, stored_resolution
 from nas.data.images import ImageSplit, RawImages, resize_images
-from nas.data.options import DataOptions, Fit
+from nas.data_options import DataOptions, Fit
 from nas.errors import UserError
 from nas.tasks.classification.data.folder import MAX_RESOLUTION
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from nas.data.decode import MIN_RESOLUTION
 from nas.data.images import ImageData, RawImages
-from nas.data.options import USUAL, DataOptions
 from nas.data.splits import complete
 from nas.data.tree import ARCHIVE_SUFFIXES
+from nas.data_options import USUAL, DataOptions
 from nas.errors import UnknownNameError, UserError
 from nas.files.cache import user_cache
 from nas.tasks.classification.data.cifar import load_cifar10, load_cifar100

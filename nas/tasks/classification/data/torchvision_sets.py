@@ -9,7 +9,7 @@ import numpy as np
 
 from nas.data.decode import MIN_RESOLUTION, ensure_fits, run_in_threads, square, usual_size
 from nas.data.images import ImageSplit, RawImages
-from nas.data.options import DataOptions, Fit
+from nas.data_options import DataOptions, Fit
 from nas.errors import UserError
 
 SIZED = 32

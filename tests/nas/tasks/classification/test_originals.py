@@ -9,7 +9,7 @@ from PIL import Image
 
 from nas.data import ImageData
 from nas.data.images import image_input, image_side
-from nas.data.options import DataOptions
+from nas.data_options import DataOptions
 from nas.errors import UserError
 from nas.executors.shared_data import without_files
 from nas.tasks.classification.artifacts import ClassificationArtifacts, ClassificationProcessor

@@ -13,7 +13,7 @@ from PIL import Image
 
 from experiments.datasets import convert_cifar10_mosaic
 from nas.data import ImageData
-from nas.data.options import DataOptions
+from nas.data_options import DataOptions
 from nas.errors import UnknownNameError, UserError
 from nas.tasks.classification.data.registry import DATASETS, default_root, load_dataset
 from tests.nas.tasks.classification.conftest import MakeFolder, write_images

@@ -1,11 +1,11 @@
-"""The options of `nas search` that say how data are read, see `nas.data.options`."""
+"""The options of `nas search` that say how data are read, see `nas.data_options`."""
 
 from collections.abc import Callable
 from typing import Any
 
 import click
 
-from nas.data.options import FITS, METRICS
+from nas.data_options import FITS, METRICS
 
 
 def data_options(command: Callable[..., Any]) -> Callable[..., Any]:
