@@ -1,13 +1,12 @@
 """How data are read: what a user says of them beside their name and the seed of their splits.
 
-Whoever goes on from a network (export, fine-tuning, a receipt's check) reads its data with the same options.
+Whoever goes on from a network (export, fine-tuning, a receipt's check) reads its data with the same options. Importing
+this is cheap: the command line does.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal, Self, get_args
-
-from nas.errors import UnknownNameError, UserError
 
 Fit = Literal["crop", "letterbox"]
 """From a picture of any aspect to a square: `crop` takes the middle of it, `letterbox` all of it between grey bars."""
@@ -43,13 +42,14 @@ class DataOptions:
     def __post_init__(self) -> None:
         flags, size = (self.flip, self.class_weights), self.max_resolution
         if not all(isinstance(flag, bool) for flag in flags) or not isinstance(size, int | None):
-            raise UserError(f"options of data of a wrong type: {flags}, {size!r}", "give yes or no, and pixels")
-        if self.fit not in (None, *FITS):
-            raise UnknownNameError("--fit", str(self.fit), FITS)
-        if self.metric not in (None, *METRICS):
-            raise UnknownNameError("--metric", str(self.metric), METRICS)
-        if self.max_resolution is not None and self.max_resolution < SMALLEST:
-            raise UserError(f"--max-resolution {self.max_resolution} is too small", f"give {SMALLEST} or more pixels")
+            raise _wrong(f"options of data of a wrong type: {flags}, {size!r}", "give yes or no, and pixels")
+        if size is not None and size < SMALLEST:
+            raise _wrong(f"--max-resolution {size} is too small", f"give {SMALLEST} or more pixels")
+        for name, value, known in (("--fit", self.fit, FITS), ("--metric", self.metric, METRICS)):
+            if value is not None and value not in known:
+                from nas.errors import UnknownNameError
+
+                raise UnknownNameError(name, str(value), known)
 
     def cap(self, usual: int) -> int:
         """Rows and columns that images are stored at, at most; `usual` where nothing was said."""
@@ -73,7 +73,7 @@ class DataOptions:
         """The options in a document that may hold other things, or none of them; raises as the class does, and where it
         is no table."""
         if not isinstance(document, Mapping):
-            raise UserError(f"how data are read is no table: {document!r:.60}", "restore the file, or begin anew")
+            raise _wrong(f"how data are read is no table: {document!r:.60}", "restore the file, or begin anew")
         return cls(**{f.name: document[f.name] for f in fields(cls) if f.name in document})
 
 
@@ -84,4 +84,10 @@ def refuse(options: DataOptions, task: str, *names: str) -> None:
     """Raises `UserError` where one of the options `names`, which mean nothing to `task`, was given."""
     given = next((name for name in names if name in options.to_json()), None)
     if given is not None:
-        raise UserError(f"--{given.replace('_', '-')} is not for {task}", "leave it out")
+        raise _wrong(f"--{given.replace('_', '-')} is not for {task}", "leave it out")
+
+
+def _wrong(what: str, hint: str) -> Exception:
+    from nas.errors import UserError
+
+    return UserError(what, hint)

@@ -13,6 +13,7 @@ All of them are resolved here alone. Equal references mean equal spaces in every
 """
 
 import json
+import os
 from collections.abc import Callable, Mapping
 from functools import cache, lru_cache
 from importlib import import_module
@@ -70,12 +71,12 @@ def resolve_space(reference: str, beside: Path | None = None, *, document: str |
         return _expected(reference, space_of_text(document, reference))
     if reference in SEARCH_SPACES:
         return _bundled(reference)
-    if ":" in reference and not Path(reference).is_file():
+    if ":" in reference and not os.path.isfile(reference):  # unlike Path's, quiet about names that are too long
         return _imported_space(reference)
     if "@" in reference and beside is not None and (beside / SPACE_FILE).is_file():
         return _expected(reference, space_of_text(_read(beside / SPACE_FILE), str(beside / SPACE_FILE)))
-    path = Path(reference).expanduser()
-    if path.suffix == ".json" or path.is_file():
+    path = Path(os.path.expanduser(reference))
+    if path.suffix == ".json" or os.path.isfile(path):
         return space_of_text(_read(path), reference)
     if "@" in reference:
         where = "" if beside is None else f": there is no {beside / SPACE_FILE}"
@@ -177,6 +178,6 @@ def _expected(reference: str, space: StagedSpace) -> StagedSpace:
 
 def _read(path: Path) -> str:
     try:
-        return path.expanduser().read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        return path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:  # ValueError: no text, or no name of a file
         raise UserError(f"cannot read the space '{path}': {error}", _FORMS) from error

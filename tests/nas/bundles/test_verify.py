@@ -11,6 +11,7 @@ import pytest
 from nas.bundles import verify as module
 from nas.bundles.verify import verify_bundle
 from nas.data import ImageData
+from nas.data_options import DataOptions
 from nas.errors import UserError
 from nas.files.writing import sha256_of
 from nas.measure.host import fingerprint
@@ -115,7 +116,7 @@ def test_the_accuracy_in_fp32_is_repeated_too(bundle: Path, data: ImageData, tmp
 def test_without_the_data_accuracy_is_not_repeated(
     bundle: Path, data: ImageData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def missing(task: Classification, name: str, seed: int) -> ImageData:
+    def missing(task: Classification, name: str, seed: int, options: DataOptions) -> ImageData:
         raise UserError(f"no such file or folder: '{name}'")
 
     monkeypatch.setattr(Classification, "load", missing)
