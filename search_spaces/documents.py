@@ -47,7 +47,7 @@ def space_of_document(document: object, load_family: Callable[[str], BlockFamily
     """
     if not isinstance(document, Mapping) or document.get("schema") != SCHEMA:
         raise UserError(f"it has no 'schema' of {SCHEMA!r}", _HINT)
-    if document.get("kind") not in _KINDS:
+    if not isinstance(document.get("kind"), str) or document["kind"] not in _KINDS:
         raise UserError(f"the kind {document.get('kind')!r} is none of {', '.join(_KINDS)}", _HINT)
     table_type, space_type = _KINDS[document["kind"]]
     table = _table(document, table_type)

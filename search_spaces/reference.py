@@ -13,6 +13,7 @@ All of them are resolved here alone. Equal references mean equal spaces in every
 """
 
 import json
+import os
 from collections.abc import Callable, Mapping
 from functools import cache, lru_cache
 from importlib import import_module
@@ -22,7 +23,7 @@ from types import MappingProxyType
 from search_spaces.architecture import Architecture, parse_architecture_json
 from search_spaces.blocks import BlockFamily
 from search_spaces.detect import DetectSpace
-from search_spaces.documents import space_of_document
+from search_spaces.documents import document_of, space_of_document
 from search_spaces.errors import UnknownNameError, UserError
 from search_spaces.presets import COMPACT, DENSE, DETECT, MIXED, MOBILE
 from search_spaces.space import SearchSpace
@@ -30,6 +31,9 @@ from search_spaces.staged import StagedSpace
 
 SPACE_FILE = "space.json"
 """File of a run's folder with the table of a space that was given as a file."""
+
+FINER = 32
+"""Pixels: the stride of the last stage, so that no row of a feature map is half outside the image."""
 
 SEARCH_SPACES: Mapping[str, Callable[[], StagedSpace]] = MappingProxyType(
     {
@@ -67,17 +71,32 @@ def resolve_space(reference: str, beside: Path | None = None, *, document: str |
         return _expected(reference, space_of_text(document, reference))
     if reference in SEARCH_SPACES:
         return _bundled(reference)
-    if ":" in reference and not Path(reference).is_file():
+    if ":" in reference and not os.path.isfile(reference):  # unlike Path's, quiet about names that are too long
         return _imported_space(reference)
     if "@" in reference and beside is not None and (beside / SPACE_FILE).is_file():
         return _expected(reference, space_of_text(_read(beside / SPACE_FILE), str(beside / SPACE_FILE)))
-    path = Path(reference).expanduser()
-    if path.suffix == ".json" or path.is_file():
+    path = Path(os.path.expanduser(reference))
+    if path.suffix == ".json" or os.path.isfile(path):
         return space_of_text(_read(path), reference)
     if "@" in reference:
         where = "" if beside is None else f": there is no {beside / SPACE_FILE}"
         raise UserError(f"the table of the space {reference!r} is missing{where}", "restore it, or search again")
     raise UnknownNameError("search space", reference, SEARCH_SPACES)
+
+
+def at_resolutions(space: SearchSpace, highest: int) -> SearchSpace:
+    """`space` with the resolutions up to `highest` besides its own, in steps of `FINER` pixels.
+
+    It is another space then, and carries its table. Itself where it has them, or no table of resolutions.
+    """
+    if not isinstance(space, StagedSpace) or type(space) not in (StagedSpace, DetectSpace):
+        return space
+    known = space.table.resolutions
+    further = tuple(range((max(known) // FINER + 1) * FINER, highest + 1, FINER))
+    if not further:
+        return space
+    wider = {**document_of(space), "name": space.table.name, "resolutions": [*known, *further]}
+    return space_of_text(json.dumps(wider), space.name)
 
 
 def space_of(arch: Architecture) -> SearchSpace:
@@ -100,7 +119,7 @@ def space_of_text(text: str, source: str) -> StagedSpace:
     """The space whose table is the JSON `text`; `source` says in errors where that is from."""
     try:
         document: object = json.loads(text)
-    except json.JSONDecodeError as error:
+    except (json.JSONDecodeError, RecursionError) as error:
         raise UserError(f"'{source}' is not JSON: {error}", _FORMS) from error
     try:
         return space_of_document(document, load_family)
@@ -159,6 +178,6 @@ def _expected(reference: str, space: StagedSpace) -> StagedSpace:
 
 def _read(path: Path) -> str:
     try:
-        return path.expanduser().read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        return path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:  # ValueError: no text, or no name of a file
         raise UserError(f"cannot read the space '{path}': {error}", _FORMS) from error

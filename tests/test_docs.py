@@ -248,12 +248,14 @@ def test_runtime_example_works(tmp_path: Path) -> None:
 
 
 def test_dataset_example_works(tmp_path: Path) -> None:
-    from nas.data.images import complete
+    from nas.data.splits import complete
+    from nas.data_options import DataOptions
 
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, (40, 64, 64, 3), dtype=np.uint8)
     np.savez(tmp_path / "defects.npz", images=images, labels=np.arange(40) % 2)
-    data = complete("defects", module_of("nas/tasks/classification/data/defects.py").load_defects(tmp_path, 32), seed=0)
+    load = module_of("nas/tasks/classification/data/defects.py").load_defects
+    data = complete("defects", load(tmp_path, DataOptions(max_resolution=32)), seed=0)
     assert data.classes == ("good", "scratched")
     assert min(len(data.train), len(data.val), len(data.test)) > 0
     assert data.train.resolution == 32

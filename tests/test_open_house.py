@@ -23,6 +23,7 @@ from torch.nn.functional import cross_entropy
 from nas.bundles.predictor import Predictor
 from nas.cli.main import run
 from nas.data.contents import contents_of_arrays
+from nas.data_options import USUAL, DataOptions
 from nas.errors import UserError
 from nas.tasks.artifacts import Figures, Prepared
 from nas.tasks.floor import Floor
@@ -329,7 +330,10 @@ class TokenTask:
     def space_for(self, data: str) -> str:
         return self.default_space
 
-    def load(self, name_or_path: str, *, seed: int) -> SentenceData:
+    def metric_of(self, data: SentenceData) -> str:
+        return self.metric
+
+    def load(self, name_or_path: str, *, seed: int, options: DataOptions = USUAL) -> SentenceData:
         if name_or_path != "drawn":
             raise UserError(f"there are no sentences {name_or_path!r}", "give --data drawn")
         return token_data(seed)

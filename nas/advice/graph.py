@@ -117,13 +117,19 @@ class Graph:
 def read_graph(path: Path) -> Graph:
     """The graph of an ONNX file, its shapes inferred.
 
-    Raises `UserError` where it has more than one input or output.
+    Raises `UserError` where it is no whole ONNX file, or has more than one input or output.
     """
     import onnx
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
     from onnx import shape_inference
 
-    model = onnx.load(path)
-    found = _graph(path, shape_inference.infer_shapes(model, data_prop=True).graph)
+    try:
+        model = onnx.load(path)
+        inferred = shape_inference.infer_shapes(model, data_prop=True).graph
+    except (DecodeError, OSError, ValueError, onnx.checker.ValidationError, shape_inference.InferenceError) as error:
+        reason = (str(error).splitlines() or ["it is damaged"])[0]
+        raise UserError(f"'{path}' is not a whole ONNX file: {reason}", "export the network again") from error
+    found = _graph(path, inferred)
     if all(layer.output_shape for layer in found.layers if layer.op in PRODUCTS):
         return found
     # Sizes that the file computes, such as those of a Split, are known to ONNX Runtime's inference alone.

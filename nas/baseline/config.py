@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from nas.calls import CONTINUOUS, calls_text, interval_ms_of
 from nas.controller.config import DEFAULT_BUDGET_S
+from nas.data_options import DataOptions, Fit
 from nas.deployment import ALONE, EXTENTS, Extent
 from nas.errors import UnknownNameError, UserError
 from nas.limits import LatencyLimit, Limits
@@ -26,6 +27,10 @@ class BaselineConfig:
     """The trained network, see `nas.networks.reference`."""
     task: str = "classification"
     data: str
+    flip: bool = True
+    """False: a mirrored image is another thing than the image, see `nas.data_options`."""
+    fit: Fit | None = None
+    max_resolution: int | None = None
     target: str = "local"
     limits: Limits = field(default_factory=Limits)
     speedup: float | None = None
@@ -90,6 +95,11 @@ class BaselineConfig:
             )
         if self.speedup is not None and not (math.isfinite(self.speedup) and self.speedup > 1):
             raise UserError(f"--speedup {self.speedup:g} makes nothing faster", "give a factor above 1, such as 3")
+
+    @property
+    def data_options(self) -> DataOptions:
+        """How the data are read."""
+        return DataOptions.of({f.name: getattr(self, f.name) for f in fields(self)})
 
     @property
     def interval_ms(self) -> float:

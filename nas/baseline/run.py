@@ -20,7 +20,7 @@ from nas.baseline.teacher import TeacherNetwork, deployed_hits, judged
 from nas.controller.planning.budget import Budget
 from nas.controller.planning.plan_record import read_account
 from nas.controller.runs.records import deployed_network, figures_on_test
-from nas.controller.runs.run_folder import check_identity, held
+from nas.controller.runs.run_folder import check_identity, default_settings, held
 from nas.controller.search import FEWER_THREADS, SearchResult, finished_result
 from nas.deploy.choosing import Rejection
 from nas.deploy.tried import Deployed, TriedDeployment
@@ -69,12 +69,12 @@ def run_baseline(
     keep_to_usable_threads()
     budget = Budget(config.seconds, spent=read_account(folder))
     with budget.stage("prepare"):
-        data = task_named(config.task).load(config.data, seed=config.seed)
+        data = task_named(config.task).load(config.data, seed=config.seed, options=config.data_options)
         if len(data.val) == 0:
             raise UserError(f"the data {config.data!r} have no validation examples", "give data with at least one")
         reference = load_reference(config.baseline, data, _input(config, data))
     identity = {**config.identity(), "baseline_sha256": reference.sha256}
-    check_identity(folder, identity)
+    check_identity(folder, identity, default_settings(BaselineConfig))
     require_same_data(origin or folder.path, data)
     finished = finished_result(folder)
     if finished is not None:

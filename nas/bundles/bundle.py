@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from nas import __version__
 from nas.bundles.receipt import SCHEMA, licences, versions
 from nas.bundles.run_script import run_script
+from nas.data_options import USUAL, DataOptions
 from nas.deploy.tried import Deployed, TriedDeployment, files_of
 from nas.files.writing import sha256_of, staged_folder, write_json
 from nas.limits import session_latencies_ms
@@ -53,6 +54,8 @@ class DataSource:
     """A name or path as the task's `load` takes it."""
     seed: int
     """Seed of the splits that were held out."""
+    options: DataOptions = USUAL
+    """How they are read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +154,7 @@ def _receipt(
         "command": claims.command,
         "source": claims.source,
         "task": data.task,
-        "metric": task_of(data).metric,
+        "metric": task_of(data).metric_of(data),
         "target": claims.target,
         "device": host.cpu_model if host is not None else None,
         "fingerprint": host.to_json() if host is not None else None,
@@ -194,6 +197,7 @@ def _receipt(
         "data": {
             "source": claims.data.source,
             "seed": claims.data.seed,
+            "options": claims.data.options.to_json(),
             "name": data.name,
             "classes": len(data.classes),
             "train": len(data.train),

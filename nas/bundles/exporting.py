@@ -176,7 +176,7 @@ def export_bundle(request: ExportRequest, progress: Progress | None = None) -> E
             isa=target.profile.fingerprint.isa if target.profile is not None and not target.is_host else None,
             measurer=partial(measure, least_calls=limits.least_calls) if limits.least_calls else None,
         )  # fmt: skip
-        deployed, chosen = _choose(deployed, conditions, max_drop)
+        deployed, chosen = _choose(deployed, conditions, max_drop, task_of(data).metric_of(data))
         test = deployed_accuracy(chosen, data, "test", description) if len(data.test) else None
         claims = Claims(
             command=request.command, source=request.model, target=target.name, data=reference, max_drop=max_drop,
@@ -234,7 +234,7 @@ def load_data(request: ExportRequest, source: Source) -> tuple[TaskData, DataSou
             f"nothing says what {source.found.text} was trained on", "give the data: --data NAME, a folder or a file"
         )
     seed = request.seed if request.seed is not None else run.seed if run else 0
-    data = task_named(source.found.task).load(name, seed=seed)
+    data = task_named(source.found.task).load(name, seed=seed, options=source.options)
     if run is not None and source.found.run is not None and (name, seed) == (run.data, run.seed):
         require_same_data(source.found.run, data)
     if len(data.val) == 0:
@@ -250,7 +250,7 @@ def load_data(request: ExportRequest, source: Source) -> tuple[TaskData, DataSou
         )
     if source.preprocess is not None:
         data = data.with_preprocess(source.preprocess)
-    return data, DataSource(source=name, seed=seed)
+    return data, DataSource(source=name, seed=seed, options=source.options)
 
 
 def images_per_call(request: ExportRequest, source: Source, target: Target) -> int:
@@ -316,7 +316,9 @@ def predicted_bound(target: Target, asked: Sequence[Deployment], description: Ne
     return lambda deployment: bounds.get(deployment, math.inf)
 
 
-def _choose(deployed: Deployed, conditions: _Conditions, max_drop: float) -> tuple[Deployed, TriedDeployment]:
+def _choose(
+    deployed: Deployed, conditions: _Conditions, max_drop: float, metric: str
+) -> tuple[Deployed, TriedDeployment]:
     """The deployment to deliver: also one that misses the limits, where nothing better is there."""
     if deployed.parity is not None and deployed.parity.defect:
         raise NotDeliverableError(deployed.parity.defect, "report this network: it should not happen")
@@ -326,7 +328,7 @@ def _choose(deployed: Deployed, conditions: _Conditions, max_drop: float) -> tup
             max_drop,
             conditions.not_asked,
             conditions.upper_bound,
-            metric=task_named(deployed.description.task).metric,
+            metric=metric,
         )
         deployed = replace(deployed, tried=tuple(again))
     if deployed.chosen is None:

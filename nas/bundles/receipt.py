@@ -9,6 +9,7 @@ from typing import Any
 
 from nas import __version__
 from nas.calls import CONTINUOUS, interval_ms_of
+from nas.data_options import DataOptions
 from nas.deployment import ALONE, CPU, Deployment
 from nas.errors import UserError
 from nas.files.writing import sha256_of
@@ -36,6 +37,10 @@ class Receipt:
     data_source: str
     """A name or path as the task's `load` takes it."""
     data_seed: int
+    data_options: DataOptions
+    """How the data were read."""
+    metric: str
+    """Name that people give its accuracies."""
     validation_sha256: str
     onnx: str
     """The network in fp32."""
@@ -65,7 +70,7 @@ def read_receipt(folder: Path) -> Receipt:
         raise UserError(f"'{folder}' has no {RECEIPT}, so it is no bundle", "give a folder that `nas export` wrote")
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UserError(f"'{path}' is damaged: {error}", "export the network again") from error
     schema = document.get("schema") if isinstance(document, dict) else None
     if isinstance(schema, int) and schema > SCHEMA:
@@ -76,7 +81,7 @@ def read_receipt(folder: Path) -> Receipt:
         raise UserError(f"'{path}' is no receipt of schema {SCHEMA}", "export the network again with `nas export`")
     try:
         return _parse(document)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         problem = f"{type(error).__name__}: {error}"
         raise UserError(f"'{path}' is not a whole receipt: {problem}", "export the network again") from error
 
@@ -99,9 +104,12 @@ def _parse(document: dict[str, Any]) -> Receipt:
         raise ValueError(f"no checksum of {unknown[0]!r}")
     return Receipt(
         deployment=Deployment(
-            **{name: document[name] for name in ("runtime", "precision", "threads", "batch")},
-            device=document.get("runs_on", CPU),
-            interval_ms=interval_ms_of(document.get("calls", CONTINUOUS)),
+            runtime=str(document["runtime"]),
+            precision=str(document["precision"]),
+            threads=int(document["threads"]),
+            batch=int(document["batch"]),
+            device=str(document.get("runs_on", CPU)),
+            interval_ms=interval_ms_of(str(document.get("calls", CONTINUOUS))),
             covers=document.get("limit_on", ALONE),
         ),
         model=document["model"],
@@ -109,6 +117,8 @@ def _parse(document: dict[str, Any]) -> Receipt:
         task=str(document["task"]),
         data_source=str(data["source"]),
         data_seed=int(data["seed"]),
+        data_options=DataOptions.of(data.get("options", {})),
+        metric=str(document.get("metric", "accuracy")),
         validation_sha256=str(data["validation_sha256"]),
         onnx=document["onnx"],
         accuracy=document["accuracy"]["deployed"],

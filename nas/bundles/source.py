@@ -1,11 +1,13 @@
 """`nas export`'s view of a network that was found: its weights, and what its run was asked."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nas.calls import CONTINUOUS
 from nas.data import Preprocess
+from nas.data_options import USUAL, DataOptions
 from nas.deploy.quantised import FOLDER as QUANTISED
 from nas.deploy.quantised import QuantisedInTraining, read_quantised
 from nas.deployment import ALONE, Deployment, Extent, common_batch
@@ -28,6 +30,8 @@ class RunSettings:
 
     data: str
     seed: int
+    options: DataOptions
+    """How its data are read."""
     target: str
     threads: int | None
     calls: str
@@ -54,6 +58,14 @@ class Source:
     labels: tuple[str, ...] | None
     in_training: QuantisedInTraining | None
     """The network quantised in training, where that was done from just these weights."""
+
+    @property
+    def options(self) -> DataOptions:
+        """How the data that it was trained on are read: by its run, else by the receipt of its bundle."""
+        if self.run is not None:
+            return self.run.options
+        data = self.found.receipt.get("data")
+        return DataOptions.of(data.get("options", {})) if isinstance(data, Mapping) else USUAL
 
     def described(self, size: Size) -> NetworkDescription:
         """The network for data that ask for an answer of `size`. Raises `UserError` where it has another one."""
@@ -119,6 +131,7 @@ def _settings(folder: Path) -> RunSettings | None:
     return RunSettings(
         data=config["data"],
         seed=config["seed"],
+        options=DataOptions.of(config),
         target=config["target"],
         threads=config.get("threads"),
         calls=config.get("calls", CONTINUOUS),

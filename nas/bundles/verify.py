@@ -109,7 +109,7 @@ class _Bundle:
     def document(self, name: str) -> Any:
         try:
             return json.loads((self.folder / name).read_text(encoding="utf-8"))
-        except (OSError, json.JSONDecodeError, UnicodeDecodeError) as error:
+        except (OSError, json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
             raise UserError(f"{name} cannot be read: {error}", "export the network again") from error
 
     @cached_property
@@ -123,7 +123,9 @@ class _Bundle:
     def data(self) -> TaskData | str:
         """The data of the receipt, or why it is not at hand."""
         try:
-            found = task_named(self.receipt.task).load(self._data_source, seed=self.receipt.data_seed)
+            found = task_named(self.receipt.task).load(
+                self._data_source, seed=self.receipt.data_seed, options=self.receipt.data_options
+            )
         except UserError as error:
             return f"{error}; name it with --data"
         if validation_sha256(found) != self.receipt.validation_sha256:
@@ -209,7 +211,7 @@ def _accuracy(bundle: _Bundle) -> Outcome:
     data, predictor, receipt = bundle.data, bundle.predictor, bundle.receipt
     if isinstance(data, str) or isinstance(predictor, str):
         return "not repeated", data if isinstance(data, str) else str(predictor)
-    metric, details, same = task_named(receipt.task).metric, [], True
+    metric, details, same = receipt.metric, [], True
 
     def compare(claimed: float, again: float, images: int, what: str) -> None:
         nonlocal same

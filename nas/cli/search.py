@@ -15,6 +15,7 @@ from nas.cli.baseline import (
     search_again_from_baseline,
     search_from_baseline,
 )
+from nas.cli.reading import data_options
 from nas.cli.shell import Shell
 from nas.cli.types import Calls, Device, LatencyMs, PercentagePoints, Positive, Seconds, TaskReference, only
 from nas.deployment import ALONE, EXTENTS
@@ -93,6 +94,7 @@ def _limit_type(kind: type[Limit]) -> click.ParamType[float]:
     help="Classification: a named data set, a folder with one sub-folder of images per class, an archive of one, or an "
     ".npz file. Detection: a folder (or archive) in the layout of COCO, YOLO or VOC.  [default: digits]",
 )
+@data_options
 @click.option(
     "--space",
     default="",

@@ -2,18 +2,20 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from nas.calls import CONTINUOUS, calls_text, interval_ms_of
 from nas.controller.usual_space import usual_space
+from nas.data_options import DataOptions, Fit, Metric
 from nas.deployment import ALONE, EXTENTS, Extent
 from nas.errors import UnknownNameError, UserError
 from nas.limits import AccuracyLimit, Limits
 from nas.tasks import task_named
 from search_spaces import SearchSpace, resolve_space
 from search_spaces.architecture import Option
+from search_spaces.reference import at_resolutions
 
 Objective = Literal["accuracy", "latency", "throughput", "pareto"]
 """The quantity for which networks are chosen among those that keep every limit."""
@@ -39,6 +41,14 @@ class SearchConfig:
     objective: Objective = "accuracy"
     data: str = ""
     """Empty: the task's default, where it has one."""
+    flip: bool = True
+    """False: a mirrored image is another thing than the image, see `nas.data_options`."""
+    fit: Fit | None = None
+    max_resolution: int | None = None
+    metric: Metric | None = None
+    """What networks are compared by; None: the task's metric."""
+    class_weights: bool = False
+    """True: rare classes weigh more in the loss."""
     space: str = ""
     """Reference, see `search_spaces.reference`; where a file was given, the name that its table gets. Empty: the usual
     one for such data, see `nas.controller.usual_space`."""
@@ -94,9 +104,11 @@ class SearchConfig:
         object.__setattr__(self, "data", self.data or self._default_data(task.default_data))
         named = self.space or usual_space(self.task, self.data, self.target)
         space = resolve_space(named, self.out, document=self.space_document)
+        if self.max_resolution is not None:
+            space = at_resolutions(space, self.max_resolution)
         object.__setattr__(self, "space", space.name)
         object.__setattr__(self, "space_document", space.document)
-        object.__setattr__(self, "limits", self.limits.changed(metric=task.metric))
+        object.__setattr__(self, "limits", self.limits.changed(metric=self.data_options.metric_name(task.metric)))
         object.__setattr__(self, "calls", calls_text(interval_ms_of(self.calls)))
         self._check_question()
         self._check_money()
@@ -145,6 +157,11 @@ class SearchConfig:
             raise UserError("--max-cost says nothing without a price", "say what an hour costs: --price-per-hour 1.5")
         if self.max_trials is not None and self.max_trials < 1:
             raise UserError(f"--max-trials {self.max_trials} makes no sense", "give 1 or more")
+
+    @property
+    def data_options(self) -> DataOptions:
+        """How the data are read."""
+        return DataOptions.of({f.name: getattr(self, f.name) for f in fields(self)})
 
     @property
     def search_space(self) -> SearchSpace:

@@ -266,8 +266,8 @@ def not_worth_it(finalists: Sequence[Finalist], floors: Sequence[Floor], data: T
     epochs = best.trained.epochs
     training = f"after {epochs} epoch{'s' * (epochs > 1)}" if epochs else "after its short training"
     return NotWorthItError(
-        f"the best network that keeps the limits reached {percent(accuracy)} {task.metric} on the validation split, "
-        f"{training}: {floor.name} reaches {percent(floor.accuracy)} in {duration(floor.seconds)}",
+        f"the best network that keeps the limits reached {percent(accuracy)} {task.metric_of(data)} on the validation "
+        f"split, {training}: {floor.name} reaches {percent(floor.accuracy)} in {duration(floor.seconds)}",
         "give a longer --budget: networks are trained from scratch; or a looser limit",
     )
 

@@ -65,7 +65,7 @@ def load_inputs(
         if config.sampler not in SAMPLERS:
             raise UnknownNameError("sampler", config.sampler, SAMPLERS)
         whole, task = space_for(config), task_named(config.task)
-        data = task.load(config.data, seed=config.seed)
+        data = task.load(config.data, seed=config.seed, options=config.data_options)
         require_same_data(known.parent, data)
         space = task.searchable(whole, data, config.allowed)
     with budget.stage("calibrate"):
@@ -98,7 +98,7 @@ def require_data_of(config: SearchConfig, run: Path, progress: Progress) -> None
     if not (run / SPLITS_FILE).exists():
         return
     try:
-        data = task_named(config.task).load(config.data, seed=config.seed)
+        data = task_named(config.task).load(config.data, seed=config.seed, options=config.data_options)
     except UserError as error:
         progress.note(f"whether its data are still the same could not be checked: {error}")
         return

@@ -70,18 +70,15 @@ def hold_out(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Indices `(kept, held_out)`, both sorted: each example is held out with the probability `fraction`, by content.
 
-    Of each class at least one example is held out, and at least `keep` (>= 1) are kept; only in a class that is so
-    small that this decides may an example that is added move another one.
-
-    Raises:
-        ValueError: a class has no more than `keep` examples.
+    Of each class at least one example is held out, and at least `keep` (>= 1) are kept; a class that has no more than
+    these is kept whole. Only in a class that is so small that this decides may an example that is added move another.
     """
     position = drawn(contents, salt)
-    held: list[NDArray[np.int64]] = []
+    held: list[NDArray[np.int64]] = [np.empty(0, np.int64)]
     for label in np.unique(labels):
         members = np.flatnonzero(labels == label)
         if len(members) <= keep:
-            raise ValueError(f"class {label} has {len(members)} image, at least {keep + 1} are needed to hold one out")
+            continue
         members = members[np.argsort(position[members], kind="stable")]
         count = int((position[members] < fraction).sum())
         held.append(members[: min(max(1, count), len(members) - keep)])

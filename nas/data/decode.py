@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
-from nas.data.portable import MAX_PIXELS, open_image, to_rgb
+from nas.data.portable import MAX_PIXELS, open_image, squared, to_rgb
+from nas.data_options import Fit
 from nas.errors import UserError
 from nas.machine import available_memory_bytes
 
@@ -37,23 +38,19 @@ def ensure_fits(size_bytes: int, what: str) -> None:
         )
 
 
-def stored_resolution(shorter_sides: Sequence[int], cap: int) -> int:
-    """Resolution to store images at: the median shorter side, within MIN_RESOLUTION..cap."""
-    return int(min(max(median(shorter_sides), MIN_RESOLUTION), cap))
+def stored_resolution(sizes: Sequence[tuple[int, int]], cap: int, fit: Fit = "crop") -> int:
+    """Resolution to store pictures of these (rows, columns) at, within MIN_RESOLUTION..cap: the median of the sides
+    that become it, the shorter ones, or with bars the longer ones."""
+    side = min if fit == "crop" else max
+    return int(min(max(median(map(side, sizes)), MIN_RESOLUTION), cap))
 
 
-def square(image: Image.Image, size: int) -> NDArray[np.uint8]:
-    """(size, size, 3) uint8 RGB: shorter side to `size` (antialiased bilinear), then the centre.
-
-    The orientation stored in EXIF is applied; transparency is dropped.
-    """
-    image = to_rgb(ImageOps.exif_transpose(image))
-    if image.size != (size, size):
-        image = ImageOps.fit(image, (size, size), Image.Resampling.BILINEAR)
-    return np.asarray(image, dtype=np.uint8)
+def square(image: Image.Image, size: int, fit: Fit = "crop") -> NDArray[np.uint8]:
+    """(size, size, 3) uint8 RGB, see `squared`. The orientation stored in EXIF is applied; transparency is dropped."""
+    return np.asarray(squared(to_rgb(ImageOps.exif_transpose(image)), size, fit), dtype=np.uint8)
 
 
-def decode(read: Reader, name: str, size: int, *, exact: bool = False) -> NDArray[np.uint8]:
+def decode(read: Reader, name: str, size: int, *, exact: bool = False, fit: Fit = "crop") -> NDArray[np.uint8]:
     """One encoded image as (size, size, 3) uint8 RGB; `exact` where it has to be the very pixels that a bundle makes.
 
     Raises:
@@ -63,7 +60,7 @@ def decode(read: Reader, name: str, size: int, *, exact: bool = False) -> NDArra
         with open_image(io.BytesIO(read())) as image:
             if not exact:  # JPEG can be decoded at 1/2, 1/4 or 1/8; twice the size keeps the antialiasing
                 image.draft("RGB", (2 * size, 2 * size))
-            return square(image, size)
+            return square(image, size, fit)
     except DAMAGED as error:
         raise unreadable(name, error) from error
 
@@ -82,14 +79,16 @@ def usual_size(sizes: Sequence[tuple[int, int]]) -> tuple[int, int]:
     return sorted(sizes, key=lambda size: (size[0] * size[1], size))[len(sizes) // 2]
 
 
-def decode_all(readers: Sequence[Reader], names: Sequence[str], size: int, *, exact: bool = False) -> NDArray[np.uint8]:
+def decode_all(
+    readers: Sequence[Reader], names: Sequence[str], size: int, *, exact: bool = False, fit: Fit = "crop"
+) -> NDArray[np.uint8]:
     """(n, size, size, 3) uint8, in order, as `decode` makes each; the first unreadable image raises UserError with its
     name."""
     ensure_fits(len(readers) * size * size * 3, f"{len(readers)} images at {size} px")
     out = np.empty((len(readers), size, size, 3), np.uint8)
 
     def work(index: int) -> None:
-        out[index] = decode(readers[index], names[index], size, exact=exact)
+        out[index] = decode(readers[index], names[index], size, exact=exact, fit=fit)
 
     run_in_threads(work, len(readers))
     return out

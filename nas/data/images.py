@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from nas.data.contents import Contents, contents_of_arrays, hold_out, labelled
+from nas.data.contents import Contents, contents_of_arrays, labelled
 from nas.data.decode import decode_all
 from nas.data.memo import Memo
 from nas.data.originals import Originals
-from nas.data.portable import affine, normalised
+from nas.data.portable import PADDING, affine, normalised
+from nas.data_options import Fit
 from nas.errors import UserError
 from search_spaces.signature import Size, TensorSpec
 
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
 
 SplitName = Literal["train", "val", "test"]
 SPLITS: tuple[SplitName, ...] = ("train", "val", "test")
-
-HOLDOUT_FRACTION = 0.15
-"""Share of the training images that becomes a split the source does not have."""
 
 
 def image_input(side: int) -> TensorSpec:
@@ -52,6 +50,8 @@ class ImageSplit:
     """The files that the images were made from, where there were any."""
     sources: Contents | None = None
     """(n,) contents of what the images were made from; None: of the images themselves."""
+    balanced: bool = False
+    """True if accuracies on these images are balanced: every class counts as much as any other."""
 
     def __post_init__(self) -> None:
         n, shape = len(self.labels), self.images.shape
@@ -94,7 +94,7 @@ class ImageSplit:
         """The images at `indices`, in that order."""
         originals = None if self.originals is None else self.originals.take(indices)
         sources = None if self.sources is None else self.sources[indices]
-        return ImageSplit(self.images[indices], self.labels[indices], originals, sources)
+        return ImageSplit(self.images[indices], self.labels[indices], originals, sources, self.balanced)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +106,8 @@ class Preprocess:
 
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
+    framing: Fit = "crop"
+    """How a picture of any aspect becomes a square image."""
 
     def array(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
         """(n, h, w, 3) uint8 -> contiguous (n, 3, h, w) float32."""
@@ -123,9 +125,9 @@ class Preprocess:
         return rows.view(n, height, width, 3).permute(0, 3, 1, 2)
 
     @classmethod
-    def fit(cls, images: NDArray[np.uint8]) -> "Preprocess":
-        """Mean and standard deviation of each channel over `images`, (n, h, w, 3) uint8."""
-        return cls.of_histogram(histogram(images))
+    def fit(cls, images: NDArray[np.uint8], framing: Fit = "crop") -> "Preprocess":
+        """Mean and standard deviation of each channel over `images`, (n, h, w, 3) uint8, which `framing` has made."""
+        return replace(cls.of_histogram(histogram(images)), framing=framing)
 
     @classmethod
     def of_histogram(cls, counts: NDArray[np.int64]) -> "Preprocess":
@@ -158,6 +160,8 @@ class ImageTraits:
 
     flip_ok: bool = True
     """True if a mirrored image is still what its label says (not so for digits)."""
+    class_weights: tuple[float, ...] | None = None
+    """Weight of each class in the loss; None: all the same."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -171,6 +175,8 @@ class RawImages:
     flip_ok: bool = True
     picture_size: tuple[int, int] | None = None
     """See `ImageData.picture_size`; None: that of the stored images."""
+    framing: Fit = "crop"
+    """How pictures became squares."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -193,6 +199,8 @@ class ImageData:
     """Fitted on `train`."""
     flip_ok: bool = True
     """True if a mirrored image keeps its class (not so for digits)."""
+    class_weights: tuple[float, ...] | None = None
+    """Weight of each class in the loss; None: all the same."""
     notes: tuple[str, ...] = ()
     """Origin of the splits, for reports."""
     picture_size: tuple[int, int] | None = None
@@ -203,7 +211,7 @@ class ImageData:
     @property
     def traits(self) -> ImageTraits:
         """Facts beside the images that a training has to know."""
-        return ImageTraits(self.flip_ok)
+        return ImageTraits(self.flip_ok, self.class_weights)
 
     @property
     def task(self) -> Literal["classification"]:
@@ -239,7 +247,11 @@ class ImageData:
             return original
         key = (split, resolution)
         if key not in self._memo:
-            self._memo[key] = (from_originals if judged else resized)(original, resolution)
+            self._memo[key] = (
+                from_originals(original, resolution, self.preprocess.framing)
+                if judged
+                else resized(original, resolution)
+            )
         found: ImageSplit = self._memo[key]
         return found
 
@@ -252,16 +264,27 @@ class ImageData:
         return replace(self, train=train, val=val, test=test)
 
     def with_preprocess(self, preprocess: Preprocess) -> "ImageData":
-        """The same data, normalised otherwise."""
+        """The same data, normalised otherwise.
+
+        Raises:
+            UserError: what it is of has seen pictures that became squares in another way.
+        """
+        if preprocess.framing != self.preprocess.framing:
+            raise UserError(
+                f"this network has seen pictures by --fit {preprocess.framing}, the data {self.name!r} were read with "
+                f"--fit {self.preprocess.framing}",
+                "name the network by its run (RUN#1) or bundle, which know it, or give the same --fit",
+            )
         return replace(self, preprocess=preprocess)
 
 
 def resized(split: ImageSplit, resolution: int) -> ImageSplit:
     """`split` at (resolution, resolution), by antialiased bilinear interpolation."""
-    return ImageSplit(resize_images(split.images, resolution), split.labels, sources=split.contents)
+    images = resize_images(split.images, resolution)
+    return ImageSplit(images, split.labels, sources=split.contents, balanced=split.balanced)
 
 
-def from_originals(split: ImageSplit, resolution: int) -> ImageSplit:
+def from_originals(split: ImageSplit, resolution: int, fit: Fit = "crop") -> ImageSplit:
     """`split` at (resolution, resolution), decoded from its original files as a bundle does it.
 
     Raises:
@@ -269,95 +292,29 @@ def from_originals(split: ImageSplit, resolution: int) -> ImageSplit:
     """
     files = split.originals
     assert files is not None
-    images = decode_all(files.readers(), files.labels(), resolution, exact=True)
-    return ImageSplit(images, split.labels, files, split.sources)
+    images = decode_all(files.readers(), files.labels(), resolution, exact=True, fit=fit)
+    return ImageSplit(images, split.labels, files, split.sources, split.balanced)
 
 
-def resize_images(images: NDArray[np.uint8], resolution: int) -> NDArray[np.uint8]:
-    """(n, h, w, 3) uint8 -> (n, resolution, resolution, 3): shorter side to `resolution`, then the centre."""
+def resize_images(images: NDArray[np.uint8], resolution: int, fit: Fit = "crop") -> NDArray[np.uint8]:
+    """(n, h, w, 3) uint8 -> (n, resolution, resolution, 3), as `nas.data.portable.squared` says of single pictures."""
     import torch
     from torch.nn.functional import interpolate
 
     height, width = images.shape[1:3]
-    scale = resolution / min(height, width)
-    size = (max(resolution, round(height * scale)), max(resolution, round(width * scale)))
-    top, left = (size[0] - resolution) // 2, (size[1] - resolution) // 2
-    out = np.empty((len(images), resolution, resolution, 3), np.uint8)
+    scale = resolution / (min if fit == "crop" else max)(height, width)
+    least = resolution if fit == "crop" else 1
+    size = (max(least, round(height * scale)), max(least, round(width * scale)))
+    top, left = (abs(side - resolution) // 2 for side in size)
+    out = np.full((len(images), resolution, resolution, 3), PADDING, np.uint8)
     chunk = 256  # bounds the memory of the intermediate copies
     for start in range(0, len(images), chunk):
         # np.array copies: a read-only memory map must not become a tensor
         batch = torch.from_numpy(np.array(images[start : start + chunk])).permute(0, 3, 1, 2)
         small = interpolate(batch, size=size, mode="bilinear", antialias=True, align_corners=False)
-        small = small[:, :, top : top + resolution, left : left + resolution]
-        out[start : start + chunk] = small.permute(0, 2, 3, 1).numpy()
+        small = small.permute(0, 2, 3, 1)
+        if fit == "crop":
+            out[start : start + chunk] = small[:, top : top + resolution, left : left + resolution].numpy()
+        else:
+            out[start : start + chunk, top : top + size[0], left : left + size[1]] = small.numpy()
     return out
-
-
-def complete(name: str, raw: RawImages, seed: int) -> ImageData:
-    """Make the three splits of `ImageData` from what a source has.
-
-    - train, val and test: taken as they are.
-    - train and test: `val` is held out of train.
-    - train and val (the usual image folder): the given val is the number people compare, so it becomes `test`,
-      and a new `val` for the search's decisions is held out of train.
-    - train only: both are held out of train.
-
-    Each image is held out with a probability of 15 %, by its content and `seed`; at least one of each class is.
-
-    Raises:
-        UserError: fewer than two classes, a class without images, or a class too small to be split.
-    """
-    if len(raw.classes) < 2:
-        only = f" ({raw.classes[0]!r})" if raw.classes else ""
-        raise UserError(f"data set {name!r} has only one class{only}", "classification needs at least two classes")
-    for split_name, split in (("train", raw.train), ("val", raw.val), ("test", raw.test)):
-        if split is not None:
-            _check_classes_present(name, split_name, split, raw.classes)
-    train, val, test = raw.train, raw.val, raw.test
-    notes: list[str] = []
-    if test is None and val is not None:
-        val, test = None, val
-        notes.append("the given val images are the test split (final numbers only)")
-    if test is None:
-        train, test = _split_off(name, train, raw.classes, keep=2, salt=f"test {seed}")
-        notes.append(f"test: {len(test)} images held out of train (by content, seed {seed})")
-    if val is None:
-        train, val = _split_off(name, train, raw.classes, keep=1, salt=f"val {seed}")
-        notes.append(f"val: {len(val)} images held out of train (by content, seed {seed})")
-    return ImageData(
-        name=name,
-        classes=raw.classes,
-        train=train,
-        val=val,
-        test=test,
-        native_resolution=train.resolution,
-        preprocess=Preprocess.fit(train.images),
-        flip_ok=raw.flip_ok,
-        notes=tuple(notes),
-        picture_size=raw.picture_size,
-    )
-
-
-def _check_classes_present(name: str, split_name: str, split: ImageSplit, classes: tuple[str, ...]) -> None:
-    counts = np.bincount(split.labels, minlength=len(classes))
-    for label, count in enumerate(counts):
-        if count == 0:
-            raise UserError(
-                f"class {classes[label]!r} of data set {name!r} has no images in {split_name}",
-                "add images of it, or remove the class from every split",
-            )
-
-
-def _split_off(
-    name: str, train: ImageSplit, classes: tuple[str, ...], keep: int, salt: str
-) -> tuple[ImageSplit, ImageSplit]:
-    counts = np.bincount(train.labels, minlength=len(classes))
-    if counts.min() <= keep:
-        smallest = int(counts.argmin())
-        raise UserError(
-            f"class {classes[smallest]!r} of data set {name!r} has {counts[smallest]} training image"
-            f"{'s' if counts[smallest] != 1 else ''}, too few to hold some out",
-            "add images, or give train, val and test splits",
-        )
-    kept, held = hold_out(train.labels, train.contents, HOLDOUT_FRACTION, salt, keep=keep)
-    return train.take(kept), train.take(held)

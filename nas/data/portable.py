@@ -13,6 +13,8 @@ from PIL import Image, ImageOps
 
 MAX_PIXELS = 50_000_000
 """Largest picture in a file that is decoded: a few kilobytes can claim to be as large as they like."""
+PADDING = 114
+"""Grey level (0..255) beside a picture that does not fill its square (the usual value, Jocher et al., YOLOv5)."""
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
@@ -42,6 +44,22 @@ def read_rgb(source: Any) -> Image.Image:
     """The image in a file (a path or a binary file object) as 8-bit RGB, upright as its EXIF says."""
     with open_image(source) as image:
         return to_rgb(ImageOps.exif_transpose(image))
+
+
+def squared(image: Image.Image, side: int, fit: str = "crop") -> Image.Image:
+    """An RGB image as a square of `side` pixels, bilinear with antialiasing.
+
+    `crop`: the shorter side is resized to it, and the middle is taken. `letterbox`: the longer side is, and what is
+    left on both sides of the picture is grey of `PADDING`.
+    """
+    if image.size == (side, side):
+        return image
+    if fit == "crop":
+        return ImageOps.fit(image, (side, side), Image.Resampling.BILINEAR)
+    width, height = (max(1, round(extent * (side / max(image.size)))) for extent in image.size)
+    square = Image.new("RGB", (side, side), (PADDING,) * 3)
+    square.paste(image.resize((width, height), Image.Resampling.BILINEAR), ((side - width) // 2, (side - height) // 2))
+    return square
 
 
 def affine(mean: Sequence[float], std: Sequence[float]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:

@@ -49,8 +49,16 @@ def read_document(folder: Path, name: str) -> Any:
     path = folder / name
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"cannot read '{path}': {error}", "export the network again") from error
+
+
+def read_labels(folder: Path, name: str) -> list[str]:
+    """The names of the classes in a document of a bundle; raises `UserError` where it is missing or no such list."""
+    found = read_document(folder, name)
+    if not isinstance(found, list) or not found or not all(isinstance(label, str) for label in found):
+        raise UserError(f"'{folder / name}' is no list of names of classes", "export the network again")
+    return found
 
 
 def sample_entries(folder: Path, pixels: NDArray[np.uint8], picture_size: tuple[int, int] | None) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from nas.measure.protocol import measure
 from nas.networks.description import NETWORK, NetworkDescription, save_network
 from nas.runtimes import load_runtime
 from nas.tasks import TaskData, task_of
+from nas.tasks.examples import some_for_input
 
 if TYPE_CHECKING:
     from torch import nn
@@ -86,8 +87,8 @@ def deploy(
     save_network(network, description, folder / NETWORK)
     onnx = export_onnx(network, signature.input, folder / "model.onnx", common_batch(deployments))
     write_pipeline(folder, data, signature)
-    examples = data.for_input("train", signature.input).some(CALIBRATION_IMAGES if trained else UNTRAINED_IMAGES)
-    calibration = data.inputs(examples)
+    count = CALIBRATION_IMAGES if trained else UNTRAINED_IMAGES
+    calibration = data.inputs(some_for_input(data, "train", signature.input, count))
     parity = None
     if trained:
         validation = data.for_input("val", signature.input).some(PARITY_IMAGES)
@@ -110,7 +111,7 @@ def deploy(
         tried += _with_measurements(_with_fewer_threads(tried, fewer_threads), sessions, measurer or measure)
     chosen = partial(
         choose, max_drop=max_drop, rejection=rejection, upper_bound=upper_bound,
-        parity=parity, check_accuracy=trained, metric=task_of(data).metric, slack=slack,
+        parity=parity, check_accuracy=trained, metric=task_of(data).metric_of(data), slack=slack,
     )  # fmt: skip
     found = chosen(tried)
     best = next((t for t in found if t.chosen), None)

@@ -18,6 +18,7 @@ from nas.evaluation.activation_proxies import naswot
 from nas.evaluation.gradient_proxies import grad_norm, synflow
 from nas.evaluation.proxy_scratch import NoScoreError
 from nas.tasks import TASKS, TaskData, task_of
+from nas.tasks.examples import some_for_input
 from search_spaces import Architecture, SearchSpace
 
 Proxy = Callable[[nn.Module, Tensor, Tensor], float]
@@ -66,7 +67,7 @@ def candidate_scores(
     The initialisation is drawn by `seed` too; torch's global random state is left as it was.
     """
     task = task_of(data)
-    split = data.for_input("train", space.signature(arch, data.output_size).input).some(images, seed)
+    split = some_for_input(data, "train", space.signature(arch, data.output_size).input, images, seed)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         network = space.build(arch, data.output_size)

@@ -162,7 +162,7 @@ class LocalExecutor:
             folder: for what only executors on it need: the data (as long as this one lives) and the journal.
             workers: processes, each of which evaluates one network at a time; at most as many as there are cores.
             timeout_s: longest time of one evaluation.
-            memory_bytes: resident memory of each worker; by default its share of 80 % of what is free.
+            memory_bytes: private memory of each worker; by default its share of 80 % of what is free.
             evaluate: how a network is evaluated.
         """
         if not 1 <= workers <= usable_threads():

@@ -103,7 +103,7 @@ def finetune(
         "smoke": smoke,
         "out": None if smoke else str(place),
         "data": {"name": images.name, "classes": len(images.classes), **_sizes(images)},
-        "metric": task.metric,
+        "metric": task.metric_of(images),
         "networks": results,
     }
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from nas.data_options import USUAL, DataOptions
 from nas.errors import UserError
 from nas.networks.derived import source_key
 from nas.networks.description import NetworkDescription
@@ -47,6 +48,8 @@ class Chosen:
     """Name or path of the data that the first network was trained on; None where no file tells."""
     seed: int
     """Seed of their splits."""
+    options: DataOptions = USUAL
+    """How they are read."""
     run: Path | None = None
     """The run that the first network is of."""
 
@@ -60,12 +63,13 @@ def chosen_networks(text: str, top: int) -> Chosen:
     found = find_networks(text, top)
     first = found[0]
     named = first.run if first.rank is not None else None
-    data, seed = _trained_on(first)
+    data, seed, options = _trained_on(first)
     return Chosen(
         candidates=tuple(map(_candidate, found)),
         folder=named if named is not None else first.folder,
         data=data,
         seed=seed,
+        options=options,
         run=first.run,
     )
 
@@ -79,7 +83,7 @@ def load_data(chosen: Chosen, data: str | None, task: str) -> TaskData:
     name = data or chosen.data
     if name is None:
         raise UserError(f"'{chosen.folder}' does not say what its data are", "name them: --data NAME or --data FOLDER")
-    found: TaskData = task_named(task).load(name, seed=chosen.seed)
+    found: TaskData = task_named(task).load(name, seed=chosen.seed, options=chosen.options)
     if chosen.run is not None and name == chosen.data:
         require_same_data(chosen.run, found)
     return found
@@ -109,16 +113,18 @@ def _candidate(found: FoundNetwork) -> Candidate:
     return Candidate(rank=found.rank or 1, description=found.description, weights=found.weights, sha256=found.sha256)
 
 
-def _trained_on(found: FoundNetwork) -> tuple[str | None, int]:
-    """Name or path of the data, and the seed of their splits: by the network's run, else by a bundle's receipt."""
+def _trained_on(found: FoundNetwork) -> tuple[str | None, int, DataOptions]:
+    """Name or path of the data, the seed of their splits, and how they are read: by the network's run, else by its
+    bundle's receipt."""
     config = found.run / "config.json" if found.run is not None else None
     if config is not None and config.is_file():
         document = read_run_json(config)
-        name, seed = document.get("data"), document.get("seed", 0)
+        name, seed, options = document.get("data"), document.get("seed", 0), document
     else:
         data = found.receipt.get("data")
-        name, seed = (data.get("source"), data.get("seed", 0)) if isinstance(data, Mapping) else (None, 0)
-    return name if isinstance(name, str) else None, int(seed)
+        data = data if isinstance(data, Mapping) else {}
+        name, seed, options = data.get("source"), data.get("seed", 0), data.get("options", {})
+    return name if isinstance(name, str) else None, int(seed), DataOptions.of(options)
 
 
 def parameters(network: nn.Module) -> int:

@@ -100,7 +100,7 @@ class SupervisedProcess:
         if now - self._since > allowed:
             self._killed = f"no answer within {allowed:g} s while {step.phase}"
         limit = self.limits.memory_bytes
-        if limit is not None and memory_status(self.pid).resident_bytes > limit:
+        if limit is not None and memory_status(self.pid).private_bytes > limit:
             self._killed = f"took more than {limit / 2**20:.0f} MiB of memory while {step.phase}"
         if self._killed is not None:
             self.end()

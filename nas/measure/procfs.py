@@ -23,6 +23,9 @@ class MemoryStatus:
 
     resident_bytes: int
     peak_bytes: int
+    private_bytes: int
+    """The part of it that no file holds: pages of mapped files can be given up at any time, and processes share them.
+    All of it, where the system does not tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +82,10 @@ def parse_memory_status(status: str) -> MemoryStatus:
     sizes = {}
     for line in status.splitlines():
         key, _, value = line.partition(":")
-        if key in ("VmRSS", "VmHWM"):
+        if key in ("VmRSS", "VmHWM", "RssAnon"):
             sizes[key] = int(value.split()[0]) * 1024
-    return MemoryStatus(sizes.get("VmRSS", 0), sizes.get("VmHWM", 0))
+    resident = sizes.get("VmRSS", 0)
+    return MemoryStatus(resident, sizes.get("VmHWM", 0), sizes.get("RssAnon", resident))
 
 
 def memory_status(pid: int | None = None) -> MemoryStatus:
@@ -89,7 +93,7 @@ def memory_status(pid: int | None = None) -> MemoryStatus:
     try:
         return parse_memory_status((_PROC / str(pid or "self") / "status").read_text(encoding="utf-8"))
     except OSError:
-        return MemoryStatus(0, 0)
+        return MemoryStatus(0, 0, 0)
 
 
 def clear_peak_memory() -> None:

@@ -59,7 +59,7 @@ def measure(
         node_seconds: time per network and session for its operators one by one (`SessionTiming.nodes`); 0: not at all.
         repeat_s: time for measuring disturbed sessions again; when it is up they stay as they are, and their verdict.
         timeout_s: longest time for one step of one network (loading it with warming up, or one window of calls).
-        memory_limit_bytes: resident memory of a worker, beyond which it is killed; by default 80 % of what is free.
+        memory_limit_bytes: private memory of a worker, beyond which it is killed; by default 80 % of what is free.
         progress: called with (done, total) after each session of a network.
     """
     if sessions < 1:

@@ -134,7 +134,7 @@ def read_json(path: Path) -> object:
     _require(path)
     try:
         document: object = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UserError(f"{path} is not JSON: {error}", "export the network again") from error
     return document
 

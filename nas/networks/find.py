@@ -288,6 +288,6 @@ def _recorded(weights: Path) -> str | None:
         try:
             document: Any = json.loads(weights.with_name(name).read_text(encoding="utf-8"))
             return str(document["sha256"][weights.name])
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             continue
     return None

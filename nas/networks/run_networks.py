@@ -113,7 +113,7 @@ def read_run_json(path: Path) -> dict[str, Any]:
     """A document of a run's folder. Raises `UserError` where it is missing or damaged."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"cannot read '{path}': {error}", _RESUME) from error
     if not isinstance(document, dict):
         raise UserError(f"'{path}' is not what a search wrote", _RESUME)

@@ -190,11 +190,15 @@ def final_accuracy(result: Document) -> tuple[str, str]:
 
 def test_figures(document: Document) -> list[tuple[str, dict[str, float]]]:
     """Name of each network that has several figures on the test images, and its figures by name. A single figure is in
-    the tables anyway."""
+    the tables anyway, and two that read the same are one."""
     named = [(f"winner {best['rank']}", best) for best in document["best"]]
     named += [(str(b["name"]), b) for b in document["baselines"]]
     found = [(name, dict(network.get("test_figures") or {})) for name, network in named]
-    return [(name, figures) for name, figures in found if len(figures) > 1]
+    return [
+        (name, figures)
+        for name, figures in found
+        if len(figures) > 2 or len({percent(value) for value in figures.values()}) > 1
+    ]
 
 
 def validation_accuracy(result: Document) -> float | None:

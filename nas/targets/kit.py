@@ -124,14 +124,18 @@ def import_result(name: str, path: Path) -> DeviceProfile:
                 "export a kit with this version and run its measure.py on the device",
             )
         networks, size = result["kit"]["networks"], tuple(map(int, result["kit"]["output_size"]))
+        if not all(0 < length < 2**31 for length in size):
+            raise ValueError(f"an answer of the size {size}")
         if not result["sessions"]:
             raise ValueError("no session was finished")
         archs = [architecture_of_json(n["architecture"]) for n in networks]
+        for arch in archs:
+            space_of(arch).signature(arch, size)  # raises ValueError for an answer that these networks cannot give
         host, threads, batch = _host(result["host"]), int(result["threads"]), int(result["batch"])
         precisions = sorted(networks[0]["files"])
         tables = [_table(result, Deployment(RUNTIME, p, threads, batch), archs) for p in precisions]
         disturbed, failures = _disturbed(result["sessions"]), _failures(result["sessions"])
-    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise UserError(
             f"{path} is not the result of a kit: {type(error).__name__}: {error}",
             "run the kit's measure.py on the device and bring its result.json",

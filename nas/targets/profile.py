@@ -188,7 +188,7 @@ class DeviceProfile:
             raise UserError(
                 f"cannot read the profile {path}: {error.strerror}", "give the file of a profile"
             ) from error
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
             raise UserError(
                 f"{path} is not a profile: {error}", "make one with `nas profile NAME --out FILE`"
             ) from error
@@ -197,6 +197,14 @@ class DeviceProfile:
         claimed = document.pop("sha256", None)
         if claimed != _digest(document):
             raise UserError(f"the profile {path} was damaged or altered: its checksum does not match", "profile again")
+        try:
+            return cls._of(document)
+        except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            problem = f"{type(error).__name__}: {error}"
+            raise UserError(f"{path} is not a whole profile: {problem}", "profile the device again") from error
+
+    @classmethod
+    def _of(cls, document: dict[str, Any]) -> "DeviceProfile":
         return cls(
             name=document["name"],
             description=document["description"],

@@ -36,6 +36,15 @@ class Examples(Generic[Split]):
             )
 
 
+def some_for_input(data: TaskData, split: SplitName, input: TensorSpec, count: int, seed: int = 0) -> Any:
+    """`count` random examples of a split (all, where there are fewer) as a network with this input takes them.
+
+    The same as those of `data.for_input(split, input).some(count, seed)`, without making the others.
+    """
+    part = getattr(data, split).some(count, seed)
+    return data.with_splits(train=part, val=part, test=part).for_input(split, input)
+
+
 def examples_of(
     data: TaskData,
     input: TensorSpec,

@@ -86,7 +86,16 @@ def _read(path: Path) -> Fingerprints:
     try:
         with np.load(path, allow_pickle=False) as file:
             return {split: file[split].astype(np.uint64) for split in SPLITS}
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        EOFError,
+        RuntimeError,
+        MemoryError,
+        zipfile.BadZipFile,
+        zlib.error,
+    ) as error:
         raise UserError(
             f"cannot read '{path}', the record of a run's data: {error}",
             "remove it where you know that the data are the same, or begin a new search",

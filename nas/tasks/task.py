@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nas.data.images import SplitName
+from nas.data_options import USUAL, DataOptions
 from nas.tasks.baseline import BaselineNetwork
 from nas.tasks.floor import Floor
 from nas.training.precision import Precision
@@ -210,8 +211,21 @@ class Task(Protocol[Data, Split]):
         """
         ...
 
-    def load(self, name_or_path: str, *, seed: int) -> Data:
-        """The data in memory; raises `UserError` for what cannot be used. `seed`: of splits that are held out."""
+    def load(self, name_or_path: str, *, seed: int, options: DataOptions = USUAL) -> Data:
+        """The data in memory.
+
+        Args:
+            name_or_path: as a user names them.
+            seed: of splits that are held out.
+            options: how they are read.
+
+        Raises:
+            UserError: they cannot be used, or an option means nothing to the task.
+        """
+        ...
+
+    def metric_of(self, data: Data) -> str:
+        """Name that people give the fraction on these data: `metric`, unless the data were read with another."""
         ...
 
     def check(self, data: Data) -> None:

@@ -105,7 +105,7 @@ def _text(name_or_file: str, beside: Path | None, bundled: Mapping[str, str]) ->
 def _parsed(text: str, name: str) -> Settings:
     try:
         settings = yaml.load(text, _Loader)  # noqa: S506 (it is a SafeLoader)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         where = f" (line {mark.line + 1})" if mark is not None else ""
         problem = getattr(error, "problem", None) or "it cannot be parsed"
@@ -126,7 +126,7 @@ def _override(text: str) -> Settings:
         raise UserError(f"--set {text!r}: only a file can inherit", f"name that recipe itself: --recipe {value}")
     try:
         nested: Any = yaml.safe_load(value)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         raise UserError(f"--set {text!r} has a value that is not YAML", "write it like --set epochs=20") from error
     if isinstance(nested, str):
         nested = _number(nested)

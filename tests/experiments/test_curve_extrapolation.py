@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 
 from experiments.curve_extrapolation import CurveExtrapolator, StopBadOnes
 from nas.data import ImageSplit, RawImages
-from nas.data.images import complete
+from nas.data.splits import complete
 from nas.errors import UserError
 from nas.evaluation.short_training import ShortTraining, trained
 from nas.networks.description import NetworkDescription

@@ -25,7 +25,7 @@ def write_receipt(
         command=config.command,
         source=f"{outcome.folder.path}#{entry['rank']}",
         target=config.target,
-        data=DataSource(source=config.data, seed=config.seed),
+        data=DataSource(source=config.data, seed=config.seed, options=config.data_options),
         max_drop=config.max_drop,
         limits=config.limits.to_json(),
         limits_text=config.limits.text,

@@ -43,7 +43,7 @@ def result_document(o: Outcome) -> dict[str, Any]:
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "run_dir": str(o.folder.path),
         "task": o.config.task,
-        "metric": task_of(o.data).metric,
+        "metric": task_of(o.data).metric_of(o.data),
         "target": o.config.target,
         "device": o.target.model.profile.fingerprint.cpu_model,
         "measured_on": o.target.site.to_json() if o.target.site else None,
@@ -63,6 +63,7 @@ def result_document(o: Outcome) -> dict[str, Any]:
             "train": len(o.data.train),
             "val": len(o.data.val),
             "test": len(o.data.test),
+            "options": o.config.data_options.to_json(),
         },
         "recipe": {
             "short_s": o.short_s if trains(o.estimator.name) else None,

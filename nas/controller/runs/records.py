@@ -142,7 +142,7 @@ def deployed_network(
         )  # fmt: skip
         write_deployed(folder, found, site)
         return found
-    metric = task_of(data).metric
+    metric = task_of(data).metric_of(data)
     chosen = choose(
         found.tried, max_drop, rejection, upper_bound, parity=found.parity, metric=metric, slack=slack
     )  # fmt: skip

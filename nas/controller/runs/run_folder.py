@@ -127,10 +127,15 @@ def check_folder(config: SearchConfig) -> RunFolder:
     Raises `UserError` where it holds another configuration or other files, or cannot be written.
     """
     folder = RunFolder(config.run_dir)
-    check_identity(folder, config.identity(), {f.name: f.default for f in fields(config) if f.default is not MISSING})
+    check_identity(folder, config.identity(), default_settings(SearchConfig))
     if folder.config.exists():
         _check_storage(config, folder)
     return folder
+
+
+def default_settings(config: type[Any]) -> dict[str, Any]:
+    """The defaults of a configuration's fields, of those that have one."""
+    return {f.name: f.default for f in fields(config) if f.default is not MISSING}
 
 
 def check_identity(

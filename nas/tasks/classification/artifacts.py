@@ -9,9 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nas.data.images import Preprocess, image_side
-from nas.data.portable import MAX_PIXELS, affine, normalised, open_image, read_rgb, to_rgb
-from nas.data.preprocessing import PREPROCESS, preprocess_document, read_preprocess
-from nas.data.processor import image_of, read_document, sample_entries, usual_picture
+from nas.data.portable import MAX_PIXELS, PADDING, affine, normalised, open_image, read_rgb, squared, to_rgb
+from nas.data.preprocessing import PREPROCESS, preprocess_document, read_instructions, read_preprocess
+from nas.data.processor import image_of, read_labels, sample_entries, usual_picture
+from nas.data_options import Fit
+from nas.errors import UserError
 from nas.tasks.artifacts import Figures, Prepared, Sheet
 from nas.tasks.classification.portable import postprocess, preprocess
 from nas.tasks.script import script_of
@@ -22,6 +24,11 @@ if TYPE_CHECKING:
     from nas.tasks.task import Run
 
 LABELS = "labels.json"
+RESIZE: Mapping[Fit, str] = {
+    "crop": "shorter side, bilinear with antialiasing, centre crop",
+    "letterbox": "longer side, bilinear with antialiasing, in the middle of a grey square",
+}
+"""What `preprocess.json` says of each way to make a square, for people."""
 
 _PURPOSE = "Classify an image: python run.py photo.jpg. Without one: run the sample and compare with its stored output."
 _MAIN = """\
@@ -52,6 +59,11 @@ class ClassificationProcessor:
         return Prepared(preprocess(image, self.how), None, size=image.size)
 
     def postprocess(self, output: NDArray[np.float32], context: Any) -> list[dict[str, Any]]:
+        if len(self.labels) != len(output):
+            raise UserError(
+                f"{LABELS} names {len(self.labels)} classes, the network tells {len(output)} apart",
+                "export the network again",
+            )
         return postprocess(output, self.labels)
 
 
@@ -59,18 +71,20 @@ class ClassificationArtifacts:
     """See `nas.tasks.artifacts.BundleArtifacts`."""
 
     def documents(self, preprocess: Preprocess, signature: Signature) -> dict[str, Any]:
-        resize = "shorter side, bilinear with antialiasing, centre crop"
-        return {PREPROCESS: preprocess_document(preprocess, image_side(signature.input), resize=resize)}
+        how: dict[str, Any] = {"fit": preprocess.framing, "resize": RESIZE[preprocess.framing]}
+        if preprocess.framing == "letterbox":
+            how["padding"] = PADDING
+        return {PREPROCESS: preprocess_document(preprocess, image_side(signature.input), **how)}
 
     def read_preprocess(self, folder: Path) -> Preprocess | None:
         return read_preprocess(folder)
 
     def script(self, signature: Signature) -> str:
-        parts = (to_rgb, open_image, read_rgb, affine, normalised, preprocess, postprocess)
-        return script_of(_PURPOSE, {"MAX_PIXELS": MAX_PIXELS}, parts, _MAIN)
+        parts = (to_rgb, open_image, read_rgb, squared, affine, normalised, preprocess, postprocess)
+        return script_of(_PURPOSE, {"MAX_PIXELS": MAX_PIXELS, "PADDING": PADDING}, parts, _MAIN)
 
     def processor(self, folder: Path) -> ClassificationProcessor:
-        return ClassificationProcessor(read_document(folder, PREPROCESS), read_document(folder, LABELS))
+        return ClassificationProcessor(read_instructions(folder), read_labels(folder, LABELS))
 
     def write_sample(
         self, folder: Path, data: "ImageData", input: TensorSpec

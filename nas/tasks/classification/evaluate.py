@@ -9,7 +9,7 @@ from torch import nn
 
 from nas.data.images import ImageSplit, Preprocess
 from nas.errors import UserError
-from nas.tasks.classification import loss, top1_correct
+from nas.tasks.classification import balanced_accuracy, loss, top1_hits
 from nas.training.precision import Precision, autocast, resolve_device
 
 
@@ -35,7 +35,7 @@ def accuracy_and_loss(
     device: str = "auto",
     precision: Precision = "fp32",
 ) -> tuple[float, float]:
-    """Top-1 accuracy (fraction) and mean cross-entropy on `split`, at the split's own resolution.
+    """Top-1 accuracy (fraction, see `accuracy_of`) and mean cross-entropy on `split`, at its own resolution.
 
     The model must be on `device` (`auto`: the GPU where there is one); it is left in evaluation mode.
 
@@ -45,25 +45,30 @@ def accuracy_and_loss(
     _require_images(split)
     where = resolve_device(device)
     model.eval()
-    correct, total = 0, 0.0
+    hits, total = [], 0.0
     with torch.inference_mode(), autocast(where, precision):
         for start in range(0, len(split), batch_size):
             images = torch.from_numpy(split.images[start : start + batch_size]).to(where)
             targets = torch.from_numpy(split.labels[start : start + batch_size]).to(where)
             logits = model(preprocess.tensor(images))
-            correct += top1_correct(logits, targets)
+            hits.append(top1_hits(logits, targets).cpu().numpy())
             total += float(loss(logits, targets)) * len(targets)
-    return correct / len(split), total / len(split)
+    return accuracy_of(np.concatenate(hits), split), total / len(split)
 
 
-def accuracy_in_runtime(
+def accuracy_of(hits: NDArray[np.bool_], split: ImageSplit) -> float:
+    """Share (n,) of right answers, balanced over the classes where the split asks for it."""
+    return balanced_accuracy(hits, split.labels) if split.balanced else int(hits.sum()) / len(split)
+
+
+def hits_in_runtime(
     run: Callable[[NDArray[np.float32]], NDArray[np.float32]],
     split: ImageSplit,
     preprocess: Preprocess,
     *,
     batch: int = 1,
-) -> float:
-    """Top-1 accuracy (fraction) of an exported network on `split`.
+) -> NDArray[np.bool_]:
+    """(n,) whether an exported network answers right, for each image of `split`.
 
     Args:
         run: (batch, 3, h, w) float32 -> (batch, c) float32. It always gets exactly `batch` images, since exported
@@ -73,14 +78,19 @@ def accuracy_in_runtime(
         UserError: the split is empty.
     """
     _require_images(split)
-    correct = 0
+    found = np.zeros(len(split), np.bool_)
     for start in range(0, len(split), batch):
         images, labels = split.images[start : start + batch], split.labels[start : start + batch]
         filled = np.concatenate([images, np.repeat(images[-1:], batch - len(images), axis=0)])
         logits = run(preprocess.array(filled))[: len(images)]
-        finite = np.isfinite(logits).all(axis=1)
-        correct += int(((logits.argmax(axis=1) == labels) & finite).sum())
-    return correct / len(split)
+        found[start : start + batch] = right_answers(logits, labels)
+    return found
+
+
+def right_answers(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """(n,) whether (n, c) logits are largest at their labels (n,); what is not finite is wrong."""
+    right: NDArray[np.bool_] = (logits.argmax(axis=1) == labels) & np.isfinite(logits).all(axis=1)
+    return right
 
 
 def _require_images(split: ImageSplit) -> None:

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nas.data.images import ImageData, ImageSplit, resized
+from nas.tasks.classification.evaluate import accuracy_of
 from nas.tasks.floor import Floor
 
 SIDE = 8
@@ -31,7 +32,7 @@ def guessing(data: ImageData) -> Floor:
     """The most frequent class of the training images for every image."""
     start = time.perf_counter()
     frequent = int(np.bincount(data.train.labels, minlength=data.num_classes).argmax())
-    val, test = (float((split.labels == frequent).mean()) for split in (data.val, data.test))
+    val, test = (accuracy_of(split.labels == frequent, split) for split in (data.val, data.test))
     return Floor(name="guessing", accuracy=val, test=test, margin=GUESSING_MARGIN, seconds=time.perf_counter() - start)
 
 
@@ -48,7 +49,7 @@ def linear(data: ImageData, seed: int) -> Floor:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # a floor need not be the best linear model
         model.fit(_pixels(train), train.labels)
-    val, test = (float((model.predict(_pixels(split)) == split.labels).mean()) for split in (data.val, data.test))
+    val, test = (accuracy_of(model.predict(_pixels(split)) == split.labels, split) for split in (data.val, data.test))
     return Floor(
         name=f"logistic regression on {SIDE} x {SIDE} pixels",
         accuracy=val, test=test, margin=LINEAR_MARGIN, seconds=time.perf_counter() - start,

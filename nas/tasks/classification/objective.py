@@ -31,6 +31,8 @@ class ClassificationObjective:
         self._examples, self._recipe, self._device = examples, recipe, device
         self._images = torch.from_numpy(examples.train.images)
         self._labels = torch.from_numpy(examples.train.labels)
+        weights = examples.traits.class_weights
+        self._class_weights = None if weights is None else torch.tensor(weights, device=device)
         self._augmenter = Augmenter(recipe.augmentation, class_count(examples.size), flip_ok=examples.traits.flip_ok)
 
     @property
@@ -61,7 +63,7 @@ class ClassificationObjective:
         return self._augmenter.mixed(pixels, labels, generator)
 
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        return classification.loss(outputs, targets, self._recipe.label_smoothing)
+        return classification.loss(outputs, targets, self._recipe.label_smoothing, self._class_weights)
 
     def distillation_loss(self, outputs: torch.Tensor, teacher_outputs: torch.Tensor) -> torch.Tensor:
         return soft_label_loss(outputs, teacher_outputs, self._recipe.distillation.temperature)

@@ -5,14 +5,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps
+from PIL import Image
 
-from nas.data.portable import normalised
+from nas.data.portable import normalised, squared
 
 
 def preprocess(image: Image.Image, how: Mapping[str, Any]) -> NDArray[np.float32]:
-    """(1, 3, r, r) float32 of an RGB image: its shorter side resized, then the centre; `how` is `preprocess.json`."""
-    square = ImageOps.fit(image, (how["resolution"],) * 2, Image.Resampling.BILINEAR)
+    """(1, 3, r, r) float32 of an RGB image, made square as `preprocess.json` (`how`) says; without a word it is cut."""
+    square = squared(image, how["resolution"], how.get("fit", "crop"))
     return normalised(np.asarray(square)[None], how["mean"], how["std"])
 
 

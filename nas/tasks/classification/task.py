@@ -1,13 +1,14 @@
 """Image classification as a `nas.tasks.task.Task`."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nas.data.images import ImageData, ImageSplit, Preprocess
+from nas.data_options import BALANCED_ACCURACY, USUAL, DataOptions
 from nas.tasks.baseline import BaselineNetwork
 from nas.tasks.classification import top1_agreement
 from nas.tasks.classification.artifacts import ClassificationArtifacts
@@ -64,10 +65,13 @@ class Classification:
         side = image_side(data)
         return self.default_space if side is None or side > SMALL_SIDE else SMALL_SPACE
 
-    def load(self, name_or_path: str, *, seed: int) -> ImageData:
+    def load(self, name_or_path: str, *, seed: int, options: DataOptions = USUAL) -> ImageData:
         from nas.tasks.classification.data.registry import load_dataset
 
-        return load_dataset(name_or_path, seed=seed)
+        return load_dataset(name_or_path, seed=seed, options=options)
+
+    def metric_of(self, data: ImageData) -> str:
+        return BALANCED_ACCURACY if data.val.balanced else self.metric
 
     def check(self, data: ImageData) -> None:
         for split in (data.train, data.val):
@@ -83,10 +87,11 @@ class Classification:
         return side_label(input)
 
     def arrays(self, split: ImageSplit) -> dict[str, NDArray[Any]]:
-        return {"images": split.images, "labels": split.labels}
+        flag = {"balanced": np.ones(1, np.bool_)} if split.balanced else {}
+        return {"images": split.images, "labels": split.labels, **flag}
 
     def split_of(self, arrays: Mapping[str, NDArray[Any]]) -> ImageSplit:
-        return ImageSplit(arrays["images"], arrays["labels"])
+        return ImageSplit(arrays["images"], arrays["labels"], balanced="balanced" in arrays)
 
     @property
     def recipes(self) -> Mapping[str, str]:
@@ -136,9 +141,9 @@ class Classification:
     def accuracy_in_runtime(
         self, run: Run, split: ImageSplit, preprocess: Preprocess, signature: Signature, *, batch: int = 1
     ) -> float:
-        from nas.tasks.classification.evaluate import accuracy_in_runtime
+        from nas.tasks.classification.evaluate import accuracy_of, hits_in_runtime
 
-        return accuracy_in_runtime(run, split, preprocess, batch=batch)
+        return accuracy_of(hits_in_runtime(run, split, preprocess, batch=batch), split)
 
     def figures_in_runtime(
         self,
@@ -150,17 +155,25 @@ class Classification:
         classes: Sequence[str],
         batch: int = 1,
     ) -> dict[str, float]:
-        return {self.metric: self.accuracy_in_runtime(run, split, preprocess, signature, batch=batch)}
+        """Accuracy and balanced accuracy, the one that networks are compared by first."""
+        from nas.tasks.classification import balanced_accuracy
+        from nas.tasks.classification.evaluate import hits_in_runtime
+
+        hits = hits_in_runtime(run, split, preprocess, batch=batch)
+        found = {self.metric: int(hits.sum()) / len(split), BALANCED_ACCURACY: balanced_accuracy(hits, split.labels)}
+        return dict(reversed(found.items())) if split.balanced else found
 
     def agreement(self, got: NDArray[np.float32], expected: NDArray[np.float32], signature: Signature) -> float:
         return top1_agreement(got, expected)
 
     def hits(self, outputs: NDArray[np.float32], split: ImageSplit, signature: Signature) -> NDArray[np.bool_] | None:
-        right: NDArray[np.bool_] = (outputs.argmax(axis=1) == split.labels) & np.isfinite(outputs).all(axis=1)
-        return right
+        from nas.tasks.classification.evaluate import right_answers
+
+        return right_answers(outputs, split.labels)
 
     def usual_preprocess(self, data: ImageData) -> Mapping[str, Any]:
-        return {"the data's own": data.preprocess, **USUAL_PREPROCESS}
+        usual = {name: replace(known, framing=data.preprocess.framing) for name, known in USUAL_PREPROCESS.items()}
+        return {"the data's own": data.preprocess, **usual}
 
     def mirrored(self, network: "nn.Module", data: ImageData) -> "nn.Module | None":
         from nas.tasks.classification.views import MirroredViews
@@ -173,10 +186,17 @@ class Classification:
         return classification_floors(data, seed)
 
     def standard_error(self, accuracy: float, split: ImageSplit) -> float | None:
-        return counting_std(accuracy, len(split))
+        return counting_std(accuracy, balanced_images(split.labels) if split.balanced else len(split))
 
 
-def counting_std(accuracy: float, images: int) -> float:
+def balanced_images(labels: NDArray[np.int64]) -> float:
+    """Images of evenly frequent classes whose accuracy is as sure as the balanced one of images with `labels` (n,)."""
+    counts = np.bincount(labels)
+    counts = counts[counts > 0]
+    return float(len(counts) ** 2 / (1 / counts).sum())
+
+
+def counting_std(accuracy: float, images: float) -> float:
     """Standard deviation of an accuracy (fraction) because it was counted on `images` images; never zero."""
     p = (accuracy * images + 1) / (images + 2)
     return float(np.sqrt(p * (1 - p) / images))

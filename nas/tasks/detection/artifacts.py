@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nas.data.images import Preprocess, image_side
-from nas.data.preprocessing import PREPROCESS, preprocess_document, read_preprocess
-from nas.data.processor import image_of, read_document, sample_entries, usual_picture
+from nas.data.portable import PADDING
+from nas.data.preprocessing import PREPROCESS, preprocess_document, read_instructions, read_preprocess
+from nas.data.processor import image_of, read_document, read_labels, sample_entries, usual_picture
 from nas.tasks.artifacts import Figures, Prepared, Sheet
-from nas.tasks.detection.data.values import PADDING
 from nas.tasks.detection.portable import described, find, preprocess, raw_boxes
 from nas.tasks.detection.script import detection_script
 from search_spaces import Signature, TensorSpec
@@ -77,8 +77,8 @@ class DetectionArtifacts:
         return detection_script(signature.output.kind)
 
     def processor(self, folder: Path) -> DetectionProcessor:
-        how, rules, labels = (read_document(folder, name) for name in (PREPROCESS, POSTPROCESS, LABELS))
-        return DetectionProcessor(how, rules, labels)
+        rules = read_document(folder, POSTPROCESS)
+        return DetectionProcessor(read_instructions(folder), rules, read_labels(folder, LABELS))
 
     def write_sample(
         self, folder: Path, data: "DetectionData", input: TensorSpec

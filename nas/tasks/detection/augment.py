@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from torchvision import tv_tensors
 from torchvision.transforms.v2 import functional as v2
 
-from nas.tasks.detection.data.values import PADDING, Boxes, DetectionSplit
+from nas.data.portable import PADDING
+from nas.tasks.detection.data.values import Boxes, DetectionSplit
 from nas.training.recipe import Crop
 
 MIN_VISIBLE = 0.15

@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nas.data.images import Preprocess, image_side
+from nas.data_options import USUAL, DataOptions, refuse
 from nas.tasks.baseline import BaselineNetwork
 from nas.tasks.detection.artifacts import DetectionArtifacts
 from nas.tasks.detection.baselines import BASELINES
@@ -61,10 +62,15 @@ class Detection:
     def space_for(self, data: str) -> str:
         return self.default_space
 
-    def load(self, name_or_path: str, *, seed: int) -> DetectionData:
-        from nas.tasks.detection.data import load_detection
+    def load(self, name_or_path: str, *, seed: int, options: DataOptions = USUAL) -> DetectionData:
+        from nas.tasks.detection.data.load import MAX_RESOLUTION, load_detection
 
-        return load_detection(name_or_path, seed=seed)
+        refuse(options, self.name, "fit", "metric", "class_weights")
+        data = load_detection(name_or_path, seed=seed, max_resolution=options.cap(MAX_RESOLUTION))
+        return replace(data, flip_ok=data.flip_ok and options.flip)
+
+    def metric_of(self, data: DetectionData) -> str:
+        return self.metric
 
     def check(self, data: DetectionData) -> None:
         """Loading has checked everything."""

@@ -34,7 +34,7 @@ def original(tmp_path_factory: pytest.TempPathFactory, data: DetectionData) -> P
 
 @pytest.fixture
 def bundle(original: Path, tmp_path: Path, data: DetectionData, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(Detection, "load", lambda self, name, seed: data)
+    monkeypatch.setattr(Detection, "load", lambda self, name, seed, options: data)
     shutil.copytree(original, tmp_path / "bundle")
     return tmp_path / "bundle"
 
@@ -73,12 +73,12 @@ def test_what_was_changed_fails(bundle: Path) -> None:
 
 def test_other_boxes_are_other_data(bundle: Path, data: DetectionData, monkeypatch: pytest.MonkeyPatch) -> None:
     shifted = replace(data.val, boxes=tuple(boxes.scaled(0.9) for boxes in data.val.boxes))
-    monkeypatch.setattr(Detection, "load", lambda self, name, seed: replace(data, val=shifted))
+    monkeypatch.setattr(Detection, "load", lambda self, name, seed, options: replace(data, val=shifted))
     assert "are others than those of the receipt" in verify_bundle(bundle)[3].detail
 
 
 def test_a_pair_of_files_is_exported(tmp_path: Path, data: DetectionData, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Detection, "load", lambda self, name, seed: data)
+    monkeypatch.setattr(Detection, "load", lambda self, name, seed, options: data)
     monkeypatch.setattr(deploying, "measure", instant)
     path = tmp_path / "model.network.json"
     save_network(untrained(smallest()), smallest(), path)
@@ -92,6 +92,6 @@ def test_a_pair_of_files_is_exported(tmp_path: Path, data: DetectionData, monkey
     assert receipt["postprocess_ms"] > 0
     assert receipt["latency_ms"]["p50"] == 2.0, "the network's alone"
     only_red = replace(data, classes=("red",))
-    monkeypatch.setattr(Detection, "load", lambda self, name, seed: only_red)
+    monkeypatch.setattr(Detection, "load", lambda self, name, seed, options: only_red)
     with pytest.raises(UserError, match="has 2 outputs, the data has 1 classes"):
         export_bundle(request)

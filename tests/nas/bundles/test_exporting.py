@@ -41,7 +41,7 @@ def data() -> ImageData:
 
 @pytest.fixture
 def request_(tmp_path: Path, data: ImageData, monkeypatch: pytest.MonkeyPatch) -> ExportRequest:
-    monkeypatch.setattr(Classification, "load", lambda self, name, seed: data)
+    monkeypatch.setattr(Classification, "load", lambda self, name, seed, options: data)
     monkeypatch.setattr(deploying, "measure", instant)
     return ExportRequest(
         model=str(save_pair(tmp_path)), runtimes=("onnxruntime",), data="digits", threads=1, max_drop=1.0,
@@ -111,7 +111,7 @@ def test_no_validation_images_is_a_sentence(
     request_: ExportRequest, data: ImageData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     empty = replace(data, val=data.val.take([]))
-    monkeypatch.setattr(Classification, "load", lambda self, name, seed: empty)
+    monkeypatch.setattr(Classification, "load", lambda self, name, seed, options: empty)
     with pytest.raises(UserError, match="'digits' has no validation images"):
         export_bundle(request_)
 

@@ -11,6 +11,7 @@ import pytest
 from nas.bundles import verify as module
 from nas.bundles.verify import verify_bundle
 from nas.data import ImageData
+from nas.data_options import DataOptions
 from nas.errors import UserError
 from nas.files.writing import sha256_of
 from nas.measure.host import fingerprint
@@ -32,7 +33,7 @@ def original(tmp_path_factory: pytest.TempPathFactory, data: ImageData) -> Path:
 
 @pytest.fixture
 def bundle(original: Path, tmp_path: Path, data: ImageData, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(Classification, "load", lambda self, name, seed: data)
+    monkeypatch.setattr(Classification, "load", lambda self, name, seed, options: data)
     shutil.copytree(original, tmp_path / "bundle")
     return tmp_path / "bundle"
 
@@ -115,7 +116,7 @@ def test_the_accuracy_in_fp32_is_repeated_too(bundle: Path, data: ImageData, tmp
 def test_without_the_data_accuracy_is_not_repeated(
     bundle: Path, data: ImageData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def missing(task: Classification, name: str, seed: int) -> ImageData:
+    def missing(task: Classification, name: str, seed: int, options: DataOptions) -> ImageData:
         raise UserError(f"no such file or folder: '{name}'")
 
     monkeypatch.setattr(Classification, "load", missing)
@@ -125,7 +126,7 @@ def test_without_the_data_accuracy_is_not_repeated(
     assert checks["parity"].status == "passed"
     assert "on 1 sample the" in checks["parity"].detail
     others = replace(data, val=data.val.take(range(20)))
-    monkeypatch.setattr(Classification, "load", lambda self, name, seed: others)
+    monkeypatch.setattr(Classification, "load", lambda self, name, seed, options: others)
     assert "are others than those of the receipt" in verify_bundle(bundle)[3].detail
 
 
@@ -175,7 +176,7 @@ def test_limits_are_counted_again_whatever_the_receipt_claims(
     weights = bundle / "model.safetensors"
     weights.unlink()
     rewrite(bundle, sha256={k: v for k, v in document["sha256"].items() if k != weights.name})
-    monkeypatch.setattr(Classification, "load", lambda self, name, seed: replace(data, val=data.test))
+    monkeypatch.setattr(Classification, "load", lambda self, name, seed, options: replace(data, val=data.test))
     check = verify_bundle(bundle)[-1]
     assert check.status == "not repeated"
     assert check.detail.startswith("its parameters cannot be counted and its accuracy cannot be measured here (p50")

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from nas.data.contents import Contents, contents_of_arrays, drawn, hold_out, labelled
+from nas.data_options import DataOptions
 from nas.tasks.classification.data.registry import load_dataset
 
 
@@ -33,10 +34,12 @@ def test_every_class_is_on_both_sides(counts: list[int], fraction: float, seed: 
         assert 1 <= int((labels[held] == label).sum()) <= count - keep
 
 
-def test_a_class_that_is_too_small_is_refused() -> None:
-    labels, contents = labels_and_contents([2, 5], 0)
-    with pytest.raises(ValueError, match="at least 3 are needed"):
-        hold_out(labels, contents, 0.15, "val 0", keep=2)
+def test_a_class_that_is_too_small_is_kept_whole() -> None:
+    labels, contents = labels_and_contents([2, 5, 1], 0)
+    kept, held = hold_out(labels, contents, 0.15, "val 0", keep=2)
+    assert set(labels[held]) == {1}
+    assert len(kept) + len(held) == 8
+    assert len(hold_out(labels, contents, 0.15, "val 0", keep=9)[1]) == 0
 
 
 @given(seed=st.integers(0, 2**32 - 1), added=st.integers(1, 50))
@@ -84,7 +87,7 @@ def test_one_photo_more_holds_out_no_former_training_image(tmp_path: Path) -> No
     before = load_dataset(str(tmp_path))
     pixels = rng.integers(0, 256, (48, 48, 3), dtype=np.uint8)
     Image.fromarray(pixels).save(tmp_path / "cat" / "000a.png")
-    after = load_dataset(str(tmp_path), max_resolution=32)
+    after = load_dataset(str(tmp_path), options=DataOptions(max_resolution=32))
     for split in ("val", "test"):
         held, was = set(getattr(after, split).contents), set(getattr(before, split).contents)
         assert was <= held

@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from nas.data import ImageSplit, Preprocess, RawImages, resized
-from nas.data.images import complete, resize_images
+from nas.data.images import resize_images
+from nas.data.splits import complete
 from nas.errors import UserError
 
 
@@ -43,8 +44,10 @@ def test_unusable_splits_are_refused() -> None:
         complete("d", RawImages(("a",), random_split(5, classes=1)), seed=0)
     with pytest.raises(UserError, match="class 'd' of data set 'x' has no images in train"):
         complete("x", RawImages(("a", "b", "c", "d"), random_split(5)), seed=0)
-    with pytest.raises(UserError, match="class 'a' of data set 'x' has 2 training images, too few"):
+    with pytest.raises(UserError, match="no class of data set 'x' has more than 2 training images, too few"):
         complete("x", RawImages(("a", "b", "c"), random_split(2)), seed=0)
+    with pytest.raises(UserError, match="data set 'x' has no images in val"):
+        complete("x", RawImages(("a", "b", "c"), random_split(9), random_split(0), random_split(9)), seed=0)
 
 
 def test_preprocess_normalises_and_is_one_definition() -> None:
@@ -89,3 +92,21 @@ def test_split_checks_shapes() -> None:
         ImageSplit(np.zeros((2, 4, 5, 3), np.uint8), np.zeros(2, np.int64))
     with pytest.raises(ValueError, match="uint8"):
         ImageSplit(np.zeros((2, 4, 4, 3), np.float32), np.zeros(2, np.int64))  # type: ignore[arg-type]
+
+
+def test_a_few_examples_are_made_without_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    from nas.data import images
+    from nas.tasks.examples import some_for_input
+
+    data, counts = complete("d", RawImages(("a", "b", "c"), random_split(20)), seed=0), []
+    expected = data.for_input("train", images.image_input(48)).some(7, seed=3)
+
+    def counted(pixels: np.ndarray, *arguments: object) -> np.ndarray:
+        counts.append(len(pixels))
+        return resize_images(pixels, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(images, "resize_images", counted)
+    few = some_for_input(data, "train", images.image_input(48), 7, seed=3)
+    assert np.array_equal(few.images, expected.images)
+    assert np.array_equal(few.labels, expected.labels)
+    assert counts == [7]

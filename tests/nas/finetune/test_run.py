@@ -226,12 +226,16 @@ def test_runs_that_are_none(run_folder: Path, tmp_path: Path) -> None:
         finetune(run_folder)
 
 
-def test_classes_that_differ_between_train_and_val(run_folder: Path, tmp_path: Path) -> None:
+def test_a_class_that_validation_lacks_is_no_error_and_one_that_training_lacks_is(
+    run_folder: Path, tmp_path: Path
+) -> None:
     with np.load(tmp_path / "data.npz") as file:
         arrays = dict(file)
-    arrays["y_val"] = arrays["y_val"] % 2
-    np.savez(tmp_path / "bad.npz", **arrays)
-    with pytest.raises(UserError, match="has no images in val"):
+    fewer = {**arrays, "y_val": arrays["y_val"] % 2}
+    np.savez(tmp_path / "fewer.npz", **fewer)
+    finetune(run_folder, overrides=QUICK, data=str(tmp_path / "fewer.npz"), smoke=True)
+    np.savez(tmp_path / "bad.npz", **{**arrays, "y_train": arrays["y_train"] % 2})
+    with pytest.raises(UserError, match="has no images in train"):
         finetune(run_folder, overrides=QUICK, data=str(tmp_path / "bad.npz"))
 
 

@@ -2,6 +2,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from nas.machine import (
@@ -172,10 +173,25 @@ def test_steal_of_the_pinned_cores_only() -> None:
 def test_thread_and_memory_accounts() -> None:
     assert parse_waiting_ns("123 456 7\n") == 456
     status = "Name:\tpython\nVmHWM:\t    2048 kB\nVmRSS:\t    1024 kB\n"
-    assert parse_memory_status(status) == MemoryStatus(2**20, 2**21)
-    assert memory_status(2**30) == MemoryStatus(0, 0)
+    assert parse_memory_status(status) == MemoryStatus(2**20, 2**21, 2**20)
+    assert parse_memory_status(status + "RssAnon:\t     512 kB\n") == MemoryStatus(2**20, 2**21, 2**19)
+    assert memory_status(2**30) == MemoryStatus(0, 0, 0)
     own = memory_status()
-    assert own.peak_bytes >= own.resident_bytes > 2**20
+    assert own.peak_bytes >= own.resident_bytes > own.private_bytes > 2**20
+
+
+def test_pages_of_a_mapped_file_are_nobodys_own(tmp_path: Path) -> None:
+    """Data that all workers map must not end them (as `nas.executors.shared_data` does it)."""
+    size = 2**26
+    np.save(tmp_path / "a.npy", np.ones(size, np.uint8))
+    before = memory_status()
+    mapped = np.load(tmp_path / "a.npy", mmap_mode="c")
+    assert int(mapped.sum(dtype=np.int64)) == size
+    after = memory_status()
+    assert after.resident_bytes - before.resident_bytes > size // 2
+    assert after.private_bytes - before.private_bytes < size // 8
+    mapped[:] = 2
+    assert memory_status().private_bytes - before.private_bytes > size // 2, "written pages are its own"
 
 
 def test_snapshot_difference() -> None:

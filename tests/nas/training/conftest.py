@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from nas.data import ImageData, ImageSplit, RawImages
-from nas.data.images import complete
+from nas.data.splits import complete
 
 
 def small_network(classes: int = 3, seed: int = 0) -> nn.Module:

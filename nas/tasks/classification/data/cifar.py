@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from nas.data.images import ImageSplit, RawImages
+from nas.data_options import DataOptions
 from nas.errors import UserError
 from nas.tasks.classification.data.torchvision_sets import download
 
@@ -48,25 +49,24 @@ _CIFAR100 = _Layout(
 )
 
 
-def load_cifar10(root: Path, max_resolution: int) -> RawImages:
+def load_cifar10(root: Path, options: DataOptions) -> RawImages:
     """CIFAR-10 at 32 px: 50,000 train and 10,000 test images of ten classes."""
-    return _load(_CIFAR10, root)
+    return _load(_CIFAR10, root, options)
 
 
-def load_cifar100(root: Path, max_resolution: int) -> RawImages:
+def load_cifar100(root: Path, options: DataOptions) -> RawImages:
     """CIFAR-100 at 32 px: 50,000 train and 10,000 test images, the hundred fine classes."""
-    return _load(_CIFAR100, root)
+    return _load(_CIFAR100, root, options)
 
 
-def _load(layout: _Layout, root: Path) -> RawImages:
+def _load(layout: _Layout, root: Path, options: DataOptions) -> RawImages:
     folder = root / layout.folder
     if not folder.is_dir():
         download(_URL + layout.archive, layout.md5, root, expected=folder)
     classes = tuple(_read(folder / layout.names).decode("ascii", errors="replace").split())
     train = np.concatenate([_records(folder / name, layout, len(classes)) for name in layout.train])
-    return RawImages(
-        classes, _split(train, layout), test=_split(_records(folder / layout.test, layout, len(classes)), layout)
-    )
+    test = _records(folder / layout.test, layout, len(classes))
+    return RawImages(classes, _split(train, layout), test=_split(test, layout), framing=options.fit or "crop")
 
 
 def _read(path: Path) -> bytes:

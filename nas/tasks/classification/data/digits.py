@@ -8,12 +8,13 @@ import numpy as np
 from nas.data.contents import contents_of_arrays
 from nas.data.decode import MIN_RESOLUTION
 from nas.data.images import ImageSplit, RawImages, resize_images
+from nas.data_options import DataOptions
 
 
-def load_digits(root: Path, max_resolution: int) -> RawImages:
+def load_digits(root: Path, options: DataOptions) -> RawImages:
     """Ten classes, about 180 images each, grey copied to three channels and enlarged from 8x8 to 32x32.
 
-    It ships with scikit-learn, so neither argument is used: no file is read from `root`.
+    It ships with scikit-learn: no file is read from `root`, and squares of 32 px need no option.
     """
     package = find_spec("sklearn")  # for its file alone: the package takes seconds to import
     if package is None or package.origin is None:
@@ -25,4 +26,4 @@ def load_digits(root: Path, max_resolution: int) -> RawImages:
     labels = table[:, -1].astype(np.int64)
     classes = tuple(str(digit) for digit in range(10))
     split = ImageSplit(resize_images(rgb, MIN_RESOLUTION), labels, sources=contents_of_arrays(grey))
-    return RawImages(classes, split, flip_ok=False)
+    return RawImages(classes, split, flip_ok=False, framing=options.fit or "crop")

@@ -14,27 +14,30 @@ from nas.data.contents import remembering
 from nas.data.decode import IMAGE_SUFFIXES, decode_all, picture_size, stored_resolution, usual_size
 from nas.data.images import ImageSplit, RawImages
 from nas.data.tree import SPLIT_NAMES, Tree, read_archive, read_folder
+from nas.data_options import DataOptions, Fit
 from nas.errors import UserError
 
 _LAYOUT_HINT = "put the images in one folder per class: PATH/<class>/*.jpg or PATH/train/<class>/*.jpg and PATH/val/..."
+MAX_RESOLUTION = 224
+"""Rows and columns that images are stored at, at most, where nothing else was asked for."""
 _SIZE_SAMPLE = 256  # headers read to find the usual image size
 
 
-def load_folder(path: Path, max_resolution: int) -> RawImages:
+def load_folder(path: Path, options: DataOptions) -> RawImages:
     """Load an image folder; see the module's docstring for the layouts.
 
     Raises:
-        UserError: no images, no class folders, classes that differ between splits, an unreadable image (named).
+        UserError: no images, no class folders, a class that training images do not show, an unreadable image (named).
     """
-    return _load_tree(read_folder(path, IMAGE_SUFFIXES), path, max_resolution)
+    return _load_tree(read_folder(path, IMAGE_SUFFIXES), path, options)
 
 
-def load_archive(path: Path, max_resolution: int) -> RawImages:
+def load_archive(path: Path, options: DataOptions) -> RawImages:
     """Load a tar (plain or compressed) or zip of an image folder; raises like `load_folder`."""
-    return _load_tree(read_archive(path, IMAGE_SUFFIXES), path, max_resolution)
+    return _load_tree(read_archive(path, IMAGE_SUFFIXES), path, options)
 
 
-def _load_tree(tree: Tree, path: Path, max_resolution: int) -> RawImages:
+def _load_tree(tree: Tree, path: Path, options: DataOptions) -> RawImages:
     where = str(path)
     if not tree.files:
         raise UserError(f"no images in '{path}' (looked for {', '.join(IMAGE_SUFFIXES)})", _LAYOUT_HINT)
@@ -58,33 +61,32 @@ def _load_tree(tree: Tree, path: Path, max_resolution: int) -> RawImages:
 
     readers = sorted(train.files.items(), key=lambda item: item[0])[:: max(1, len(train.files) // _SIZE_SAMPLE)]
     sizes = [picture_size(read, f"{train_where}/{'/'.join(name)}") for name, read in readers]
-    size = stored_resolution([min(s) for s in sizes], max_resolution)
-    splits = {split: _decode_split(part, where, classes, size) for split, (where, part) in parts.items()}
-    return RawImages(classes, splits["train"], splits.get("val"), splits.get("test"), picture_size=usual_size(sizes))
+    fit = options.fit or "crop"
+    size = stored_resolution(sizes, options.cap(MAX_RESOLUTION), fit)
+    splits = {split: _decode_split(part, where, classes, size, fit) for split, (where, part) in parts.items()}
+    return RawImages(
+        classes, splits["train"], splits.get("val"), splits.get("test"), picture_size=usual_size(sizes), framing=fit
+    )
 
 
 def _check_classes(classes: tuple[str, ...], train_where: str, split: Tree, where: str) -> None:
-    """Raise UserError where `split` has other classes than train, or a class without images."""
-    names = set(split.children())
-    if names != set(classes):
-        missing, extra = sorted(set(classes) - names), sorted(names - set(classes))
-        difference = " and ".join(
-            f"{verb} {', '.join(map(repr, which))}" for verb, which in (("lacks", missing), ("adds", extra)) if which
-        )
+    """Raise UserError where `split` has classes that train has not; a class that it lacks is remarked on later."""
+    if extra := sorted(set(split.children()) - set(classes)):
         raise UserError(
-            f"'{where}' has other classes than '{train_where}': it {difference}", "give both the same class folders"
+            f"'{where}' has other classes than '{train_where}': it adds {', '.join(map(repr, extra))}",
+            "give the training images such folders too, or remove these",
         )
     filled = {parts[0] for parts in split.files if len(parts) > 1}
-    if empty := sorted(names - filled):
+    if where == train_where and (empty := sorted(set(classes) - filled)):
         raise UserError(f"class folder '{where}/{empty[0]}' has no images", "add images to it or remove the folder")
 
 
-def _decode_split(split: Tree, where: str, classes: tuple[str, ...], size: int) -> ImageSplit:
+def _decode_split(split: Tree, where: str, classes: tuple[str, ...], size: int, fit: Fit) -> ImageSplit:
     # Sorted, so that the order never depends on the file system or on how the archive was made.
     items = sorted(((p, r) for p, r in split.files.items() if len(p) > 1), key=lambda item: item[0])
     index = {name: label for label, name in enumerate(classes)}
     contents = np.zeros(len(items), np.uint64)
     readers = [remembering(read, contents, at) for at, (_, read) in enumerate(items)]
-    images = decode_all(readers, [f"{where}/{'/'.join(parts)}" for parts, _ in items], size)
+    images = decode_all(readers, [f"{where}/{'/'.join(parts)}" for parts, _ in items], size, fit=fit)
     labels = np.array([index[parts[0]] for parts, _ in items], np.int64)
     return ImageSplit(images, labels, split.originals([parts for parts, _ in items]), contents)

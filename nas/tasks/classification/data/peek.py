@@ -17,7 +17,7 @@ from nas.data.tree import ARCHIVE_SUFFIXES
 from nas.tasks.classification.data.registry import DATASETS
 
 _UNREADABLE = (
-    *(OSError, ValueError, KeyError, StopIteration, EOFError, Image.DecompressionBombError),
+    *(OSError, ValueError, KeyError, StopIteration, EOFError, RuntimeError, Image.DecompressionBombError),
     *(tarfile.TarError, zipfile.BadZipFile, zlib.error, LZMAError),
 )
 

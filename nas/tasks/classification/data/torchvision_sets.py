@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from nas.data.decode import ensure_fits, run_in_threads, square, usual_size
+from nas.data.decode import MIN_RESOLUTION, ensure_fits, run_in_threads, square, usual_size
 from nas.data.images import ImageSplit, RawImages
+from nas.data_options import DataOptions, Fit
 from nas.errors import UserError
 
 SIZED = 32
@@ -47,7 +48,7 @@ def _fetch(name: str, make: Callable[..., Any], root: Path) -> Any:
         ) from error
 
 
-def _split(name: str, source: Any, size: int) -> ImageSplit:
+def _split(name: str, source: Any, size: int, fit: Fit) -> ImageSplit:
     ensure_fits(len(source) * size * size * 3, f"data set {name!r} at {size} px")
     images = np.empty((len(source), size, size, 3), np.uint8)
     labels = np.empty(len(source), np.int64)
@@ -55,7 +56,7 @@ def _split(name: str, source: Any, size: int) -> ImageSplit:
     def read(index: int) -> None:
         try:
             image, label = source[index]
-            images[index] = square(image, size)
+            images[index] = square(image, size, fit)
         except (OSError, SyntaxError, ValueError) as error:
             raise UserError(
                 f"cannot read image {index} of data set {name!r}: {error}", "delete its files and load it again"
@@ -73,28 +74,34 @@ def _class_names(source: Any) -> tuple[str, ...]:
 
 def load_torchvision(
     root: Path,
-    max_resolution: int,
+    options: DataOptions,
     *,
     name: str,
     dataset: str,
     resolution: int,
+    side: int,
     splits: Mapping[str, Mapping[str, object]],
 ) -> RawImages:
     """A set that `torchvision.datasets.<dataset>` reads.
 
     Args:
-        resolution: stored resolution, at most `max_resolution`.
+        root: where the files are, or are downloaded to.
+        options: how they are read.
+        name: for messages.
+        dataset: torchvision's name.
+        resolution: stored resolution, where the options ask for no other.
+        side: shorter side of the images as published, in pixels: the highest resolution that can be asked for.
         splits: for each split of ours ("train", "val", "test"; missing ones are held out) torchvision's arguments.
     """
     from torchvision import datasets
 
     make = getattr(datasets, dataset)
     sources = {split: _fetch(name, partial(make, **arguments), root) for split, arguments in splits.items()}
-    size = min(resolution, max_resolution)
-    loaded = {split: _split(name, source, size) for split, source in sources.items()}
+    size, fit = min(max(side, MIN_RESOLUTION), options.cap(resolution)), options.fit or "crop"
+    loaded = {split: _split(name, source, size, fit) for split, source in sources.items()}
     train = sources["train"]
     pictures = [train[i][0] for i in range(0, len(train), max(1, len(train) // SIZED))]
     return RawImages(
         _class_names(train), loaded["train"], loaded.get("val"), loaded.get("test"),
-        picture_size=usual_size([(picture.height, picture.width) for picture in pictures]),
+        picture_size=usual_size([(picture.height, picture.width) for picture in pictures]), framing=fit,
     )  # fmt: skip

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from nas.data.decode import DAMAGED, Reader, unreadable
-from nas.data.portable import open_image, to_rgb
+from nas.data.portable import PADDING, open_image, to_rgb
 from nas.errors import UserError
 from nas.tasks.detection.data.annotations import Annotated
-from nas.tasks.detection.data.values import PADDING, Boxes
+from nas.tasks.detection.data.values import Boxes
 
 _ORIENTATION = 0x0112
 # EXIF orientation: what turns the stored picture upright, and the same as (exchange x and y, mirror x, mirror y).

@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 from nas.data.contents import contents_of_files
 from nas.data.decode import IMAGE_SUFFIXES, ensure_fits, picture_size, run_in_threads, usual_size
 from nas.data.images import SPLITS, Preprocess, SplitName, histogram
+from nas.data.portable import PADDING
 from nas.data.tree import ARCHIVE_SUFFIXES, SPLIT_NAMES, Tree, read_archive, read_folder
 from nas.errors import UserError
 from nas.tasks.detection.data.annotations import Annotated, Annotations, Mended
 from nas.tasks.detection.data.coco import read_coco
 from nas.tasks.detection.data.letterbox import Finding, decode_letterboxed, place
 from nas.tasks.detection.data.splits import divide
-from nas.tasks.detection.data.values import PADDING, Boxes, DetectionData, DetectionSplit
+from nas.tasks.detection.data.values import Boxes, DetectionData, DetectionSplit
 from nas.tasks.detection.data.voc import read_voc
 from nas.tasks.detection.data.yolo import read_yolo
 

@@ -1,4 +1,4 @@
-"""The three splits of a detection data set, by the rule of `nas.data.images.complete`."""
+"""The three splits of a detection data set, by the rule of `nas.data.splits.complete`."""
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations
@@ -7,7 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nas.data.contents import Contents, drawn
-from nas.data.images import HOLDOUT_FRACTION, SPLITS, SplitName
+from nas.data.images import SPLITS, SplitName
+from nas.data.splits import HOLDOUT_FRACTION
 from nas.errors import UserError
 from nas.tasks.detection.data.annotations import Annotated
 

@@ -16,9 +16,6 @@ from nas.data.images import ImageTraits, Preprocess, SplitName, image_input, ima
 from nas.data.memo import Memo
 from search_spaces.signature import Size, TensorSpec
 
-PADDING = 114
-"""Grey level (0..255) beside a letterboxed image (the usual value, Jocher et al., YOLOv5)."""
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Boxes:

@@ -9,6 +9,7 @@ from PIL import Image
 
 from nas.data import ImageData
 from nas.data.images import image_input, image_side
+from nas.data_options import DataOptions
 from nas.errors import UserError
 from nas.executors.shared_data import without_files
 from nas.tasks.classification.artifacts import ClassificationArtifacts, ClassificationProcessor
@@ -50,7 +51,7 @@ def test_pixels_are_those_of_a_bundle(photos: Path, tmp_path: Path, packed: bool
         source = tmp_path / "photos.tar"
         with tarfile.open(source, "w") as archive:
             archive.add(photos, "photos")
-    data = load_dataset(str(source), max_resolution=stored)
+    data = load_dataset(str(source), options=DataOptions(max_resolution=stored))
     assert data.picture_size == (SIZE[1], SIZE[0])
     for name in ("val", "test"):
         split = data.for_input(name, input)
@@ -64,13 +65,13 @@ def test_pixels_are_those_of_a_bundle(photos: Path, tmp_path: Path, packed: bool
 
 
 def test_parts_and_copies_of_a_split_know_their_files(photos: Path) -> None:
-    data = load_dataset(str(photos), max_resolution=96)
+    data = load_dataset(str(photos), options=DataOptions(max_resolution=96))
     part = data.test.take([4, 1])
     assert part.originals is not None
     assert part.originals.names == (("test", "light", "1.jpg"), ("test", "dark", "1.jpg"))
     again = data.with_preprocess(data.preprocess).for_input("val", image_input(48))
     np.testing.assert_array_equal(again.images, data.for_input("val", image_input(48)).images)
-    held_out = load_dataset(str(photos / "train"), max_resolution=96)
+    held_out = load_dataset(str(photos / "train"), options=DataOptions(max_resolution=96))
     expected = [Image.open(photos / "train" / Path(*name)) for name in held_out.val.originals.names]  # type: ignore[union-attr]
     assert [picture.size for picture in expected] == [SIZE] * len(held_out.val)
 
@@ -79,7 +80,7 @@ def test_files_that_went_away_are_named(photos: Path, tmp_path: Path) -> None:
     archive = tmp_path / "photos.tar"
     with tarfile.open(archive, "w") as tar:
         tar.add(photos, "photos")
-    data = load_dataset(str(archive), max_resolution=96)
+    data = load_dataset(str(archive), options=DataOptions(max_resolution=96))
     with tarfile.open(archive, "w") as tar:
         tar.add(photos / "train", "photos/train")
     with pytest.raises(UserError, match=r"no longer has photos/test/dark/0\.jpg"):
@@ -87,7 +88,7 @@ def test_files_that_went_away_are_named(photos: Path, tmp_path: Path) -> None:
 
 
 def test_what_goes_to_another_machine_refers_to_no_file_of_this_one(photos: Path) -> None:
-    data = load_dataset(str(photos), max_resolution=96)
+    data = load_dataset(str(photos), options=DataOptions(max_resolution=96))
     sent = without_files(data)
     assert data.val.originals is not None
     assert [split.originals for split in (sent.train, sent.val, sent.test)] == [None] * 3

@@ -13,6 +13,7 @@ from PIL import Image
 
 from experiments.datasets import convert_cifar10_mosaic
 from nas.data import ImageData
+from nas.data_options import DataOptions
 from nas.errors import UnknownNameError, UserError
 from nas.tasks.classification.data.registry import DATASETS, default_root, load_dataset
 from tests.nas.tasks.classification.conftest import MakeFolder, write_images
@@ -96,7 +97,7 @@ def test_images_of_many_kinds_and_sizes(make_folder: MakeFolder) -> None:
     rgb.convert("L").save(root / "cat/grey.jpeg")
     rgb.convert("P").save(root / "dog/palette.gif")
     rgb.convert("RGBA").resize((9, 7)).save(root / "dog/small.webp")
-    data = load_dataset(str(root), max_resolution=33)
+    data = load_dataset(str(root), options=DataOptions(max_resolution=33))
     assert data.native_resolution == 33
     assert len(data.train) + len(data.val) + len(data.test) == 12
 
@@ -169,7 +170,7 @@ def _no_train(root: Path) -> None:
 
 
 def _empty_class(root: Path) -> None:
-    for file in (root / "val/dog").iterdir():
+    for file in (root / "train/dog").iterdir():
         file.unlink()
 
 
@@ -180,9 +181,10 @@ def _empty_class(root: Path) -> None:
         (_flat, "has images but no class folders"),
         (_one_class, r"only one class \('cat'\)"),
         (_no_train, "has a folder 'val' but none named 'train'"),
-        (_empty_class, "class folder '.*val/dog' has no images"),
-        (lambda root: shutil.rmtree(root / "val/dog"), "lacks 'dog'"),
-        (lambda root: (root / "val/dog").rename(root / "val/fox"), "it lacks 'dog' and adds 'fox'"),
+        (_empty_class, "class folder '.*train/dog' has no images"),
+        (lambda root: shutil.rmtree(root / "train/dog"), "it adds 'dog'"),
+        (lambda root: (root / "val/dog").rename(root / "val/fox"), "it adds 'fox'"),
+        (lambda root: [shutil.rmtree(root / "val" / name) for name in ("cat", "dog")], "has no images in val"),
     ],
 )
 def test_unusable_folders(make_folder: MakeFolder, spoil: Any, message: str) -> None:
@@ -386,7 +388,7 @@ def test_torchvision_set_from_local_files(tmp_path: Path) -> None:
             for file in list(folder.iterdir()):
                 Image.open(file).save(file.with_suffix(".jpeg"))
                 file.unlink()
-    data = load_dataset("imagenette", root=tmp_path, max_resolution=64)
+    data = load_dataset("imagenette", root=tmp_path, options=DataOptions(max_resolution=64))
     assert data.classes[0] == "tench"
     assert (len(data.train), len(data.val), len(data.test)) == (10, 10, 20)
     assert data.native_resolution == 64

@@ -4,7 +4,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from nas.tasks.detection.data.values import PADDING, Boxes, DetectionSplit
+from nas.data.portable import PADDING
+from nas.tasks.detection.data.values import Boxes, DetectionSplit
 
 COLOURS = np.array([[230, 40, 40], [40, 60, 230]])
 """Of the two classes."""

@@ -5,9 +5,10 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from nas.data.portable import PADDING
 from nas.tasks.detection import augment
 from nas.tasks.detection.augment import MIN_VISIBLE, BoxAugmenter, box_areas, mosaic_cells, recolour
-from nas.tasks.detection.data.values import PADDING, Boxes, DetectionSplit
+from nas.tasks.detection.data.values import Boxes, DetectionSplit
 from nas.training.recipe import Crop
 from tests.nas.tasks.detection.rectangles import COLOURS, rectangles
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
+from nas.data.portable import PADDING
 from nas.tasks.detection.data import load_detection
 from nas.tasks.detection.data.letterbox import decode_letterboxed, fitted
-from nas.tasks.detection.data.values import PADDING
 from tests.nas.tasks.detection.data.builders import (
     Scene,
     coco_document,

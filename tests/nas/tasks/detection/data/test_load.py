@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from nas.data.portable import PADDING
 from nas.errors import UserError
 from nas.tasks.detection.data import DetectionData, load_detection
-from nas.tasks.detection.data.values import PADDING
 from tests.nas.tasks.detection.data.builders import (
     CLASSES,
     Scene,
