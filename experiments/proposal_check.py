@@ -138,7 +138,9 @@ def main(data: Path | None, seeds: int) -> None:
         click.echo(row(title, f"<= {CORE_S}", f"{cost.core_s:.3f}", met=cost.core_s <= CORE_S))
     ratio = beside.wall_s / alone.wall_s
     told = f"{ratio:.2f} ({beside.wall_s:.3f} s by {alone.wall_s:.3f} s)"
-    click.echo(row(f"its wall-clock time {beside_what}, by that alone", f"<= {WALL_RATIO}", told, met=ratio <= WALL_RATIO))
+    click.echo(
+        row(f"its wall-clock time {beside_what}, by that alone", f"<= {WALL_RATIO}", told, met=ratio <= WALL_RATIO)
+    )
     for title, (one, many) in (regrets(data, range(seeds)) if data else {}).items():
         what = f"{title}: regret after {EVALS} evaluations, {BATCH} at once"
         click.echo(row(what, f"<= {one:.3f} + {REGRET}", f"{many:.3f}", met=many <= one + REGRET))

@@ -20,7 +20,7 @@ def one_thread() -> Iterator[None]:
 @cache
 def _libraries() -> ThreadpoolController:
     # A controller knows the libraries that are loaded when it is made: numpy and SciPy bring one each.
-    import numpy.linalg
+    import numpy.linalg  # noqa: F401
     import scipy.linalg  # noqa: F401
 
     return ThreadpoolController()

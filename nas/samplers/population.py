@@ -45,7 +45,7 @@ class Distant:
 
     def __call__(self, choices: Choices) -> NDArray[np.bool_]:
         differ = np.array([(choices != other).sum(axis=1) for other in self.others])
-        admitted: NDArray[np.bool_] = (differ >= self.least).all(axis=0)
+        admitted = np.asarray((differ >= self.least).all(axis=0), dtype=np.bool_)
         if self.feasible is not None and admitted.any():
             admitted[admitted] = self.feasible(choices[admitted])
         return admitted

@@ -135,7 +135,7 @@ def run_search(task: TableTask, sampler: str, seed: int, evals: int, mode: Mode,
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     directions = [StudyDirection.MAXIMIZE, StudyDirection.MINIMIZE][: MODES.index(mode) + 1]
     study = optuna.create_study(directions=directions, sampler=_sampler(task, sampler, seed, mode))
-    rows, seconds = [], []
+    rows, seconds = list[int](), list[float]()
     evals = min(evals, task.space.size)
     while len(rows) < evals:
         asked = []
