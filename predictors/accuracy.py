@@ -1,5 +1,6 @@
 """The learned accuracy predictor: structure, plus whatever cheap evidence there is, weighed by cross-validation."""
 
+import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -12,6 +13,7 @@ from predictors.accuracy_features import Choices, FeatureView, generic_views
 from predictors.additive_gp import AdditiveGP, Term
 from predictors.base import NotFittedError, Prediction
 from predictors.ensembles import Fold, Ingredient, Trees, mix, out_of_fold, stack_weights
+from predictors.one_thread import one_thread
 from predictors.target_scale import NormalScores
 from search_spaces.errors import UserError
 
@@ -51,6 +53,7 @@ class AccuracyPredictor:
         self._seed = seed
         self._fast = fast
 
+    @one_thread()
     def fit(self, choices: Choices, accuracy: Floats, extra: Floats | None = None) -> Self:
         """Learn from choices (n, d), accuracy (n,) in any unit and extra (n, e); forgets earlier fits.
 
@@ -91,6 +94,19 @@ class AccuracyPredictor:
         self._require_fit()
         return dict(zip(self._names, self._mixtures[0].weights.tolist(), strict=True))
 
+    @one_thread()
+    def believing(self, choices: Choices, extra: Floats | None = None) -> Self:
+        """A predictor that takes its own word for networks (n, d) that are being evaluated, with `extra` (n, e).
+
+        Predicted means stay as they are; near such networks it is surer of them.
+        """
+        self._require_fit()
+        x = self._columns.transform(self._raw_views(choices), self._checked_width(_checked_extra(extra, len(choices))))
+        known = copy.copy(self)
+        known._models = [m.believing(x) if isinstance(m, AdditiveGP) else m for m in self._models]
+        return known
+
+    @one_thread()
     def predict(self, choices: Choices, extra: Floats | None = None) -> Prediction:
         """Mean and standard deviation (n,) of the accuracy, in its unit. Does not change the predictor."""
         self._require_fit()

@@ -5,6 +5,7 @@ the square root of the number of columns, which keeps the model sane when there 
 (Hvarfner et al., "Vanilla Bayesian optimization performs great in high dimensions", ICML 2024).
 """
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -131,18 +132,36 @@ class AdditiveGP:
         left = np.maximum(self._prior_variance - np.einsum("ij,ij->i", seen, seen), 0.0)
         return mean, self._unit * np.sqrt(self._noise + left.astype(np.float64))
 
+    def believing(self, x: Floats) -> "AdditiveGP":
+        """The same process as if observations at x (m, d) had come out as it predicts: means stay, it is surer there.
+
+        "Kriging believer" (Ginsbourger, Le Riche & Carraro 2010). Nothing is fitted again.
+        """
+        known = copy.copy(self)
+        known._known = [np.hstack([new, old]) for new, old in zip(self._columns(x), self._known, strict=True)]
+        known._alpha = np.concatenate([np.zeros(len(x), dtype=np.float32), self._alpha])
+        known._carrying = np.concatenate([x, self._carrying])
+        known._whiten = self._whitening(known._carrying)
+        return known
+
     def _prepare(self, x: Floats, alpha: Floats) -> None:
         order = np.random.default_rng(self._seed).permutation(len(x))  # the first rows carry the variance
-        keep = order[:_MAX_ROWS_VARIANCE]
-        self._known = [
-            _lifted_known(kernel.scaled(x[order][:, term.columns]))
-            for kernel, term in zip(self._kernels, self._terms, strict=True)
-        ]
+        self._known = self._columns(x[order])
         self._alpha = alpha[order].astype(np.float32)
         self._prior_variance = float(sum(np.exp(kernel.log_variance) for kernel in self._kernels))
-        covariance = self._covariance(x[keep]) + (self._noise + _JITTER) * np.eye(len(keep))
-        lower = np.linalg.cholesky(covariance)
-        self._whiten = solve_triangular(lower, np.eye(len(keep)), lower=True).T.astype(np.float32)
+        self._carrying = x[order[:_MAX_ROWS_VARIANCE]]
+        self._whiten = self._whitening(self._carrying)
+
+    def _columns(self, x: Floats) -> list[NDArray[np.float32]]:
+        """What `_cross` needs to know of rows (n, d), for each term."""
+        return [
+            _lifted_known(kernel.scaled(x[:, term.columns]))
+            for kernel, term in zip(self._kernels, self._terms, strict=True)
+        ]
+
+    def _whitening(self, x: Floats) -> NDArray[np.float32]:
+        lower = np.linalg.cholesky(self._covariance(x) + (self._noise + _JITTER) * np.eye(len(x)))
+        return np.asarray(solve_triangular(lower, np.eye(len(x)), lower=True).T, dtype=np.float32)
 
     def _cross(self, x: Floats) -> NDArray[np.float32]:
         """Covariances (n, training rows) of candidates and training rows, in single precision for speed."""

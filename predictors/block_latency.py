@@ -13,11 +13,11 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import nnls
-from threadpoolctl import threadpool_limits
 
 from predictors.base import NotFittedError, Prediction
 from predictors.block_features import COLUMNS
 from predictors.block_table import BlockFeatures, NetworkBlocks
+from predictors.one_thread import one_thread
 from predictors.smooth_gp import SmoothGp
 from search_spaces.errors import UserError
 
@@ -57,8 +57,7 @@ class BlockLatencyPredictor:
             raise ValueError(f"needs at least {MIN_NETWORKS} measured networks, got {len(latency_ms)}")
         if not (np.isfinite(latency_ms).all() and (latency_ms > 0).all()):
             raise ValueError("latencies must be positive and finite")
-        # The matrices are small: more threads gain nothing, and on a busy machine they wait for each other.
-        with threadpool_limits(1, user_api="blas"):
+        with one_thread():
             self._model = _Composite().fit(networks, latency_ms, block_ms)
             self.errors_ = np.full(len(latency_ms), np.nan)
             """Logarithm of measured over predicted for each network by models that had not seen it, (n,)."""

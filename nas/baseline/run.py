@@ -18,10 +18,11 @@ from nas.baseline.shortlist import Proposal
 from nas.baseline.steps import Steps
 from nas.baseline.teacher import TeacherNetwork, deployed_hits, judged
 from nas.controller.planning.budget import Budget
+from nas.controller.planning.plan import FEWER_THREADS
 from nas.controller.planning.plan_record import read_account
 from nas.controller.runs.records import deployed_network, figures_on_test
 from nas.controller.runs.run_folder import check_identity, default_settings, held
-from nas.controller.search import FEWER_THREADS, SearchResult, finished_result
+from nas.controller.search import SearchResult, finished_result
 from nas.deploy.choosing import Rejection
 from nas.deploy.tried import Deployed, TriedDeployment
 from nas.deployment import Deployment

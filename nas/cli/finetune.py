@@ -55,6 +55,9 @@ def finetune(
     """
     import os
 
+    from nas.machine import threads_that_sleep
+
+    threads_that_sleep()  # before anything loads torch
     from nas.finetune.run import finetune as run_finetune
     from nas.progress import progress_for
 

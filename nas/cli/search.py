@@ -211,6 +211,9 @@ def search(context: click.Context, /, *, as_json: bool, quiet: bool, run: Path |
       nas search --latency-ms 10 --data ./photos --budget 5m --estimator zero-cost
       nas search --run runs/classification-local-10ms --latency-ms 5
     """
+    from nas.machine import threads_that_sleep
+
+    threads_that_sleep()  # before anything loads torch
     from nas.baseline.again import runs_from_baseline
     from nas.controller.config import SearchConfig
     from nas.controller.runs.storage import without_passwords

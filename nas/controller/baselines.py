@@ -1,6 +1,6 @@
 """Well-known networks as baselines, in the best deployment that keeps the limit, trained where time allows."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from nas.controller.planning.budget import Budget
-from nas.controller.planning.plan import DEPLOY_S
+from nas.controller.planning.plan import DEPLOY_S, FEWEST_S
 from nas.controller.runs.records import Trained, deployed_network, figures_on_test, trained_network
 from nas.deploy.choosing import no_rejection
 from nas.deploy.deploy import deploy
@@ -75,7 +75,7 @@ class ZooRound:
             # The deployments of a trained network take longer than its one measurement above did.
             needed = DEPLOY_S * len(self.deployments) + self._training_s(name)
             if self._is_recorded(name) or budget.elapsed_s + needed <= until_s:
-                found[name] = self._train(name)
+                found[name] = self._train(name, lambda: until_s - budget.elapsed_s)
                 bar.advance(1, note=f"{name} trained")
         return list(found.values())
 
@@ -85,20 +85,24 @@ class ZooRound:
     def _training_s(self, name: str) -> float:
         """Seconds that training the network would take, extrapolated from a few steps."""
         from nas.training.precision import resolve_device
-        from nas.training.setup import Setup, step_seconds
+        from nas.training.setup import ENOUGH_S, Setup, step_seconds
 
         batch = self.recipe.batch_for(len(self.data.train))
         setup = Setup(precision=precision_of(self.recipe), channels_last=True, batch_size=batch)
-        step = step_seconds(self._description(name).build(), self.input, setup, resolve_device("auto"))
+        step = step_seconds(
+            self._description(name).build(), self.input, setup, resolve_device("auto"), enough_s=ENOUGH_S
+        )
         steps = -(-len(self.data.train) // batch) * self.recipe.epochs
         return 1.25 * step * steps  # a quarter for validation and augmentation
 
-    def _train(self, name: str) -> Baseline:
+    def _train(self, name: str, left_s: Callable[[], float]) -> Baseline:
         description, folder = self._description(name), self.folder / name
-        network, outcome = trained_network(folder, description, self.data, self.recipe)
+        limit_s = max(FEWEST_S, left_s() - DEPLOY_S * len(self.deployments))
+        network, outcome = trained_network(folder, description, self.data, self.recipe, limit_s=limit_s)
         deployed = deployed_network(
             folder, network, description, self.data, self.deployments,
             max_drop=self.max_drop, rejection=no_rejection, site=self.site, isa=self.site.fingerprint.isa,
+            left_s=left_s,
         )  # fmt: skip
         chosen = deployed.chosen
         test = None if chosen is None else figures_on_test(folder, chosen, self.data, description)

@@ -1,10 +1,12 @@
 """The engine that a search runs on: the storage of its studies, and the executor that trains for it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from typing import ParamSpec, Protocol, TypeVar, cast
 
 from nas.controller.config import SearchConfig
+from nas.controller.elsewhere import Elsewhere, FullExecutor
 from nas.controller.runs.run_folder import RunFolder
 from nas.controller.runs.storage import StudyStorage, open_storage
 from nas.executors import Executor, check_choice, executor_for
@@ -14,6 +16,17 @@ from nas.files.writing import write_json
 from nas.measure.site import Site
 from nas.targets.registry import LOCAL
 from nas.tasks import TaskData
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class RunsThere(Protocol):
+    """An executor that also calls functions where it evaluates."""
+
+    def run(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """What the function returns there."""
+        ...
 
 
 @dataclass(slots=True)
@@ -25,6 +38,10 @@ class Engine:
     start: AbstractContextManager[Executor]
     stack: ExitStack
     """Ends what was started."""
+    trains_fully: bool = False
+    """True if the executor is to do full trainings too: a cluster's, unless it stops trainings early."""
+    remarks: list[str] = field(default_factory=list)
+    """What the executor said that a reader of the result should know."""
     _executor: Executor | None = field(default=None, init=False, repr=False)
 
     @property
@@ -32,6 +49,24 @@ class Engine:
         if self._executor is None:
             self._executor = self.stack.enter_context(self.start)
         return self._executor
+
+    def elsewhere(self, data: TaskData) -> Elsewhere | None:
+        """Full trainings on the machines of a cluster; None where this machine does them. Nothing else may be under
+        way meanwhile."""
+        if not self.trains_fully:
+            return None
+        return Elsewhere(executor=cast(FullExecutor, self.executor), data=data.name, say=self.remarks.append)
+
+    def run(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """What the function of a module returns on a machine that trains."""
+        if not self.trains_fully:
+            return function(*args, **kwargs)
+        return cast(RunsThere, self.executor).run(function, *args, **kwargs)
+
+    @property
+    def full_trainings(self) -> int:
+        """Full trainings that can run at once."""
+        return self.executor.capacity if self.trains_fully else 1
 
     def quiet(self) -> AbstractContextManager[None]:
         """See `Executor.quiet`."""
@@ -55,12 +90,20 @@ def device_of(config: SearchConfig) -> Iterator[Site | None]:
 
 
 @contextmanager
-def engine_of(config: SearchConfig, folder: RunFolder, data: TaskData, budget_s: float) -> Iterator[Engine]:
+def engine_of(
+    config: SearchConfig, folder: RunFolder, data: TaskData, budget_s: float, say: Callable[[str], None]
+) -> Iterator[Engine]:
     """The engine that `config` asks for, while the block lasts. Nobody else works in the folder, see
-    `nas.controller.runs.run_folder.opened`.
+    `nas.controller.runs.run_folder.opened`. `say`: hears at once what `Engine.remarks` collects.
 
     Raises `UserError` where it cannot be had, the executor's reasons when that is first asked for.
     """
+    remarks: list[str] = []
+
+    def remark(text: str) -> None:
+        say(text)
+        remarks.append(text)
+
     with ExitStack() as stack:
         start = executor_for(
             data,
@@ -69,8 +112,9 @@ def engine_of(config: SearchConfig, folder: RunFolder, data: TaskData, budget_s:
             workers=config.workers,
             ray=config.ray,
             asha=config.asha,
+            say=remark,
         )
         storage = open_storage(folder.path, config.storage)
         if storage.shared:
             write_json(folder.server, {"where": storage.where})
-        yield Engine(storage, start, stack)
+        yield Engine(storage, start, stack, config.ray is not None and not config.asha, remarks)

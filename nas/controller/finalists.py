@@ -1,5 +1,6 @@
 """The last round: train the best candidates with the full recipe, deploy them, and accept what keeps the limits."""
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -7,7 +8,9 @@ from tempfile import TemporaryDirectory
 
 from nas.bundles.bundle import deliver_files
 from nas.controller.config import Objective
+from nas.controller.elsewhere import Elsewhere
 from nas.controller.objective import finalist_pool, next_finalist
+from nas.controller.planning.plan import DEPLOY_S, FEWEST_S
 from nas.controller.prediction.scoring import CandidateScorer
 from nas.controller.promise import most_promising
 from nas.controller.runs.records import (
@@ -22,6 +25,7 @@ from nas.controller.runs.run_folder import network_name
 from nas.controller.runs.short_weights import ShortWeights
 from nas.controller.values import Evaluated, Finalist
 from nas.deploy.choosing import UpperBound
+from nas.deploy.in_time import LEFT_OUT
 from nas.deploy.tried import Deployed, TriedDeployment, files_bytes
 from nas.deployment import Deployment
 from nas.errors import LimitMissedError, NotWorthItError
@@ -71,6 +75,14 @@ class FinalRound:
     """Weights of short trainings, for finalists whose full training comes to less."""
     skip_missed: bool = False
     """Finalists that were trained before and miss the present limits do not count as tried."""
+    left_s: Callable[[], float] = lambda: math.inf
+    """Seconds that are left of the budget now: trainings end earlier, and deployments are left out, to keep to them."""
+    deploy_s: float = DEPLOY_S
+    """Seconds that a training leaves for each deployment."""
+    claim: Callable[[str], bool] = lambda network: True
+    """Whether the network of that name is this machine's to train, where others work on the same search."""
+    elsewhere: Elsewhere | None = None
+    """Trains on other machines; None: this one does."""
 
     def run(
         self, candidates: Sequence[Evaluated], bar: Stage, in_time: Callable[[], bool] = lambda: True
@@ -82,11 +94,18 @@ class FinalRound:
         promising = most_promising(candidates, self.space, self.data.output_size)
         pool = finalist_pool(self.objective, promising, self._latency_ms)
         done: dict[str, bool] = {}
-        while len(done) < self.size and (not done or in_time()):
+        claims = dict[str, bool]()
+        self._begin_elsewhere(pool, claims, in_time)
+        while len(done) < self.size:
             candidate = next_finalist(self.objective, pool, done, self._latency_ms)
-            if candidate is None:
+            if candidate is None or (done and not in_time() and not self._under_way(candidate)):
                 return
-            if self.is_recorded(candidate) or not in_time() or self.is_promising(candidate):
+            sure = self.is_recorded(candidate) or self._under_way(candidate)
+            another_is_left = len(pool) > len(done) + 1
+            if not sure and another_is_left and not self._is_ours(candidate, claims):
+                pool.remove(candidate)
+                continue
+            if sure or not in_time() or self.is_promising(candidate):
                 found = self.finalist(candidate, bar)
                 if self.skip_missed and found.trained.reused and not found.within_limit:
                     pool.remove(candidate)
@@ -95,6 +114,49 @@ class FinalRound:
                 yield found
             else:
                 pool.remove(candidate)
+
+    def _is_ours(self, candidate: Evaluated, claims: dict[str, bool]) -> bool:
+        """`claim`, asked once for each candidate."""
+        key = candidate.arch.key
+        if key not in claims:
+            claims[key] = self.claim(network_name(key))
+        return claims[key]
+
+    def _begin_elsewhere(self, pool: list[Evaluated], claims: dict[str, bool], in_time: Callable[[], bool]) -> None:
+        """Have other machines train as many finalists at once as are known from the start; candidates that are not to
+        be trained leave the `pool`.
+
+        All are measured before the first is begun: a measurement waits for what is trained on its machine.
+        """
+        if self.elsewhere is None:
+            return
+        at_once = self.size if self.objective in ("accuracy", "pareto") else 1  # who is next depends on the ones before
+        chosen: dict[str, Evaluated] = {}
+        while len(chosen) < min(at_once, self.elsewhere.executor.capacity):
+            candidate = next_finalist(self.objective, pool, dict.fromkeys(chosen, True), self._latency_ms)
+            if candidate is None:
+                break
+            if not self.is_recorded(candidate):
+                ours = len(pool) == len(chosen) + 1 or self._is_ours(candidate, claims)
+                if not ours or (in_time() and not self.is_promising(candidate)):
+                    pool.remove(candidate)
+                    continue
+            chosen[candidate.arch.key] = candidate
+        for candidate in chosen.values():
+            if not self.is_recorded(candidate):
+                self._train_elsewhere(candidate, self.elsewhere)
+
+    def _under_way(self, candidate: Evaluated) -> bool:
+        """True if the candidate's training was begun elsewhere, and its deployment fits into what is left."""
+        begun = self.elsewhere is not None and self.elsewhere.knows(self.folder_of(candidate))
+        return begun and self.left_s() >= self.deploy_s
+
+    def _train_elsewhere(self, candidate: Evaluated, elsewhere: Elsewhere) -> None:
+        folder, before = self.folder_of(candidate), self._before(candidate)
+        elsewhere.begin(folder, self._description(candidate), self.recipe, before, self._training_limit_s())
+
+    def _training_limit_s(self) -> float:
+        return max(FEWEST_S, self.left_s() - self.deploy_s * len(self.deployments))
 
     def is_recorded(self, candidate: Evaluated) -> bool:
         """True if the candidate's training with this recipe was finished; it was promising then."""
@@ -116,14 +178,23 @@ class FinalRound:
         What the finalist's folder holds already is not done again.
         """
         description, folder = self._description(candidate), self.folder_of(candidate)
-        network, outcome = trained_network(folder, description, self.data, self.recipe, self._before(candidate))
+        trained_there = False
+        if self.elsewhere is not None and (self.elsewhere.knows(folder) or not self.is_recorded(candidate)):
+            if not self.elsewhere.knows(folder):
+                self._train_elsewhere(candidate, self.elsewhere)
+            self.elsewhere.finish(folder)
+            trained_there = True
+        network, outcome = trained_network(
+            folder, description, self.data, self.recipe, self._before(candidate), limit_s=self._training_limit_s()
+        )
+        outcome = replace(outcome, reused=outcome.reused and not trained_there)
         bar.advance(1, note=f"trained {outcome.accuracy:.1%}")
         deployed = deployed_network(
             folder, network, description, self.data, self.deployments,
             max_drop=self.max_drop, rejection=lambda t: self._rejection(candidate, t),
             site=self.site, upper_bound=None if self.site else self._upper_bound(candidate),
             slack=self._slack(outcome.accuracy), isa=self._isa,
-            fewer_threads=self.fewer_threads,
+            fewer_threads=self.fewer_threads, left_s=self.left_s,
         )  # fmt: skip
         return self.as_finalist(candidate, outcome, deployed)
 
@@ -233,6 +304,12 @@ def slack_of(objective: Objective, data: TaskData, accuracy: float) -> float | N
     these examples.
     """
     return (task_of(data).standard_error(accuracy, data.val) or 0.0) if objective == "accuracy" else None
+
+
+def not_reached(finalists: Sequence[Finalist]) -> list[str]:
+    """A remark on the deployments that were left out of some finalist for lack of time; empty where there is none."""
+    names = dict.fromkeys(t.name for f in finalists for t in f.deployed.tried if t.reason == LEFT_OUT)
+    return [f"the budget did not reach {', '.join(names)} of some finalist"] if names else []
 
 
 def usual(latencies_ms: Sequence[float]) -> float:

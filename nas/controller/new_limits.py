@@ -75,7 +75,7 @@ def search_again(run: Path, changes: Mapping[str, Any], progress: Progress | Non
             write_target(folder.target, inputs.target, inputs.scorer.files)
             take_over(old, folder, studies)
             interrupts = Interrupts()
-            with interrupts.handled(), engine_of(config, folder, inputs.data, budget.seconds) as engine:
+            with interrupts.handled(), engine_of(config, folder, inputs.data, budget.seconds, progress.note) as engine:
                 with budget.stage("prepare"):
                     prepared = prepare_search(inputs, folder, budget, engine)
                 search = Search(prepared, folder, budget, progress, interrupts, engine)

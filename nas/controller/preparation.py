@@ -45,15 +45,16 @@ class PreparedSearch:
 def prepare_search(inputs: SearchInputs, folder: RunFolder, budget: Budget, engine: Engine) -> PreparedSearch:
     """Plan the search of these inputs, or read the plan and the choice of an estimator that the run recorded.
 
-    Measures how fast the host trains where no recent measurement is known; records plan and choice in `folder`.
+    Measures how fast a machine that trains does where no recent measurement is known; records plan and choice in
+    `folder`.
     """
     config, space, data = inputs.config, inputs.space, inputs.data
     plan = search_plan(
-        folder, budget, lambda known: make_recipes(config, space, data, known), baselines=config.baselines
+        folder, budget, lambda known: make_recipes(config, space, data, known, engine.run), baselines=config.baselines
     )
     affordable, costs = plan.recipes.affordable(len(inputs.target.model.deployments))
     scorer, found, none = searchable(inputs.scorer, affordable, config.seed)
-    notes = [remark for remark in (none or costs,) if remark]
+    notes = [remark for remark in (none or costs, busy(plan.recipes)) if remark]
     labels = 0
     if folder.reused.exists():  # trials of another run: they were trained briefly
         sampler: BaseSampler = RandomFeasibleSampler(space, WithExamples(scorer.feasible, found), seed=config.seed)
@@ -63,6 +64,17 @@ def prepare_search(inputs: SearchInputs, folder: RunFolder, budget: Budget, engi
     choice = estimator_choice(config.estimator, folder, plan.recipes, scorer.feasible, phase_s, labels)
     notes += remarks(choice, len(data.train), config.max_trials)
     return PreparedSearch(inputs=inputs, plan=plan, scorer=scorer, examples=found, choice=choice, notes=tuple(notes))
+
+
+def busy(recipes: Recipes) -> str | None:
+    """A remark where other processes took this host's cores while its training throughput was measured."""
+    others = recipes.throughput.others
+    if not others:
+        return None
+    return (
+        f"other processes kept {others:.1f} cores busy while the speed of training was measured: trainings are planned "
+        "for a machine as busy as that"
+    )
 
 
 def searchable(

@@ -17,7 +17,7 @@ from nas.controller.baselines import Baseline, ZooRound, names_not_reached
 from nas.controller.config import SearchConfig
 from nas.controller.engine import Engine, device_of, engine_of
 from nas.controller.evaluators import SingleEstimator, make_evaluator, most_candidates, prepared_s, trains
-from nas.controller.finalists import FinalRound, deliver, is_worth_it, limits_missed, not_worth_it
+from nas.controller.finalists import FinalRound, deliver, is_worth_it, limits_missed, not_reached, not_worth_it
 from nas.controller.inputs import load_inputs, require_data_of
 from nas.controller.ladder import ladder
 from nas.controller.loop import SearchLoop
@@ -31,14 +31,14 @@ from nas.controller.planning.plan import (
     STRETCH,
     FinalPlan,
     estimate,
-    planned_s,
+    fewer_threads,
     room_for_baseline,
 )
 from nas.controller.planning.plan_record import read_account, read_final_plan, write_final_plan
 from nas.controller.planning.training_times import doubt_throughput, plan_last_round
 from nas.controller.prediction.target_record import write_target
 from nas.controller.preparation import RANDOM_STUDY, SEARCH_STUDY, PreparedSearch, prepare_search
-from nas.controller.proxies import proxy_scores
+from nas.controller.proxies import SCORING_SHARE, proxy_scores, within
 from nas.controller.results.evidence import write_evidence
 from nas.controller.results.outcome import Outcome
 from nas.controller.runs.run_folder import RunFolder, check_folder, opened
@@ -58,16 +58,13 @@ from nas.tasks.floor import Floor
 from nas.tasks.same_data import record_splits
 from nas.text import duration, percent
 from nas.training.recipe import Recipe
+from predictors.one_thread import one_thread
 
 REPEAT_SHARE = 0.25
 """Share of the rest of the budget that one measurement may take for repeating disturbed sessions."""
-FEWER_THREADS = (1, 2, 4)
-"""Threads that finalists are measured with besides all of them, where the user does not name a number."""
-FEWER_THREADS_FROM_S = 120.0
-"""Budgets below this try finalists with all threads alone: measuring with fewer takes seconds that training needs."""
 PROXIES_FROM_S = 4.0
-"""Seconds planned for a short training below which no zero-cost scores are asked: they take 0.1 to 1.7 s of
-each network on two slow cores, and a random candidate among eight is chosen by them."""
+"""Seconds between two proposals, as planned, below which no zero-cost scores are asked: they take 0.1 to 1.7 s of
+each network on two slow cores, a random candidate among eight is chosen by them, and workers wait meanwhile."""
 INTERRUPTED = 130
 PHASES = {"short_training": "short trainings", "estimates": "estimates"}
 """The stages in which candidates are evaluated, and what they are called."""
@@ -106,7 +103,7 @@ def run_search(config: SearchConfig, progress: Progress | None = None) -> Search
             record_splits(folder.path, inputs.data)
             write_target(folder.target, inputs.target, inputs.scorer.files)
             interrupts = Interrupts()
-            with interrupts.handled(), engine_of(config, folder, inputs.data, budget.seconds) as engine:
+            with interrupts.handled(), engine_of(config, folder, inputs.data, budget.seconds, progress.note) as engine:
                 with budget.stage("prepare"):
                     prepared = prepare_search(inputs, folder, budget, engine)
                 return Search(prepared, folder, budget, progress, interrupts, engine).run()
@@ -145,8 +142,10 @@ class Search:
         self.failed: list[Failed] = []
         self.evaluator = make_evaluator(self.choice.name, self._setting(), self.config.max_trials)
         # scores that are the estimates themselves teach a sampler nothing
-        scored = self.choice.name != "zero-cost" and self.recipes.short_s >= PROXIES_FROM_S
-        self.proxies = proxy_scores(self.space, self.data, self.config.seed) if scored else None
+        proposed_each_s = self.recipes.short_s / max(engine.full_trainings, self.config.workers or 1)
+        scored = self.choice.name != "zero-cost" and proposed_each_s >= PROXIES_FROM_S
+        scoring_s = SCORING_SHARE * (self.plan.deadlines.search_short_until_s - budget.elapsed_s)
+        self.proxies = within(proxy_scores(self.space, self.data, self.config.seed), scoring_s) if scored else None
 
     def loop(self, executor: Executor | None = None) -> SearchLoop:
         return SearchLoop(
@@ -171,6 +170,7 @@ class Search:
         full = [(f.evaluated.arch, f.trained) for f in finalists]
         remark = doubt_throughput(self.recipes, evaluated, full, final.recipe.epochs)
         self.notes += [remark] if remark else []
+        self.notes += not_reached(finalists)
         if not best and any(f.within_limit for f in finalists):
             raise not_worth_it(finalists, self.floors, self.data)
         if not best:
@@ -189,7 +189,7 @@ class Search:
     @cached_property
     def floors(self) -> tuple[Floor, ...]:
         """Accuracies that these data allow without a network."""
-        with self.budget.stage("floors"):
+        with self.budget.stage("floors"), one_thread():
             return task_of(self.data).floors(self.data, self.config.seed)
 
     def conclude(
@@ -204,7 +204,7 @@ class Search:
         notes: Sequence[str] = (),
     ) -> SearchResult:
         """Deliver the `best` and write the evidence; `notes` join those of the search."""
-        self.notes += notes
+        self.notes += [*notes, *self.engine.remarks]
         best = [deliver(w, self.folder.winner(rank)) for rank, w in enumerate(best, start=1)]
         self.folder.forget_winners(after=len(best))
         self.notes += [
@@ -239,8 +239,11 @@ class Search:
             finally:  # what came after its last step, also where no network was delivered
                 write_json(self.folder.account, self.budget.account())
 
+    def _left_s(self) -> float:
+        return self.budget.left_s - REPORT_S
+
     def _repeat_s(self) -> float:
-        return REPEAT_SHARE * max(0.0, self.budget.seconds - REPORT_S - self.budget.elapsed_s)
+        return REPEAT_SHARE * max(0.0, self._left_s())
 
     @property
     def phase(self) -> str:
@@ -299,6 +302,7 @@ class Search:
             plan = plan_last_round(
                 self.recipes, evaluated, self.budget, self.plan.deadlines.search_until_s,
                 len(self.target.model.deployments), self.scorer.worth_trying, trained=self.choice.name == SHORT,
+                at_once=self.engine.full_trainings,
             )  # fmt: skip
             if not self.interrupts.asked:  # else the search goes on when it is continued
                 write_final_plan(self.folder, plan)
@@ -342,14 +346,10 @@ class Search:
             deployments=plan.deployments(self.target.model.deployments), objective=self.config.objective,
             limits=self.config.limits,
             max_drop=self.config.max_drop, site=self.site, folder=self.folder.finalists,
-            fewer_threads=self._fewer_threads, weights=self.weights,
-            skip_missed=self.folder.reused.exists(),
+            fewer_threads=fewer_threads(self.config.seconds, self.config.threads), weights=self.weights,
+            skip_missed=self.folder.reused.exists(), left_s=self._left_s, deploy_s=self.recipes.deploy_s,
+            elsewhere=self.engine.elsewhere(self.data), claim=self.engine.storage.claim,
         )  # fmt: skip
-
-    @property
-    def _fewer_threads(self) -> tuple[int, ...]:
-        asked = self.config.threads is None and planned_s(self.config.seconds) >= FEWER_THREADS_FROM_S
-        return FEWER_THREADS if asked else ()
 
     def _finals(self, final: FinalRound, candidates: Sequence[Evaluated], name: str, until_s: float) -> list[Finalist]:
         """As many finalists as the time and an interrupt allow."""
@@ -372,7 +372,7 @@ class Search:
         if not trained:
             final = replace(final, recipe=final.recipe.changed(time_limit_s=ANYTIME_S))
         with self._stage("the best so far", 1) as bar:
-            return list(replace(final, size=1).run(trained or candidates, bar))
+            return list(replace(final, size=1, elsewhere=None).run(trained or candidates, bar))
 
     def _baselines(
         self, loop: SearchLoop, final: FinalRound, search_evaluations: int, best: Finalist

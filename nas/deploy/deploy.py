@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from nas.calls import CAMERA_MS, CONTINUOUS_MS
 from nas.deploy.choosing import Rejection, UpperBound, accuracy_floor, choose, no_rejection
 from nas.deploy.float_parts import FLOAT_PARTS, float_part
+from nas.deploy.in_time import ATTEMPT, LEFT_OUT, MEASURING, InTime
 from nas.deploy.onnx import check_parity, export_onnx
 from nas.deploy.tried import INT8, Deployed, TriedDeployment, files_bytes
 from nas.deployment import ALONE, CPU, PIPELINE, Deployment, common_batch
@@ -68,6 +69,7 @@ def deploy(
     slack: float | None = None,
     isa: Collection[str] | None = None,
     fewer_threads: Sequence[int] = (),
+    left_s: Callable[[], float] = lambda: math.inf,
 ) -> Deployed:
     """Export `network`, try `deployments` (all of one batch), and choose one that keeps limits and accuracy.
 
@@ -81,6 +83,9 @@ def deploy(
 
     Where int8 loses more than `max_drop` it is tried again with the last layers in floating point. Where `slack` asks
     for accuracy, the best deployment is tried again with mirrored views: they cost speed alone.
+
+    `left_s` says how many seconds are left: what is not expected to end in them is left out, such a deployment with the
+    reason `LEFT_OUT`. One that can be prepared is tried and measured in any case.
     """
     signature = description.signature
     folder.mkdir(parents=True, exist_ok=True)
@@ -95,33 +100,56 @@ def deploy(
         agreement = partial(task_of(data).agreement, signature=signature)
         parity = check_parity(network, onnx, data.inputs(validation), agreement)
 
-    def attempt(deployment: Deployment, in_float: str = "") -> TriedDeployment:
-        made = _prepare(onnx, deployment, folder, calibration, in_float, isa)
-        return _with_accuracy(made, data, description) if trained else made
+    time_left = InTime(left_s)
+    tried: list[TriedDeployment] = []
 
-    tried = [attempt(d) for d in deployments]
+    def attempt(deployment: Deployment, in_float: str = "") -> TriedDeployment:
+        possible = sum(t.path is not None for t in tried)
+        if possible and not time_left.fits_attempt(possible):
+            return left_out(deployment, in_float)
+        with time_left.timed(ATTEMPT):
+            made = _prepare(onnx, deployment, folder, calibration, in_float, isa)
+            return _with_accuracy(made, data, description) if trained else made
+
+    for d in deployments:
+        tried.append(attempt(d))
     if trained:
         tried = with_float_parts(tried, max_drop, attempt)
     if in_training is not None:
         file = shutil.copyfile(in_training, folder / IN_TRAINING_FILE)
         aware = [_known(d, file) for d in deployments if d.precision == INT8]
         tried += [_with_accuracy(t, data, description) for t in aware]
+
+    def measured(some: Sequence[TriedDeployment]) -> list[TriedDeployment]:
+        with time_left.timed(MEASURING):
+            return _with_measurements(some, sessions, measurer or measure)
+
     if upper_bound is None:
-        tried = _with_measurements(tried, sessions, measurer or measure)
-        tried += _with_measurements(_with_fewer_threads(tried, fewer_threads), sessions, measurer or measure)
+        tried = measured(tried)
+        fewer = _with_fewer_threads(tried, fewer_threads)
+        if fewer and time_left.fits(MEASURING):
+            tried += measured(fewer)
     chosen = partial(
         choose, max_drop=max_drop, rejection=rejection, upper_bound=upper_bound,
         parity=parity, check_accuracy=trained, metric=task_of(data).metric_of(data), slack=slack,
     )  # fmt: skip
     found = chosen(tried)
     best = next((t for t in found if t.chosen), None)
-    if trained and slack is not None and upper_bound is None and best is not None:
+    further_fits = time_left.fits(ATTEMPT, MEASURING)
+    if trained and slack is not None and upper_bound is None and best is not None and further_fits:
         further = _with_mirrored_views(best, network, data, description, folder, calibration, isa)
         if further is not None:
-            found = chosen([*tried, *_with_measurements([further], sessions, measurer or measure)])
-    if trained and upper_bound is None:
+            found = chosen([*tried, *measured([further])])
+    if trained and upper_bound is None and time_left.fits(MEASURING):
         found = [_shown_beside(t, measurer or measure) if t.chosen else t for t in found]
     return Deployed(description=description, onnx=onnx, parity=parity, tried=tuple(found))
+
+
+def left_out(deployment: Deployment, in_float: str = "") -> TriedDeployment:
+    """A deployment that there was no time for."""
+    return TriedDeployment(
+        deployment=deployment, path=None, accuracy=None, measurement=None, in_float=in_float, reason=LEFT_OUT
+    )
 
 
 def with_float_parts(

@@ -7,7 +7,7 @@ from typing import Any
 from nas.evaluation.short_training import ShortTraining
 from nas.networks.description import NetworkDescription
 from nas.tasks import TaskData
-from nas.training.result import EpochCallback
+from nas.training.result import EpochCallback, Stopped
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +45,10 @@ class Outcome:
     """Seconds of training per image, without validation; None where no epoch was finished."""
     stopped_early: bool = False
     """True if its curve was found hopeless before all epochs were done."""
+    epochs: int = 0
+    """Finished ones."""
+    stopped: Stopped | None = None
+    """Reason why it ended before its last epoch, if it did."""
     weights: bytes | None = field(default=None, repr=False)
     """Weights of the trained network, as a safetensors file; None where whoever trained it does not hand them out."""
 

@@ -1,7 +1,7 @@
 """The interface of all executors, and the choice of one."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Protocol
@@ -72,6 +72,7 @@ def executor_for(
     workers: int | None = None,
     ray: str | None = None,
     asha: bool = False,
+    say: Callable[[str], None] = lambda text: None,
 ) -> Iterator[Executor]:
     """The executor that was asked for, as long as the block lasts.
 
@@ -83,6 +84,7 @@ def executor_for(
         workers: evaluations at once. None: one, or as many as a Ray cluster has machines (or GPUs).
         ray: address of a Ray cluster (`auto`, `HOST:PORT`). None: worker processes on this machine.
         asha: stop trainings early whose curves are hopeless, with Ray Tune.
+        say: is told what a user should know, such as that a machine was left out.
 
     Raises `UserError` where it cannot be had.
     """
@@ -101,5 +103,5 @@ def executor_for(
     else:
         from nas.executors.ray_tasks import RayExecutor
 
-        with RayExecutor(data, folder, address=ray, workers=workers, timeout_s=timeout_s) as tasks:
+        with RayExecutor(data, folder, address=ray, workers=workers, timeout_s=timeout_s, say=say) as tasks:
             yield tasks

@@ -105,6 +105,7 @@ class Worker:
                 self._limits,
                 arguments=[str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
+                threads_sleep=True,
             )
         self._connection = ours
         self._ready = False

@@ -100,7 +100,8 @@ class Slots:
 
 
 def slots_of(nodes: list[Node], workers: int | None) -> Slots:
-    """One evaluation per GPU where there are GPUs, else one per machine; or as many as asked for.
+    """One evaluation per GPU where there are GPUs, else one on the smallest machine and as many as fit on the others;
+    or as many as asked for.
 
     All get the same number of cores, because a training depends on it (in its last digits). Raises `UserError` where no
     machine offers any.
@@ -114,11 +115,16 @@ def slots_of(nodes: list[Node], workers: int | None) -> Slots:
         return Slots(count=workers or sum(n.gpus for n in with_gpu), cpus=cpus, gpus=1)
     smallest = min(n.cpus for n in able)
     if workers is None:
-        return Slots(count=len(able), cpus=smallest, gpus=0)
+        return Slots(count=sum(n.cpus // smallest for n in able), cpus=smallest, gpus=0)
     total = sum(n.cpus for n in able)
     if workers > total:
         raise UserError(f"{workers} workers were asked for, the Ray cluster has {total} cores", f"ask for 1 to {total}")
     return Slots(count=workers, cpus=min(smallest, total // workers), gpus=0)
+
+
+def slots_on(node: Node, slots: Slots) -> int:
+    """Evaluations with these shares that fit on one machine, also one that joined later."""
+    return min(node.cpus // slots.cpus, node.gpus // slots.gpus if slots.gpus else node.cpus)
 
 
 @contextmanager

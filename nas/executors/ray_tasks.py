@@ -1,25 +1,29 @@
-"""Evaluations as Ray tasks. What a network does wrong is its failure; what a machine does wrong is Ray's to repeat."""
+"""Evaluations as Ray tasks. What a network does wrong is its failure; where a machine goes away Ray repeats what it had
+elsewhere, and one that cannot do its work is left out."""
 
 import functools
 import os
+import pickle
 import tempfile
+import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, cast
 
 from nas.errors import UserError
 from nas.executors.base import Evaluate, Evaluation, Failure, Finished, Outcome
 from nas.executors.journal import Journal
 from nas.executors.local import MEMORY_SHARE, Worker
-from nas.executors.ray_cluster import Slots, connected, cores_held, nodes_of, slots_of
+from nas.executors.ray_cluster import Slots, connected, cores_held, nodes_of, slots_of, slots_on
 from nas.executors.shared_data import without_files
 from nas.executors.training import train_briefly
 from nas.executors.worker import Setup
-from nas.machine import available_memory_bytes
+from nas.machine import available_memory_bytes, threads_that_sleep
+from nas.measure.host import usable_threads
 from nas.measure.process import Limits
 from nas.tasks import TaskData
 
@@ -29,7 +33,16 @@ if TYPE_CHECKING:
 RETRIES = 3
 """Number of repetitions of a task whose machine or Ray worker went away."""
 LOOK_S = 1.0
-"""Seconds between two looks whether the user wants to stop."""
+"""Seconds between two looks whether the user wants to stop, and which machines there are."""
+SAME_VERSION = "install the same version of this program, with the same Python, on each of them"
+FAULT = {"node", "host", "why"}
+"""Keys of what comes back where a machine could not do its work."""
+NODE_LABEL = "ray.io/node-id"
+"""Label with its id that Ray gives every machine."""
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +57,11 @@ class NodeSetup:
 
 class RayExecutor:
     """Each evaluation is a Ray task, which runs it in a supervised process of its own: the limits and the reasons for
-    failures are those of `LocalExecutor`. Use it as a context manager."""
+    failures are those of `LocalExecutor`. Use it as a context manager.
+
+    A machine that cannot evaluate (another version of this program, a full disk) gets no further evaluation, and those
+    it had are begun again elsewhere; machines that join are used.
+    """
 
     def __init__(
         self,
@@ -56,15 +73,17 @@ class RayExecutor:
         timeout_s: float = 3600.0,
         memory_bytes: int | None = None,
         evaluate: Evaluate = train_briefly,
+        say: Callable[[str], None] = lambda text: None,
     ) -> None:
         """
         Args:
             data: what networks are trained on; sent to each machine once, as an object of Ray's.
             folder: for the journal, on this machine.
             address: see `ray_cluster.connected`.
-            workers: evaluations at once; by default one per GPU, or one per machine where there are none.
+            workers: evaluations at once; by default see `ray_cluster.slots_of`.
             timeout_s, memory_bytes: limits of one evaluation, as in `LocalExecutor`.
             evaluate: how a network is evaluated; every machine has to be able to import it.
+            say: is told which machine was left out, and why.
         """
         self.journal = Journal(folder.absolute() / "outcomes")
         self._data = data
@@ -72,13 +91,20 @@ class RayExecutor:
         self._workers = workers
         self._limits = (timeout_s, memory_bytes)
         self._evaluate = evaluate
+        self._say = say
         self._slots = Slots(count=0, cpus=0, gpus=0)
-        self._under_way: dict[Any, Evaluation] = {}
+        self._left_out: set[str] = set()
+        self._counted_s, self._count = -LOOK_S, 0
+        self._under_way: dict[Any, tuple[Evaluation, float | None]] = {}
         self._stack = ExitStack()
 
     @property
     def capacity(self) -> int:
-        return self._slots.count
+        """Evaluations at once on the machines that are there now; at least one."""
+        if self._workers is None and time.monotonic() - self._counted_s >= LOOK_S:
+            usable = [node for node in nodes_of(self._ray) if node.id not in self._left_out]
+            self._counted_s, self._count = time.monotonic(), sum(slots_on(node, self._slots) for node in usable)
+        return max(1, self._workers or self._count)
 
     def __enter__(self) -> Self:
         self._ray: ModuleType = self._stack.enter_context(connected(self._address))
@@ -88,9 +114,10 @@ class RayExecutor:
         self._setup = NodeSetup(
             evaluate=self._evaluate, threads=self._slots.cpus, timeout_s=timeout_s, memory_bytes=memory_bytes
         )
-        self._task = self._ray.remote(
+        remote = self._ray.remote(
             num_cpus=self._slots.cpus, num_gpus=self._slots.gpus, max_retries=RETRIES, scheduling_strategy="SPREAD"
-        )(evaluate_here)
+        )
+        self._task, self._call = remote(by_value(evaluate_here)), remote(by_value(call_there))
         return self
 
     def __exit__(
@@ -99,18 +126,26 @@ class RayExecutor:
         self.abandon()
         self._stack.close()
 
-    def submit(self, task: Evaluation) -> None:
-        self._under_way[self._task.remote(self._setup, [self._data_ref], task)] = task
+    def submit(self, task: Evaluation, *, timeout_s: float | None = None) -> None:
+        """`timeout_s`: after which this one hangs; None: as for all."""
+        setup = self._setup if timeout_s is None else replace(self._setup, timeout_s=timeout_s)
+        where = {"label_selector": {NODE_LABEL: f"!in({','.join(sorted(self._left_out))})"}} if self._left_out else {}
+        payload = pickle.dumps((setup, task))
+        self._under_way[self._task.options(**where).remote(payload, [self._data_ref])] = (task, timeout_s)
 
     def wait(self) -> list[Finished]:
-        ready: list[Any] = []
-        while self._under_way and not ready:
+        found: list[Finished] = []
+        while self._under_way and not found:
             ready, _ = self._ray.wait(list(self._under_way), timeout=LOOK_S)
-        found = [Finished(self._under_way[reference], self._result(reference)) for reference in ready]
-        for reference, finished in zip(ready, found, strict=True):
-            del self._under_way[reference]
-            if isinstance(finished.result, Outcome):
-                self.journal.write(finished.task, finished.result)
+            for reference in ready:
+                task, timeout_s = self._under_way.pop(reference)
+                result = self._result(reference)
+                if result is None:
+                    self.submit(task, timeout_s=timeout_s)
+                    continue
+                if isinstance(result, Outcome):
+                    self.journal.write(task, result)
+                found.append(Finished(task, result))
         return found
 
     def abandon(self) -> None:
@@ -121,22 +156,70 @@ class RayExecutor:
     def quiet(self) -> AbstractContextManager[None]:
         return quiet_here(self._ray)
 
-    def _result(self, reference: Any) -> Outcome | Failure:
-        from ray.exceptions import RayError, RayTaskError
+    def run(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """What the function of a module returns on a machine that evaluates, with as many threads as evaluations have.
+
+        Raises `UserError` where it fails there.
+        """
+        payload = pickle.dumps((self._slots.cpus, function, args, kwargs))
+        result = self._ray.get(self._call.remote(payload, []))
+        if is_fault(result):
+            raise UserError(f"machine {result['host']} of the Ray cluster cannot train: {result['why']}", SAME_VERSION)
+        return cast(R, result)
+
+    def _result(self, reference: Any) -> Outcome | Failure | None:
+        """The result of an evaluation; None where its machine could not do it: that one is left out from now on.
+
+        Raises `UserError` where no machine is left.
+        """
+        from ray.exceptions import RayError
 
         try:
-            result: Outcome | Failure = self._ray.get(reference)
-        except RayTaskError as error:
-            # Not the network's fault: the code that runs there is ours.
-            last = str(error).strip().splitlines()[-1]
-            raise UserError(
-                f"a machine of the Ray cluster cannot evaluate networks: {last}",
-                "install the same version of this program, with the same Python, on each of them",
-            ) from error
+            result: Any = self._ray.get(reference)
         except RayError as error:
             first = str(error).strip().splitlines()[0]
             return Failure(f"lost {RETRIES + 1} times with the machine or process it ran on: {first}")
-        return result
+        if not is_fault(result):
+            return cast(Outcome | Failure, result)
+        if result["node"] not in self._left_out:
+            self._left_out.add(result["node"])
+            self._counted_s = -LOOK_S
+            self._say(
+                f"machine {result['host']} of the Ray cluster is left out, it cannot evaluate networks: {result['why']}"
+            )
+        if not any(slots_on(n, self._slots) for n in nodes_of(self._ray) if n.id not in self._left_out):
+            raise UserError(
+                f"no machine of the Ray cluster can evaluate networks, the last one said: {result['why']}",
+                SAME_VERSION,
+            )
+        return None
+
+
+def by_value(function: Callable[..., Any]) -> Callable[[bytes, list[Any]], Any]:
+    """A task for Ray that calls `function` with what a payload holds and with the data; what goes wrong comes back as a
+    value that says on which machine and why.
+
+    Ray sends a function that is defined in another one by its code, so that it runs also where this program is missing,
+    or is another version: then the function's name is looked up in vain, which is what goes wrong.
+    """
+    module, name = function.__module__, function.__qualname__
+
+    def call(payload: bytes, data: list[Any]) -> Any:
+        import importlib
+        import pickle
+        import socket
+
+        import ray
+
+        try:
+            called = getattr(importlib.import_module(module), name)
+            return called(*pickle.loads(payload), data)  # noqa: S301 - from the search that started this task
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is this machine's
+            last = (str(error).strip().splitlines() or [""])[-1]
+            node = ray.get_runtime_context().get_node_id()
+            return {"node": node, "host": socket.gethostname(), "why": f"{type(error).__name__}: {last}"}
+
+    return call
 
 
 @contextmanager
@@ -150,8 +233,25 @@ def quiet_here(ray: "ModuleType") -> Iterator[None]:
         yield
 
 
-def evaluate_here(setup: NodeSetup, data: list[Any], task: Evaluation) -> Outcome | Failure:
-    """The Ray task. `data` holds the reference to the data, in a list so that Ray fetches it only when it is needed."""
+def is_fault(result: object) -> bool:
+    """True if that is what a task of `by_value` returns where its machine could not do its work."""
+    return isinstance(result, dict) and set(result) == FAULT
+
+
+def call_there(
+    threads: int, function: Callable[..., R], args: tuple[Any, ...], kwargs: dict[str, Any], data: list[Any]
+) -> R:
+    """What the Ray task of `RayExecutor.run` does."""
+    threads_that_sleep()
+    import torch
+
+    torch.set_num_threads(threads)
+    return function(*args, **kwargs)
+
+
+def evaluate_here(setup: NodeSetup, task: Evaluation, data: list[Any]) -> Outcome | Failure:
+    """What the Ray task does. `data` holds the reference to the data, in a list so that Ray fetches it only when it is
+    needed."""
     host = _host(setup, data[0], os.environ.get("CUDA_VISIBLE_DEVICES"))
     return host.worker.run(task)
 
@@ -163,8 +263,8 @@ class _Host:
         # For heartbeat and stderr alone; gone with this process, or with Ray's session where that is killed.
         self.folder = tempfile.TemporaryDirectory(prefix="nas-ray-")
         folder = Path(self.folder.name)
-        free = available_memory_bytes()
-        memory_bytes = setup.memory_bytes or (None if free is None else int(MEMORY_SHARE * free))
+        free, beside = available_memory_bytes(), max(1, usable_threads() // setup.threads)
+        memory_bytes = setup.memory_bytes or (None if free is None else int(MEMORY_SHARE * free / beside))
         self.worker = Worker(
             Setup(
                 evaluate=setup.evaluate,

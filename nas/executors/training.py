@@ -28,5 +28,7 @@ def train_briefly(task: Evaluation, data: TaskData, callback: EpochCallback | No
         seconds=result.seconds,
         image_s=result.image_s,
         stopped_early=result.stopped == "pruned by callback",
+        epochs=len(result.curve),
+        stopped=result.stopped,
         weights=weights_of(network),
     )

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from nas.machine import environment
 from nas.measure.heartbeat import Step, decode_step
 from nas.measure.procfs import memory_status
 
@@ -45,8 +46,13 @@ class SupervisedProcess:
         stdin: IO[bytes] | None = None,
         stdout: IO[bytes] | None = None,
         pass_fds: Sequence[int] = (),
+        threads_sleep: bool = False,
     ) -> None:
-        """Starts it. `stdin` and `stdout` are files (None: nothing, and with stderr); pipes would have to be read."""
+        """Starts it.
+
+        `stdin` and `stdout` are files (None: nothing, and with stderr); pipes would have to be read. `threads_sleep`:
+        as after `nas.machine.threads_that_sleep`.
+        """
         self.heartbeat = folder / "heartbeat"
         self.stderr = folder / "stderr"
         self.heartbeat.write_bytes(b"")
@@ -62,7 +68,7 @@ class SupervisedProcess:
                 stdin=subprocess.DEVNULL if stdin is None else stdin,
                 stdout=stderr if stdout is None else stdout,
                 stderr=stderr,
-                env={**os.environ, "PYTHONPATH": path},
+                env={**environment(threads_sleep=threads_sleep), "PYTHONPATH": path},
                 start_new_session=True,  # an interrupt from the keyboard is for us; we end the worker
                 pass_fds=tuple(pass_fds),
             )

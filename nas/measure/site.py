@@ -56,7 +56,12 @@ class Site:
 
 def this_host() -> Site:
     return Site(
-        name="this host", fingerprint=fingerprint(), no_energy=why_no_energy(), measure=measure, run=_call, here=True
+        name="this host",
+        fingerprint=fingerprint(),
+        no_energy=why_no_energy(),
+        measure=measure,
+        run=call_here,
+        here=True,
     )
 
 
@@ -78,5 +83,6 @@ def undisturbed(
     return replace(site, measure=measure_quietly)
 
 
-def _call(function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+def call_here(function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    """A `Run` of this process."""
     return function(*args, **kwargs)

@@ -3,6 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, TrialState
 
 from nas.errors import InfeasibleError
+from predictors.one_thread import one_thread
 from search_spaces import Architecture, Choices, SearchSpace
 
 if TYPE_CHECKING:
@@ -50,20 +52,25 @@ class Known:
     """The knowledge of a study.
 
     Attributes:
-        complete: trials that ended with values, by number.
+        complete: trials that ended with values, in the order in which they ended.
         choices: (complete, decisions), their canonical architectures.
+        pending: trials that have an architecture and no end yet, by number.
+        pending_choices: (pending, decisions), their canonical architectures.
         tried: identities of all architectures that were proposed: complete, failed, or running elsewhere.
         finished: how many trials ended in any way.
     """
 
     complete: tuple[FrozenTrial, ...]
     choices: Choices
+    pending: tuple[FrozenTrial, ...]
+    pending_choices: Choices
     tried: RowIds
     finished: int
 
     def first(self, count: int) -> "Known":
-        """The knowledge when only the first `count` of the complete trials were known."""
-        return Known(self.complete[:count], self.choices[:count], row_ids(self.choices[:count]), count)
+        """The knowledge when only the first `count` of the complete trials were known, and nothing was under way."""
+        choices = self.choices[:count]
+        return Known(self.complete[:count], choices, (), choices[:0], row_ids(choices), count)
 
 
 class SpaceSampler(BaseSampler):
@@ -90,7 +97,8 @@ class SpaceSampler(BaseSampler):
     def sample_relative(
         self, study: "Study", trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        row = self.propose(study, trial, knowledge(study, self.space, trial.number))
+        with one_thread():
+            row = self.propose(study, trial, knowledge(study, self.space, trial.number))
         return self.space.parameters(self.space.architecture(row))
 
     def sample_independent(
@@ -111,8 +119,17 @@ def knowledge(study: "Study", space: SearchSpace, number: int) -> Known:
     ]
     choices = choices_of(kept, space)
     complete = [i for i, t in enumerate(kept) if t.state == TrialState.COMPLETE]
-    finished = sum(t.state in _FINISHED for t in kept)
-    return Known(tuple(kept[i] for i in complete), choices[complete], row_ids(choices), finished)
+    complete.sort(key=lambda i: (kept[i].datetime_complete or datetime.max, kept[i].number))
+    pending = [i for i, t in enumerate(kept) if t.state == TrialState.RUNNING]
+    finished = len(kept) - len(pending)
+    return Known(
+        tuple(kept[i] for i in complete),
+        choices[complete],
+        tuple(kept[i] for i in pending),
+        choices[pending],
+        row_ids(choices),
+        finished,
+    )
 
 
 def distributions(space: SearchSpace) -> Mapping[str, CategoricalDistribution]:

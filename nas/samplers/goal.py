@@ -1,6 +1,6 @@
 """The goal of a proposal, and the promise of a candidate by the predictors' word."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +41,15 @@ class Goal:
     accuracy: AccuracyPredictor
     best: float
     limits: tuple[Limit, ...] = ()
+
+    def believing(self, pending: Choices, extra: Floats | None = None) -> "Goal":
+        """The goal as if the networks `pending` (n, d), which are being evaluated, came out as predicted.
+
+        A candidate like one of them promises less: its prediction is surer, and there is as much to surpass.
+        `extra`: their zero-cost scores (n, k), where those are known.
+        """
+        expected = float(self.accuracy.predict(pending, extra).mean.max())
+        return replace(self, accuracy=self.accuracy.believing(pending, extra), best=max(self.best, expected))
 
     def __call__(self, choices: Choices, extra: Floats | None = None) -> Floats:
         """Promise (n,) of candidates (n, decisions), with their zero-cost scores (n, k) where those are known."""

@@ -30,6 +30,28 @@ class Population:
 
 
 @dataclass(frozen=True, slots=True)
+class Distant:
+    """A `Feasible` that admits candidates which differ from each of some others in enough decisions.
+
+    Attributes:
+        others: (m, decisions).
+        least: decisions in which a candidate differs from each of them.
+        feasible: what it has to keep besides; None: nothing.
+    """
+
+    others: Choices
+    least: int
+    feasible: Feasible | None = None
+
+    def __call__(self, choices: Choices) -> NDArray[np.bool_]:
+        differ = np.array([(choices != other).sum(axis=1) for other in self.others])
+        admitted = np.asarray((differ >= self.least).all(axis=0), dtype=np.bool_)
+        if self.feasible is not None and admitted.any():
+            admitted[admitted] = self.feasible(choices[admitted])
+        return admitted
+
+
+@dataclass(frozen=True, slots=True)
 class Evolution:
     """A population that grows by crossover, mutation and local moves.
 

@@ -5,6 +5,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -92,10 +93,12 @@ def make_profile(
     noise_sessions: int = NOISE_SESSIONS,
     seed: int = 0,
     description: str = "",
+    repeat_s: float = math.inf,
 ) -> DeviceProfile:
     """Measure random networks until `networks` are done or the budget is spent, saving to `path` after each few.
 
-    At least `least` networks are measured whatever the budget; fewer than the default are of use only with profiles of
+    `repeat_s`: seconds for measuring disturbed sessions of a few networks again. At least `least` networks are measured
+    whatever the budget; fewer than the default are of use only with profiles of
     other devices as prior.
 
     An existing profile at `path` of the same name, deployments and an equal host is continued, so that an interrupted
@@ -121,6 +124,7 @@ def make_profile(
                 node_seconds=NODE_SECONDS,
                 seed=len(profile.networks),
                 workers=workers if done or budget_s >= ALONE_UNTIL_S else None,
+                measure=partial(measure, repeat_s=repeat_s),
             )
             longest = max(longest, time.monotonic() - began)
             failures |= {m.request.deployment: m.failed for row in results for m in row if m.failed is not None}

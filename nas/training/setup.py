@@ -4,6 +4,7 @@ The one step timer and the one rule for bf16: searches, supernets and `nas finet
 """
 
 import copy
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ from search_spaces import TensorSpec
 
 _MIN_GAIN = 1.1
 """bf16 and channels-last must be this much faster to be worth their differences."""
+ENOUGH_S = 2.0
+"""Seconds after which a step need not be timed again for a plan, however slow the machine is just now."""
 _BATCHES = (32, 64, 128, 256, 512)
 _MIN_STEPS = 20
 """Smallest number of steps per epoch that an automatic batch size leaves."""
@@ -87,8 +90,17 @@ def fastest(seconds: Mapping[Setup, float]) -> Setup:
     return min(seconds, key=handicapped)
 
 
-def step_seconds(network: nn.Module, input: TensorSpec, setup: Setup, device: torch.device, *, steps: int = 3) -> float:
-    """Seconds of the fastest of `steps` training steps on random inputs, after one to warm up.
+def step_seconds(
+    network: nn.Module,
+    input: TensorSpec,
+    setup: Setup,
+    device: torch.device,
+    *,
+    steps: int = 3,
+    enough_s: float = math.inf,
+) -> float:
+    """Seconds of the fastest of `steps` training steps on random inputs, after one to warm up; `enough_s` as in
+    `fastest_call`.
 
     The network is not changed, and torch's global random state neither.
     """
@@ -101,11 +113,19 @@ def step_seconds(network: nn.Module, input: TensorSpec, setup: Setup, device: to
                 output = copied(inputs)
             output.float().square().mean().backward()
 
-        return fastest_call(step, device, steps)
+        return fastest_call(step, device, steps, enough_s)
 
 
-def update_seconds(network: nn.Module, settings: OptimizerSettings, device: torch.device, *, steps: int = 3) -> float:
-    """Seconds of the fastest of `steps` steps of the optimiser on random gradients, after one to warm up.
+def update_seconds(
+    network: nn.Module,
+    settings: OptimizerSettings,
+    device: torch.device,
+    *,
+    steps: int = 3,
+    enough_s: float = math.inf,
+) -> float:
+    """Seconds of the fastest of `steps` steps of the optimiser on random gradients, after one to warm up; `enough_s` as
+    in `fastest_call`.
 
     They are the same whatever the batch, so that an optimiser which computes much makes small batches expensive. The
     network is not changed, and torch's global random state neither.
@@ -115,19 +135,29 @@ def update_seconds(network: nn.Module, settings: OptimizerSettings, device: torc
         optimizer = make_optimizer(copied, settings, settings.lr)
         for parameter in copied.parameters():
             parameter.grad = torch.randn_like(parameter)
-        return fastest_call(optimizer.step, device, steps)
+        return fastest_call(optimizer.step, device, steps, enough_s)
 
 
-def fastest_call(call: Callable[[], object], device: torch.device, calls: int) -> float:
-    """Seconds of the fastest of `calls` calls, each with what it left to do on `device`, after one to warm up."""
-    times = []
-    for _ in range(calls + 1):
-        start = time.perf_counter()
+def fastest_call(
+    call: Callable[[], object],
+    device: torch.device,
+    calls: int,
+    enough_s: float = math.inf,
+    clock: Callable[[], float] = time.perf_counter,
+) -> float:
+    """Seconds of the fastest of `calls` calls, each with what it left to do on `device`, after one to warm up.
+
+    After `enough_s` seconds no further one is begun; where the first took longer, it counts itself. `clock`: in
+    seconds, so that tests need not wait.
+    """
+    times: list[float] = []
+    while len(times) <= calls and sum(times) <= enough_s:
+        start = clock()
         call()
         if device.type == "cuda":
             torch.cuda.synchronize(device)
-        times.append(time.perf_counter() - start)
-    return min(times[1:])
+        times.append(clock() - start)
+    return min(times[1:] or times)
 
 
 def laid_out(inputs: torch.Tensor, setup: Setup) -> torch.Tensor:

@@ -127,25 +127,32 @@ class TableRun:
     seconds: tuple[float, ...]
 
 
-def run_search(task: TableTask, sampler: str, seed: int, evals: int, mode: Mode) -> TableRun:
-    """One study. An evaluation reveals the accuracy and the latency of the proposed network, nothing else does."""
+def run_search(task: TableTask, sampler: str, seed: int, evals: int, mode: Mode, batch: int = 1) -> TableRun:
+    """One study. An evaluation reveals the accuracy and the latency of the proposed network, nothing else does.
+
+    `batch`: networks that are proposed before the first of them is evaluated, as for so many workers.
+    """
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     directions = [StudyDirection.MAXIMIZE, StudyDirection.MINIMIZE][: MODES.index(mode) + 1]
     study = optuna.create_study(directions=directions, sampler=_sampler(task, sampler, seed, mode))
-    rows, seconds = [], []
-    for _ in range(min(evals, task.space.size)):
-        started = time.process_time()
-        trial = study.ask()
-        arch = task.space.suggest(trial)
-        seconds.append(time.process_time() - started)
-        row = int(task.space.row(task.space.choices([arch]))[0])
-        rows.append(row)
-        accuracy, latency_ms = float(task.accuracy[row]), float(task.latency_ms[row])
-        if mode == "limit":
-            trial.set_constraint(LATENCY_CONSTRAINT, latency_ms - task.limit_ms)
-            study.tell(trial, accuracy)
-        else:
-            study.tell(trial, [accuracy, float(np.log(latency_ms))])
+    rows, seconds = list[int](), list[float]()
+    evals = min(evals, task.space.size)
+    while len(rows) < evals:
+        asked = []
+        for _ in range(min(batch, evals - len(rows))):
+            started = time.process_time()
+            trial = study.ask()
+            arch = task.space.suggest(trial)
+            seconds.append(time.process_time() - started)
+            rows.append(int(task.space.row(task.space.choices([arch]))[0]))
+            asked.append((trial, rows[-1]))
+        for trial, row in asked:
+            accuracy, latency_ms = float(task.accuracy[row]), float(task.latency_ms[row])
+            if mode == "limit":
+                trial.set_constraint(LATENCY_CONSTRAINT, latency_ms - task.limit_ms)
+                study.tell(trial, accuracy)
+            else:
+                study.tell(trial, [accuracy, float(np.log(latency_ms))])
     return TableRun(tuple(rows), tuple(seconds))
 
 

@@ -37,6 +37,11 @@ class Budget:
     def elapsed_s(self) -> float:
         return self._clock() - self._start
 
+    @property
+    def left_s(self) -> float:
+        """Seconds that are left, negative where it is overdrawn; inf where trials alone end the search."""
+        return self.seconds - self.elapsed_s
+
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
         """Book the time inside the block on `name`."""

@@ -57,6 +57,11 @@ SESSIONS, SPACED_CALLS = 3, 20
 TRAINING_SHARE, FEWEST_DEPLOYMENTS = 0.6, 2
 """Share of a finalist's time that its training gets where that leaves at least so many deployments to try."""
 
+FEWER_THREADS = (1, 2, 4)
+"""Threads that finalists are measured with besides all of them, where the user does not name a number."""
+FEWER_THREADS_FROM_S = 120.0
+"""Budgets below this try finalists with all threads alone: measuring with fewer takes seconds that training needs."""
+
 TRAIN_S_PER_MAC, TRAIN_S_PER_ACTIVATION, TRAIN_S_PER_DEPTHWISE_MAC = 3.2e-11, 2.0e-9, 6.1e-10
 """Nominal seconds per image: they say how much more work one network is than another. They are those of bf16 training
 on one thread of an AMD EPYC with AVX512-BF16, a non-negative fit to 24 networks of `mixed` at 32, 64 and 128 px with a
@@ -94,6 +99,11 @@ class FinalPlan:
 def planned_s(budget_s: float) -> float:
     """The budget that work is planned for: a usual one where trials alone end the search (inf)."""
     return budget_s if math.isfinite(budget_s) else OPEN_END_S
+
+
+def fewer_threads(budget_s: float, threads: int | None) -> tuple[int, ...]:
+    """Numbers of threads that finalists are measured with besides all of them. `threads`: what the user asked for."""
+    return FEWER_THREADS if threads is None and planned_s(budget_s) >= FEWER_THREADS_FROM_S else ()
 
 
 def wanted_finalists(objective: Objective, winners: int, *, trained: bool = True) -> int:
@@ -223,15 +233,18 @@ def final_plan(
     shape: TrainingShape,
     deploy_s: float = DEPLOY_S,
     clocked: bool = True,
+    at_once: int = 1,
 ) -> FinalPlan:
     """Number of finalists, up to `wanted`, and of epochs that `available_s` allows.
 
     Another finalist is only worth it where all get enough epochs; more than `wanted`, up to `most`, where all get the
-    most. Where trainings are `clocked`, the clock ends them: that also where not even the fewest epochs fit.
+    most. Where trainings are `clocked`, the clock ends them: that also where not even the fewest epochs fit. `at_once`:
+    trainings that run side by side; deployments do not.
     """
     lowest, highest = shape.final_epochs
     counts = range(1, max(wanted, most) + 1)
-    shares = {count: available_s / count - deploy_s * deployments for count in counts}
+    rounds = {count: math.ceil(count / at_once) for count in counts}
+    shares = {c: available_s / rounds[c] - deploy_s * deployments * (c / rounds[c]) for c in counts}
     affordable = {count: int(share / max(epoch_s, 1e-9)) for count, share in shares.items()}
     least = {count: min(shape.enough_epochs, highest) if count <= wanted else highest for count in shares}
     possible = [c for c, share in shares.items() if share >= FEWEST_S and affordable[c] >= least[c]]

@@ -25,7 +25,9 @@ from nas.controller.planning.throughput import (
     largest_input,
     with_teacher,
 )
+from nas.deployment import CPU
 from nas.evaluation.short_training import ShortTraining
+from nas.measure.site import Run, call_here
 from nas.networks.description import NetworkDescription
 from nas.tasks import TaskData, task_of
 from nas.training.recipe import Recipe
@@ -90,15 +92,18 @@ class Recipes:
 
     def measured_image_s(self, arch: Architecture) -> float:
         """Seconds to train on one image, from a few steps."""
+        import torch
+
         from nas.training.precision import resolve_device
-        from nas.training.setup import Setup, step_seconds, update_seconds
+        from nas.training.setup import ENOUGH_S, Setup, step_seconds, update_seconds
 
         throughput = self.throughput
         setup = Setup(precision=throughput.precision, channels_last=True, batch_size=self._full_batch)
         described = NetworkDescription.of_architecture(self.space, arch, self.data.output_size)
-        network, device = described.build(), resolve_device(throughput.device)
-        seconds = step_seconds(network, described.signature.input, setup, device)
-        seconds += update_seconds(network, self.base.optimizer, device)
+        known = throughput.device == CPU or torch.cuda.is_available()  # else it is a GPU of another machine
+        network, device = described.build(), resolve_device(throughput.device if known else CPU)
+        seconds = step_seconds(network, described.signature.input, setup, device, enough_s=ENOUGH_S)
+        seconds += update_seconds(network, self.base.optimizer, device, enough_s=ENOUGH_S)
         return OVERHEAD * (seconds / self._full_batch + throughput.teacher_s)
 
     def affordable(self, deployments: int) -> tuple[Callable[[Choices], NDArray[np.bool_]], str | None]:
@@ -130,12 +135,19 @@ class Recipes:
 
 
 def make_recipes(
-    config: SearchConfig, space: SearchSpace, data: TaskData, throughput: TrainingThroughput | None
+    config: SearchConfig,
+    space: SearchSpace,
+    data: TaskData,
+    throughput: TrainingThroughput | None,
+    run: Run = call_here,
 ) -> Recipes:
-    """Recipes of a search, from `throughput` where it was recorded before, else from this host's."""
+    """Recipes of a search, from `throughput` where it was recorded before, else from that of a machine that trains.
+
+    `run` calls a function on such a machine.
+    """
     base = task_of(data).recipe(seed=config.seed)
     fresh_s = FRESH_S if math.isfinite(config.seconds) else math.inf
-    throughput = throughput or host_throughput(space, data.output_size, base, fresh_s=fresh_s)
+    throughput = throughput or run(host_throughput, space, data.output_size, base, fresh_s=fresh_s)
     if config.teacher is not None:
         base = base.changed(distillation={"teacher": config.teacher})
         if not throughput.teacher_s:

@@ -6,8 +6,9 @@ on a GPU are bound by the first, large ones by the second, and small batches by 
 
 Where the clock ends a search nothing repeats exactly, and a shared host has slow and quick hours: there it is measured
 again after an hour. A throughput that was measured while the device was busy would make every later search too careful.
-So a search compares it with what its trainings took, and forgets one that is wrong; its own plan stays, and the next
-search measures again.
+So one that was measured while other processes took the cores is used by its own search alone, and said; and a search
+compares it with what its trainings took, and forgets one that is wrong; its own plan stays, and the next search
+measures again.
 """
 
 import hashlib
@@ -27,6 +28,7 @@ from nas.controller.planning.plan import nominal_image_s, nominal_update_s
 from nas.deployment import CPU
 from nas.files.writing import write_json
 from nas.measure.host import fingerprint, usable_threads
+from nas.measure.others import is_crowded, others_cores, processor_times
 from nas.measure.reference import cache_folder
 from nas.tasks import TaskData
 from nas.training.precision import Precision
@@ -75,6 +77,8 @@ class TrainingThroughput:
     """Seconds in which a teacher answers for an image; 0: there is none."""
     measured_at: float = field(default=0.0, compare=False)
     """Seconds since 1970; 0: not known."""
+    others: float = field(default=0.0, compare=False)
+    """Cores that other processes kept busy while it was measured, where they left too few; 0: they did not."""
 
     def __post_init__(self) -> None:
         known = all(math.isfinite(s) and s >= 0 for s in (self.work_s, self.step_s, self.update_s, self.teacher_s))
@@ -96,7 +100,8 @@ class TrainingThroughput:
     def from_json(cls, document: Mapping[str, Any]) -> "TrainingThroughput":
         """Inverse of `to_json`. Raises ValueError, KeyError or TypeError for what is none."""
         times = {name: float(document[name]) for name in ("work_s", "step_s", "update_s", "teacher_s", "measured_at")}
-        return cls(device=str(document["device"]), precision=document["precision"], **times)
+        others = float(document.get("others", 0.0))  # older documents do not say
+        return cls(device=str(document["device"]), precision=document["precision"], others=others, **times)
 
 
 def training_device() -> str:
@@ -118,13 +123,17 @@ def host_throughput(
     cache.
 
     Measured where no search on this host left it there in the last `fresh_s` seconds. A file that cannot be read is
-    written anew.
+    written anew; what was measured on a busy machine is not written.
     """
     device = training_device()
     path, key = _place(folder, space, recipe, device)
     known = _known(path, key)
     if known is None or time.time() - known.measured_at > fresh_s:
+        before = processor_times()
         known = _measured(space, size, recipe, device)
+        others = others_cores(before, processor_times())
+        if is_crowded(others, usable_threads()):
+            return replace(known, others=round(others, 1))
         path.parent.mkdir(parents=True, exist_ok=True)
         write_json(path, {"key": key, **known.to_json()})
     return known
@@ -207,6 +216,7 @@ def rounded(seconds: float) -> float:
 
 def _measured(space: SearchSpace, size: Size, recipe: Recipe, device: str) -> TrainingThroughput:
     from nas.training.precision import resolve_device
+    from nas.training.setup import ENOUGH_S as STEP_ENOUGH_S
     from nas.training.setup import Setup, fastest, step_seconds, update_seconds
 
     anchor, where = _anchor(space), resolve_device(device)
@@ -216,7 +226,9 @@ def _measured(space: SearchSpace, size: Size, recipe: Recipe, device: str) -> Tr
         return space.costs(space.choices([arch]), size)
 
     def step_s(arch: Architecture, setup: Setup) -> float:
-        return step_seconds(space.build(arch, size), _input(space, arch), setup, where, steps=STEPS)
+        return step_seconds(
+            space.build(arch, size), _input(space, arch), setup, where, steps=STEPS, enough_s=STEP_ENOUGH_S
+        )
 
     precisions: tuple[Precision, ...] = ("fp32", "bf16")
     setups = [Setup(precision=precision, channels_last=True, batch_size=batch) for precision in precisions]
@@ -233,7 +245,9 @@ def _measured(space: SearchSpace, size: Size, recipe: Recipe, device: str) -> Tr
     start = time.monotonic()
     for nominal_s, at in sorted((float(nominal_update_s(costs(arch))[0]), at) for at, arch in enumerate(timed)):
         if len(updates) < LEAST_UPDATES or time.monotonic() - start < UPDATES_S:
-            updates[nominal_s] = update_seconds(space.build(timed[at], size), recipe.optimizer, where, steps=STEPS)
+            updates[nominal_s] = update_seconds(
+                space.build(timed[at], size), recipe.optimizer, where, steps=STEPS, enough_s=STEP_ENOUGH_S
+            )
     launch, update = fitted_steps(list(updates.values()), list(updates))
     return TrainingThroughput(
         device, best.precision, rounded(work), rounded(overhead + launch), rounded(update), measured_at=time.time()

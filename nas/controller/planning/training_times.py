@@ -38,6 +38,7 @@ def plan_last_round(
     worth_trying: Callable[[Architecture, int], Sequence[Deployment]],
     *,
     trained: bool,
+    at_once: int = 1,
 ) -> FinalPlan:
     """Fix the full recipe by what training the leaders really took; by nominal times where no clock may decide.
 
@@ -49,6 +50,7 @@ def plan_last_round(
         deployments: how many of them each finalist is tried in where there is time for all.
         worth_trying: where there is not: so many that one candidate is best tried in.
         trained: whether candidates were compared by short trainings.
+        at_once: full trainings that can run side by side.
     """
     config, images, shape = recipes.config, len(recipes.data.train), task_of(recipes.data).shape
     leaders = most_promising(evaluated, recipes.space, recipes.data.output_size)[:FINALISTS]
@@ -64,7 +66,9 @@ def plan_last_round(
         least = fewest_deployments(available_s, deployments, recipes.deploy_s)
         available_s = final_time_s(available_s, max(e.seconds for e in leaders), left_s, least, recipes.deploy_s)
     tried = affordable_deployments(available_s, deployments, recipes.deploy_s)
-    plan = final_plan(recipes.base, epoch_s, available_s, tried, wanted, shape=shape, deploy_s=recipes.deploy_s)
+    plan = final_plan(
+        recipes.base, epoch_s, available_s, tried, wanted, shape=shape, deploy_s=recipes.deploy_s, at_once=at_once
+    )
     if tried == deployments:
         return plan
     return replace(plan, tried=tuple(d.name for d in worth_trying(leaders[0].arch, tried)))
@@ -94,7 +98,8 @@ def doubt_throughput(
     ]
     images = epochs * len(recipes.data.train)
     batch = recipes.base.changed(epochs=epochs).batch_for(len(recipes.data.train))
-    took += [(arch, outcome.seconds / images, batch) for arch, outcome in full if outcome.epochs == epochs]
+    if recipes.config.ray is None:
+        took += [(arch, outcome.seconds / images, batch) for arch, outcome in full if outcome.epochs == epochs]
     ratios = [seconds / (OVERHEAD * recipes.image_s(arch, batch)) for arch, seconds, batch in took]
     ratio = forget_wrong_throughput(recipes.space, recipes.base, recipes.throughput, ratios, folder)
     if ratio is None:

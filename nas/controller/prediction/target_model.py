@@ -1,6 +1,7 @@
 """The target as a search uses it: a latency model, scaled, re-calibrated or measured afresh where it has to be."""
 
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -18,7 +19,7 @@ from nas.executors.ray_cluster import device_resource
 from nas.measure.host import fingerprint, threads_here, usable_threads
 from nas.measure.measurement import MeasureRequest
 from nas.measure.reference import reference_model
-from nas.measure.site import Site, this_host
+from nas.measure.site import Site, this_host, undisturbed
 from nas.measure.statistics import spread_pct
 from nas.progress import Progress, SilentProgress
 from nas.runtimes import deployments_here, load_runtime
@@ -58,6 +59,10 @@ from search_spaces import SearchSpace
 PROBES = 10
 QUICK_SHARE = 0.1
 """Largest share of the budget that profiling an unknown host may take."""
+REPEAT_SHARE = 0.5
+"""Share of a quick profile's time that repeating the disturbed sessions of a few networks may take."""
+CALIBRATION_REPEATS = 0.03
+"""The same of each measurement that prepares a search, by its budget: on a busy machine all sessions are disturbed."""
 QUICK_NETWORKS = 36
 QUICK_LEAST = 4
 """Networks of a quick profile whatever the budget, where a bundled profile of another device can serve as prior."""
@@ -121,6 +126,8 @@ def continuous_target(
     task = config.search_space.task
     target = load_target(config.target, asked, device.fingerprint if device else None, task)
     site = device or (this_host() if target.is_host else None)
+    if site is not None:
+        site = undisturbed(site, nullcontext, lambda: CALIBRATION_REPEATS * budget.seconds)
     if site is not None and config.threads is not None:
         site.run(threads_here, config.threads)
     threads = asked or (target.profile.threads if target.profile else (site or this_host()).run(usable_threads))
@@ -253,6 +260,7 @@ def make_quick_profile(
         networks=QUICK_NETWORKS,
         least=QUICK_LEAST if prior else MIN_NETWORKS,
         noise_sessions=1,
+        repeat_s=REPEAT_SHARE * budget_s,
         seed=seed,
         description="quick profile made by a search",
     )

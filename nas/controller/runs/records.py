@@ -6,7 +6,8 @@ of the files it speaks of. Whatever is killed, at any moment, leaves either a wh
 """
 
 import json
-from collections.abc import Collection, Sequence
+import math
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -65,11 +66,18 @@ class Before:
 
 
 def trained_network(
-    folder: Path, description: NetworkDescription, data: TaskData, recipe: Recipe, before: Before | None = None
+    folder: Path,
+    description: NetworkDescription,
+    data: TaskData,
+    recipe: Recipe,
+    before: Before | None = None,
+    *,
+    limit_s: float = math.inf,
 ) -> "tuple[nn.Module, Trained]":
     """The network trained with `recipe`; read from `folder` where it was trained with just this before.
 
-    Where that reached less than it had `before`, it has those weights.
+    Where that reached less than it had `before`, it has those weights. `limit_s`: seconds after which the training ends
+    where that is earlier than the recipe says; it counts as one with the recipe all the same.
     """
     found = read_trained(folder, description, recipe)
     if found is not None:
@@ -77,10 +85,27 @@ def trained_network(
         later = {name: found[name] for name in ("stopped", "by_short_training") if name in found}  # than some records
         outcome = Trained(**known, **later, reused=True)
         return load_network(folder / NETWORK, fold=False), outcome
-    network, result = trained(description, data, ShortTraining(recipe), validates="last")
+    limit_s = min(limit_s, math.inf if recipe.time_limit_s is None else recipe.time_limit_s)
+    limited = recipe.changed(time_limit_s=limit_s) if math.isfinite(limit_s) else recipe
+    network, result = trained(description, data, ShortTraining(limited), validates="last")
     outcome = Trained(
         accuracy=result.accuracy, epochs=len(result.curve), seconds=result.seconds, stopped=result.stopped
     )
+    return network, keep_trained(folder, description, recipe, network, outcome, before)
+
+
+def keep_trained(
+    folder: Path,
+    description: NetworkDescription,
+    recipe: Recipe,
+    network: "nn.Module",
+    outcome: Trained,
+    before: Before | None = None,
+) -> Trained:
+    """Write a network that was trained with `recipe`, and what came of it, into `folder`; returns that.
+
+    Where the training reached less than the network had `before`, it gets those weights.
+    """
     if before is not None and before.accuracy > outcome.accuracy:
         load_weights(network, before.weights)
         outcome = replace(outcome, accuracy=before.accuracy, by_short_training=True)
@@ -96,7 +121,7 @@ def trained_network(
         "by_short_training": outcome.by_short_training,
     }
     write_record(folder, TRAINED, document, files_of(folder / NETWORK))
-    return network, outcome
+    return outcome
 
 
 def read_trained(folder: Path, description: NetworkDescription, recipe: Recipe) -> dict[str, Any] | None:
@@ -127,6 +152,7 @@ def deployed_network(
     slack: float | None = None,
     isa: Collection[str] | None = None,
     fewer_threads: Sequence[int] = (),
+    left_s: Callable[[], float] = lambda: math.inf,
 ) -> Deployed:
     """`deploy`, or what it found before where `folder` holds that; chosen by the present limits either way.
 
@@ -139,6 +165,7 @@ def deployed_network(
             network, description, data, deployments,
             folder=folder, max_drop=max_drop, rejection=rejection, upper_bound=upper_bound,
             measurer=site.measure if site else None, slack=slack, isa=isa, fewer_threads=fewer_threads,
+            left_s=left_s,
         )  # fmt: skip
         write_deployed(folder, found, site)
         return found

@@ -26,6 +26,8 @@ DRIVERS: Mapping[str, tuple[tuple[str, str], ...]] = {
     "mysql": (("pymysql", "pymysql"), ("mysqldb", "MySQLdb")),
 }
 """Kind of server -> (SQLAlchemy's name of a driver, module it needs), the preferred one first."""
+CLAIMED_ATTR = "claimed_by"
+"""Attribute of a study that stands for a claim: whose it is."""
 ABOUT_ATTR = "about"
 """Attribute of a study that says what it is a search of."""
 SQLITE_WAIT_S = 60.0
@@ -77,6 +79,23 @@ class StudyStorage:
                 "give another --out: its last part is the name of the search in the database",
             )
         return study
+
+    def claim(self, network: str) -> bool:
+        """True if the full training of the network of that name is for this machine to do.
+
+        On a server the first that asks has it for good, as it has the trials that it began. A study of that name stands
+        for the claim: of two that are made at once, the database lets one be.
+        """
+        if not self.shared:
+            return True
+        name = f"{self.prefix}final/{network}"
+        try:
+            claimed = optuna.create_study(storage=self.storage, study_name=name, direction="maximize")
+        except optuna.exceptions.DuplicatedStudyError:
+            known = optuna.load_study(storage=self.storage, study_name=name).user_attrs
+            return bool(known.get(CLAIMED_ATTR) == self.owner)
+        claimed.set_user_attr(CLAIMED_ATTR, self.owner)
+        return True
 
     @contextmanager
     def reachable(self) -> Iterator[None]:

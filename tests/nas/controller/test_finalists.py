@@ -1,5 +1,6 @@
 """Whether a candidate is worth a training: measured untrained, in one session where that says it clearly."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -8,20 +9,27 @@ from typing import Any
 import numpy as np
 import pytest
 
+import nas.controller.finalists as finalists
+import nas.controller.runs.records as records
 from nas.controller.finalists import CLEAR, FinalRound
+from nas.controller.planning.plan import FEWEST_S
 from nas.controller.prediction.scoring import CandidateScorer
 from nas.controller.values import Evaluated
 from nas.limits import Limits
 from nas.measure.job import SessionTiming
 from nas.measure.measurement import Measurement, MeasureRequest, summarise
 from nas.measure.site import this_host
+from nas.networks.description import NetworkDescription
+from nas.progress import SilentProgress
 from nas.targets.latency import LatencyModel
 from nas.tasks import TASKS
+from nas.training.result import TrainResult
 from search_spaces import load_search_space
 from tests.nas.executors.tasks import tiny_data
 from tests.nas.fake_device import FP32, fake_profile
 
 LIMIT_MS = 0.6
+DONE = TrainResult(accuracy=0.5, curve=(), seconds=1.0, stopped="time limit", precision="fp32", details={})
 
 
 def timing(ms: float) -> SessionTiming:
@@ -64,3 +72,38 @@ def test_one_session_decides_where_it_is_clear(
     candidate = Evaluated(arch=space.architecture(choices[near]), trial=0, value=0.5, seconds=1.0)
     assert final.is_promising(candidate) is promising
     assert asked == sessions
+
+
+@pytest.mark.parametrize(
+    ("left_s", "asked_s", "limit_s"),
+    [(1000.0, 60.0, 60.0), (40.0, 60.0, 40.0 - 2 * 5.0), (1.0, 60.0, FEWEST_S), (-20.0, 60.0, FEWEST_S),
+     (math.inf, None, None)],
+)  # fmt: skip
+def test_a_training_ends_with_the_budget_and_leaves_time_for_its_deployments(
+    left_s: float, asked_s: float | None, limit_s: float | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the plan said; and it counts as the planned training, so that a run which goes on does not repeat it."""
+    limits_s: list[float | None] = []
+
+    def trained(description: NetworkDescription, data: Any, short: Any, **_: Any) -> tuple[Any, TrainResult]:
+        limits_s.append(short.recipe.time_limit_s)
+        return description.build(), DONE
+
+    monkeypatch.setattr(records, "trained", trained)
+    monkeypatch.setattr(FinalRound, "as_finalist", lambda self, candidate, outcome, deployed: outcome)
+    monkeypatch.setattr(finalists, "deployed_network", lambda *_, **options: lefts.append(options["left_s"]()))
+    lefts: list[float] = []
+    data, space = tiny_data(), load_search_space("mobile").restrict("resolution", [32])
+    limits = Limits.of(latency_ms=LIMIT_MS)
+    scorer = CandidateScorer(space, LatencyModel(fake_profile(), [FP32]), limits, data.output_size)
+    final = FinalRound(
+        space=space, data=data, scorer=scorer, deployments=(FP32, FP32),
+        recipe=TASKS["classification"].recipe().changed(time_limit_s=asked_s), size=1, objective="accuracy",
+        limits=limits, max_drop=0.01, site=None, folder=tmp_path, left_s=lambda: left_s, deploy_s=5.0,
+    )  # fmt: skip
+    arch = space.architecture(space.sample(1, np.random.default_rng(0))[0])
+    candidate = Evaluated(arch=arch, trial=0, value=0.5, seconds=1.0)
+    for _ in range(2):
+        final.finalist(candidate, SilentProgress().stage("").__enter__())
+    assert limits_s == [limit_s], "the second time it is read"
+    assert lefts == [left_s, left_s]

@@ -1,6 +1,7 @@
 """The controller's parts on a device with a known latency function."""
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -234,6 +235,9 @@ def test_budget_accounts_for_stages() -> None:
     with budget.stage("b"), budget.stage("a"):
         now[0] = 4.0
     assert budget.account() == {"a": 4.0, "b": 1.0, "total": 4.0}
+    assert budget.left_s == 6.0
+    now[0] = 12.0
+    assert budget.left_s == -2.0, "overdrawn"
 
 
 def test_the_search_leaves_as_much_time_for_its_random_baseline() -> None:
@@ -330,6 +334,18 @@ def test_time_left_over_trains_more_finalists() -> None:
     shape = replace(SHAPE, final_epochs=(5, 40))
     assert final_plan(RECIPE, 5.0, 1140.0, 5, shape=shape).size == 5
     assert final_plan(RECIPE, 5.0, 500.0, 5, shape=shape).size == 2
+
+
+@pytest.mark.parametrize("at_once", [2, 4, 100])
+def test_finalists_that_are_trained_side_by_side_share_the_deployments_time_alone(at_once: int) -> None:
+    shape = replace(SHAPE, final_epochs=(5, 40))
+    alone = final_plan(RECIPE, 5.0, 500.0, 5, shape=shape)
+    plan = final_plan(RECIPE, 5.0, 500.0, 5, shape=shape, at_once=at_once)
+    limit_s = plan.recipe.time_limit_s
+    assert limit_s is not None
+    assert plan.size > alone.size
+    rounds = math.ceil(plan.size / at_once)
+    assert rounds * limit_s + plan.size * 5 * DEPLOY_S <= 500.0 + 1e-6
 
 
 @given(epoch_s=st.floats(1e-2, 10.0), available_s=st.floats(60.0, 1e5), wanted=st.integers(1, 3))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import nas.controller.runs.records as records
 from nas.controller.config import SearchConfig
 from nas.controller.search import run_search
 from nas.executors.ray_cluster import connected, nodes_of
@@ -35,6 +36,10 @@ def cluster() -> "Iterator[Cluster]":
     cluster.shutdown()  # type: ignore[no-untyped-call]
 
 
+def trained_here(*_: object, **__: object) -> None:
+    raise AssertionError("full trainings are the cluster's")
+
+
 @pytest.mark.slow
 @pytest.mark.ray
 @pytest.mark.xdist_group("ray")
@@ -46,6 +51,7 @@ def test_a_search_measures_on_the_device_of_the_cluster(
     shutil.copytree(users_cache / "nas" / "training-throughput", cache / "nas" / "training-throughput")
     monkeypatch.setattr(Classification, "floors", lambda task, data, seed: ())  # few epochs are worth less
     monkeypatch.setitem(RayDevice.measure.__kwdefaults__, "repeat_s", 0.0)  # any latency will do, as in `impatient`
+    monkeypatch.setattr(records, "trained", trained_here)
     save_fake_profile(cache, fake_profile("toy", networks=12))
     config = SearchConfig(
         target="toy", limits=Limits.of(latency_ms=200.0, max_params=3e5), budget_s=10.0, max_trials=1, space="mixed",

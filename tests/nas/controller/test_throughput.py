@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from torch import nn
 
 from nas.controller.config import SearchConfig
@@ -26,6 +27,7 @@ from nas.controller.planning.throughput import (
     training_device,
 )
 from nas.controller.planning.training_times import doubt_throughput
+from nas.controller.preparation import busy
 from nas.controller.runs.records import Trained
 from nas.controller.runs.run_folder import RunFolder
 from nas.controller.values import Evaluated
@@ -47,6 +49,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few networks are timed, in few steps: what they take is not asserted."""
     monkeypatch.setattr(throughput_module, "QUANTILES", (0.1,))
     monkeypatch.setattr(throughput_module, "STEPS", 1)
+    monkeypatch.setattr(throughput_module, "is_crowded", lambda *_: False)  # whatever else runs here
 
 
 def cached(folder: Path) -> Path:
@@ -97,6 +100,36 @@ def test_a_throughput_is_measured_once_and_then_read(tmp_path: Path) -> None:
         assert again.work_s + again.step_s > 0
 
 
+def test_what_was_measured_on_a_busy_machine_is_used_once_and_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(throughput_module, "is_crowded", lambda *_: True)
+    monkeypatch.setattr(throughput_module, "others_cores", lambda *_: 1.94)
+    found = host_throughput(SPACE, (10,), RECIPE, tmp_path)
+    assert found.others == 1.9
+    assert not (tmp_path / "training-throughput").exists(), "the next search measures again"
+    assert TrainingThroughput.from_json(found.to_json()).others == 1.9, "a run that goes on says so too"
+    older = {name: value for name, value in found.to_json().items() if name != "others"}
+    assert TrainingThroughput.from_json(older).others == 0.0
+    config = SearchConfig(limits=Limits.of(latency_ms=5.0), budget_s=100.0)
+    recipes = Recipes(config=config, space=SPACE, data=tiny_data(), base=RECIPE, throughput=found)
+    assert "1.9 cores busy" in (busy(recipes) or "")
+    assert busy(replace(recipes, throughput=SLOW)) is None
+
+
+def test_a_slow_step_is_not_timed_again() -> None:
+    """By a clock that the steps turn: seconds of each of them."""
+    for took_s, enough_s, fastest_s in (([1.0, 3.0, 2.0], 10.0, 2.0), ([5.0], 4.0, 5.0), ([2.0, 3.0], 4.0, 3.0)):
+        now, left = [0.0], list(took_s)
+
+        def step(now: list[float] = now, left: list[float] = left) -> None:
+            now[0] += left.pop(0)
+
+        found = setup.fastest_call(step, torch.device("cpu"), 2, enough_s, clock=lambda now=now: now[0])
+        assert found == fastest_s
+        assert not left, "each was done once"
+
+
 @pytest.mark.parametrize("content", ["", "[]", "{", '{"a": 1}', "null"])
 def test_a_damaged_file_is_written_anew(known: tuple[str, str], tmp_path: Path, content: str) -> None:
     file = cache_with(SLOW, known, tmp_path)
@@ -109,7 +142,9 @@ def test_a_damaged_file_is_written_anew(known: tuple[str, str], tmp_path: Path, 
 def known(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     """Name of the file in which a throughput in batches of 4 is kept, and its key."""
     folder = tmp_path_factory.mktemp("cache")
-    host_throughput(SPACE, (10,), RECIPE, folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(throughput_module, "is_crowded", lambda *_: False)
+        host_throughput(SPACE, (10,), RECIPE, folder)
     return cached(folder).name, json.loads(cached(folder).read_text())["key"]
 
 

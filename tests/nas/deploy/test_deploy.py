@@ -14,6 +14,7 @@ from nas.data import ImageData
 from nas.data.images import image_input
 from nas.deploy import choosing as module
 from nas.deploy.deploy import deploy, deployed_accuracy
+from nas.deploy.in_time import LEFT_OUT
 from nas.deploy.onnx import Parity
 from nas.deploy.tried import TriedDeployment, files_bytes
 from nas.deployment import Deployment, common_batch
@@ -101,6 +102,30 @@ def test_a_file_with_mirrored_views_gives_the_mean_of_two_answers(
         run(images) - run(images[..., ::-1].copy())
     ).max()  # views change places: kernels may round otherwise
     assert swapped <= (1e-5 if precision == "fp32" else 0.02) * expected.abs().max()
+
+
+def test_what_there_is_no_time_for_is_left_out_and_said(digits: ImageData, tmp_path: Path) -> None:
+    """No time at all is left: one deployment is tried and measured once, nothing else is."""
+    asked: list[str] = []
+
+    def measurer(requests: Sequence[MeasureRequest], *, sessions: int, least_calls: int = 0) -> list[Measurement]:
+        asked.extend(r.deployment.name for r in requests)
+        return [summarise(r, [timing(1.0)] * sessions, None, 1.0) for r in requests]
+
+    description = NetworkDescription.of_baseline("resnet10_w50", (10,), image_input(32))
+    deployments = [Deployment("onnxruntime", precision, 2) for precision in ("fp32", "int8")]
+    found = deploy(
+        description.build(), description, replace(digits, flip_ok=True), deployments, folder=tmp_path, max_drop=1.0,
+        measurer=measurer, fewer_threads=(1,), slack=0.0, left_s=lambda: 0.0,
+    )  # fmt: skip
+    assert asked == ["onnxruntime-fp32"]
+    assert [(t.name, t.chosen, t.reason) for t in found.tried] == [
+        ("onnxruntime-fp32", True, ""), ("onnxruntime-int8", False, LEFT_OUT),
+    ]  # fmt: skip
+    write_deployed(tmp_path, found, None)
+    again = read_deployed(tmp_path, description, deployments, None)
+    assert again is not None, "a run that goes on does not try it either"
+    assert [t.reason for t in again.tried] == ["", LEFT_OUT]
 
 
 def test_fewer_threads_are_delivered_where_they_are_faster(digits: ImageData, tmp_path: Path) -> None:

@@ -1,16 +1,19 @@
 """What executors are told to do in tests: functions of a module, because another process has to import them."""
 
 import ctypes
+import errno
 import os
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 
 from nas.data import ImageData
 from nas.errors import UserError
 from nas.executors.base import Evaluation, Failure, Outcome
+from nas.executors.ray_tasks import evaluate_here
 from nas.training.result import EpochCallback
 from tests.nas.training.records import epoch_record
 
@@ -78,6 +81,15 @@ def marked(task: Evaluation, data: ImageData, callback: EpochCallback | None) ->
     (folder / f"{task.trial}-{raylet}-{os.getpid()}").touch()
     wait_for(folder / "go")
     return well(task, data, callback)
+
+
+def unless_full(setup: Any, task: Evaluation, data: list[Any]) -> Outcome | Failure:
+    """In place of `ray_tasks.evaluate_here`: the disk is full where `full-NODE` lies in `task.data`, a folder."""
+    import ray
+
+    if (Path(task.data) / f"full-{ray.get_runtime_context().get_node_id()}").exists():
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    return evaluate_here(setup, task, data)
 
 
 def wait_for(path: Path) -> None:

@@ -1,6 +1,7 @@
 """A real cluster of two machines (as Ray sees it): the driver's, which offers no cores, and others that come and go."""
 
 import itertools
+import os
 import signal
 import threading
 import time
@@ -12,11 +13,12 @@ from typing import TYPE_CHECKING, TypeVar
 import psutil
 import pytest
 
+import nas.executors.ray_tasks as ray_tasks
 from nas.deployment import Deployment
 from nas.errors import UnknownNameError, UserError
 from nas.executors import Evaluation, Failure, Outcome, executor_for
 from nas.executors.ray_asha import AshaExecutor
-from nas.executors.ray_cluster import Node, Slots, connected, nodes_of, slots_of
+from nas.executors.ray_cluster import Node, Slots, connected, nodes_of, slots_of, slots_on
 from nas.executors.ray_devices import RayDevice, connected_device
 from nas.executors.ray_tasks import RayExecutor
 from nas.executors.training import train_briefly
@@ -40,13 +42,19 @@ def node(cpus: int, gpus: int = 0, name: str = "n") -> Node:
 
 
 def test_how_evaluations_share_a_cluster() -> None:
-    assert slots_of([node(8), node(4), node(0)], None) == Slots(count=2, cpus=4, gpus=0)
+    assert slots_of([node(8), node(4), node(0)], None) == Slots(count=3, cpus=4, gpus=0), "no core is left idle"
     assert slots_of([node(8), node(4)], 6) == Slots(count=6, cpus=2, gpus=0)
     assert slots_of([node(8, 2), node(4)], None) == Slots(count=2, cpus=4, gpus=1)
     with pytest.raises(UserError, match="offers cores"):
         slots_of([node(0)], None)
     with pytest.raises(UserError, match="13 workers"):
         slots_of([node(8), node(4)], 13)
+
+
+def test_what_a_machine_that_joined_can_do() -> None:
+    plain, with_gpu = Slots(count=3, cpus=4, gpus=0), Slots(count=2, cpus=4, gpus=1)
+    assert [slots_on(n, plain) for n in (node(9), node(3), node(0))] == [2, 0, 0]
+    assert [slots_on(n, with_gpu) for n in (node(9, 4), node(16, 3), node(16))] == [2, 3, 0]
 
 
 def test_stopping_early_needs_a_cluster(tmp_path: Path) -> None:
@@ -94,6 +102,10 @@ def test_evaluations_are_tasks_of_the_cluster(cluster: "Cluster", tmp_path: Path
         assert executor.capacity == 2
         found = run(executor, [task(i) for i in (0, 1, 2, 3, 4, 13)])
         assert executor.journal.find(task(4)) == found[4]
+        assert executor.run(os.getpid) != os.getpid()
+        assert executor.run(torch_threads) == 1, "as many as evaluations have"
+        with pytest.raises(UserError, match="cannot train: RuntimeError: nothing works"):
+            executor.run(fail)
     assert found[1] == Failure("killed by SIGSEGV while training")
     assert isinstance(found[3], Failure)
     assert found[13] == Failure("training diverged")
@@ -129,6 +141,12 @@ def node_id() -> str:
     import ray
 
     return str(ray.get_runtime_context().get_node_id())
+
+
+def torch_threads() -> int:
+    import torch
+
+    return torch.get_num_threads()
 
 
 def fail() -> None:
@@ -212,6 +230,69 @@ def test_a_machine_that_is_lost_costs_time_only(cluster: "Cluster", tmp_path: Pa
     (interrupted,) = [trial for trial, machine, _ in begun() if machine == lost]
     assert len([trial for trial, _, _ in begun() if trial == interrupted]) == 2, "begun again elsewhere"
     wait_until(lambda: len(nodes_of(ray)) == before)
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+def test_a_machine_that_cannot_evaluate_is_left_out_and_one_that_joins_is_used(
+    cluster: "Cluster", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import ray
+
+    monkeypatch.setattr(ray_tasks, "evaluate_here", evaluations.unless_full)
+    full = next(n for n in nodes_of(ray) if n.cpus)
+    (tmp_path / f"full-{full.id}").touch()
+    said: list[str] = []
+    tasks = [replace(task(i), data=str(tmp_path)) for i in range(8)]
+    with RayExecutor(
+        tiny_data(), tmp_path, address=cluster.address, evaluate=evaluations.when, say=said.append
+    ) as executor:
+        assert executor.capacity == 2
+        found = run(executor, tasks[:4])
+        assert all(isinstance(r, Outcome) for r in found.values()), found
+        assert executor.capacity == 1
+        (told,) = said
+        assert "No space left on device" in told
+        joined = cluster.add_node(num_cpus=1)
+        try:
+            wait_until(lambda: executor.capacity == 2)
+            found = run(executor, tasks[4:])
+            assert sorted(found) == [4, 5, 6, 7]
+            assert all(isinstance(r, Outcome) for r in found.values()), found
+        finally:
+            cluster.remove_node(joined)
+    assert len(said) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+def test_a_cluster_without_an_able_machine_is_an_error(
+    cluster: "Cluster", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import ray
+
+    monkeypatch.setattr(ray_tasks, "evaluate_here", evaluations.unless_full)
+    for n in nodes_of(ray):
+        (tmp_path / f"full-{n.id}").touch()
+    with (
+        RayExecutor(tiny_data(), tmp_path, address=cluster.address, evaluate=evaluations.when) as executor,
+        pytest.raises(UserError, match=r"no machine of the Ray cluster can .* No space left on device"),
+    ):
+        run(executor, [replace(task(0), data=str(tmp_path))])
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+def test_another_version_is_a_fault_of_the_machine(cluster: "Cluster") -> None:
+    """What Ray sends runs without this program; its function's name is then looked up in vain."""
+    import ray
+
+    def gone() -> None: ...
+
+    gone.__module__ = "nas.executors.of_another_version"
+    found = ray.get(ray.remote(ray_tasks.by_value(gone)).remote(b"", []))
+    assert found["why"].startswith("ModuleNotFoundError: No module named 'nas.executors.of_another_version'")
+    assert found["node"] in {n.id for n in nodes_of(ray)}
 
 
 @pytest.mark.slow

@@ -9,13 +9,18 @@ import numpy as np
 import optuna
 import pytest
 
+from experiments.proposal_check import nearest, pending_proposals
 from experiments.tabular.nb201 import Nb201Space
 from experiments.tabular.views import NB201_VIEWS
 from nas.errors import UserError
-from nas.samplers import SurrogateSampler, SurrogateSettings, architecture_of
-from search_spaces import Architecture, SearchSpace
+from nas.samplers import INTERRUPTED_ATTR, SurrogateSampler, SurrogateSettings, architecture_of
+from nas.samplers.base import knowledge
+from nas.samplers.goal import Goal
+from predictors.accuracy import AccuracyPredictor
+from search_spaces import Architecture, SearchSpace, load_search_space
 
 ROOT = Path(__file__).parents[3]
+RNG = np.random.default_rng(0)
 QUICK = SurrogateSettings(population=128, generations=3, fast=True)
 
 
@@ -126,3 +131,63 @@ def test_objectives_that_are_none_of_ours_are_refused(space: SearchSpace) -> Non
     negative = optuna.create_study(directions=["maximize", "minimize"], sampler=sampler)
     with pytest.raises(UserError, match="-1 as its second objective"):
         negative.optimize(lambda trial: (params_and_accuracy(space, trial)[1], -1.0), n_trials=11)
+
+
+def test_pending_proposals_are_no_neighbours_of_each_other() -> None:
+    """32 at once in a space of 34 decisions; who only leaves out what is pending proposes copies of one network."""
+    found = pending_proposals(load_search_space("mixed"), finished=40, pending=32)
+    assert nearest(found).min() >= 5
+
+
+def test_what_is_pending_decides_nothing_once_it_has_ended(space: SearchSpace) -> None:
+    """One by one, proposals do not depend on others that were under way before: a sampler that saw them and one that
+    never did agree."""
+
+    def told() -> optuna.Study:
+        study = study_of(space, 4)
+        go_on(study, space, 14)
+        return study
+
+    busy, quiet = told(), told()
+    first, second = (busy.ask() for _ in range(2))
+    cells = [space.suggest(t) for t in (first, second)]
+    assert cells[0].key != cells[1].key
+    for trial in (first, second):
+        trial.set_user_attr(INTERRUPTED_ATTR, True)
+        busy.tell(trial, state=optuna.trial.TrialState.FAIL)
+    assert space.suggest(busy.ask()).key == space.suggest(quiet.ask()).key == cells[0].key
+
+
+def test_where_all_is_near_what_is_pending_proposals_are_still_new(space: SearchSpace) -> None:
+    two = space.restricted({d.name: d.options[:2] for d in space.decisions[:3]})
+    for decision in space.decisions[3:]:
+        two = two.restrict(decision.name, decision.options[:1])
+    study = study_of(two, 1)
+    keys = [two.suggest(study.ask()).key for _ in range(len({a.tobytes() for a in two.sample(512, RNG)}))]
+    assert len(set(keys)) == len(keys), "each network of the space once"
+
+
+def test_trials_count_in_the_order_in_which_they_ended(space: SearchSpace) -> None:
+    """So that one that ends late does not put all predictors to be fitted again."""
+    study = study_of(space, 0)
+    trials = [study.ask() for _ in range(3)]
+    for trial in trials:
+        space.suggest(trial)
+    for at in (1, 2, 0):
+        study.tell(trials[at], 0.1 * at)
+    assert [t.number for t in knowledge(study, space, 99).complete] == [1, 2, 0]
+
+
+def test_a_goal_believes_in_what_is_pending(space: SearchSpace) -> None:
+    """A candidate that is being evaluated promises little, and others keep their order by mean."""
+    rng = np.random.default_rng(5)
+    rows = space.sample(40, rng)
+    accuracy = np.array([of_cell(space, space.architecture(row))[1] for row in rows])
+    goal = Goal(AccuracyPredictor(features=NB201_VIEWS, fast=True).fit(rows, accuracy), float(np.median(accuracy)))
+    pending = rows[:1]
+    believing = goal.believing(pending)
+    assert believing(pending)[0] < goal(pending)[0]
+    before, after = goal.accuracy.predict(rows), believing.accuracy.predict(rows)
+    np.testing.assert_allclose(after.mean, before.mean, atol=1e-3)
+    assert (after.std <= before.std + 1e-6).all()
+    assert after.std[0] < before.std[0]
