@@ -36,27 +36,27 @@ def is_on_network(path: Path, mounts: str | None = None) -> bool:
 
 
 _WAITING, _SLEEP = "OMP_WAIT_POLICY", "PASSIVE"
-_set_here: list[str] = []
+_SET_HERE = "NAS_THREADS_SLEEP"
+"""Variable that says that the one of the policy is ours, not the user's."""
 
 
 def threads_that_sleep() -> None:
     """Have torch's threads sleep while they wait for each other, in this process; to be called before torch is loaded.
 
-    By default they spin. Beside other processes that wait for a thread which has no core then lasts until the scheduler
-    takes the core from the one that spins: training steps on two cores, each with another busy process, took 3.1 to
-    3.5 times as long as alone, and 1.6 to 2.3 times where threads sleep; alone they were as fast (`python -m
-    experiments.busy_steps`). A user's own setting stays.
+    By default they spin. Beside other processes, waiting for a thread that has no core then lasts until the scheduler
+    takes the core from the one that spins (`python -m experiments.busy_steps`). On a quiet machine sleeping costs 2 to
+    40 % of a step, the most for small networks, so this is for busy ones. A user's own setting stays.
     """
     if _WAITING not in os.environ:
         os.environ[_WAITING] = _SLEEP
-        _set_here.append(_WAITING)
+        os.environ[_SET_HERE] = "1"
 
 
-def environment(*, threads_sleep: bool) -> dict[str, str]:
-    """Variables for a new process: as this one got them, and with `threads_that_sleep` only where that is asked for, so
-    that a network is timed as it will be run."""
-    found = {name: value for name, value in os.environ.items() if name not in _set_here}
-    return {_WAITING: _SLEEP, **found} if threads_sleep else found
+def environment(*, trains: bool) -> dict[str, str]:
+    """Variables for a new process: those of this one, but without what `threads_that_sleep` set where the process does
+    not train: a network is timed as it will be run."""
+    ours = () if trains or _SET_HERE not in os.environ else (_WAITING, _SET_HERE)
+    return {name: value for name, value in os.environ.items() if name not in ours}
 
 
 def parse_meminfo(meminfo: str, key: str = "MemTotal") -> int | None:

@@ -56,8 +56,10 @@ def finetune(
     import os
 
     from nas.machine import threads_that_sleep
+    from nas.measure.others import crowded_now
 
-    threads_that_sleep()  # before anything loads torch
+    if crowded_now():
+        threads_that_sleep()  # before anything loads torch
     from nas.finetune.run import finetune as run_finetune
     from nas.progress import progress_for
 

@@ -212,8 +212,10 @@ def search(context: click.Context, /, *, as_json: bool, quiet: bool, run: Path |
       nas search --run runs/classification-local-10ms --latency-ms 5
     """
     from nas.machine import threads_that_sleep
+    from nas.measure.others import crowded_now
 
-    threads_that_sleep()  # before anything loads torch
+    if crowded_now():
+        threads_that_sleep()  # before anything loads torch
     from nas.baseline.again import runs_from_baseline
     from nas.controller.config import SearchConfig
     from nas.controller.runs.storage import without_passwords

@@ -105,7 +105,7 @@ class Worker:
                 self._limits,
                 arguments=[str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
-                threads_sleep=True,
+                trains=True,
             )
         self._connection = ours
         self._ready = False

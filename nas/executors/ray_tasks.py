@@ -24,6 +24,7 @@ from nas.executors.training import train_briefly
 from nas.executors.worker import Setup
 from nas.machine import available_memory_bytes, threads_that_sleep
 from nas.measure.host import usable_threads
+from nas.measure.others import crowded_now
 from nas.measure.process import Limits
 from nas.tasks import TaskData
 
@@ -242,7 +243,8 @@ def call_there(
     threads: int, function: Callable[..., R], args: tuple[Any, ...], kwargs: dict[str, Any], data: list[Any]
 ) -> R:
     """What the Ray task of `RayExecutor.run` does."""
-    threads_that_sleep()
+    if crowded_now(threads):
+        threads_that_sleep()
     import torch
 
     torch.set_num_threads(threads)

@@ -9,6 +9,9 @@ _STAT = Path("/proc/stat")
 SPARE = 0.25
 """Cores that may be missing before a machine is called busy: system services always take a little."""
 
+LOOK_S = 0.2
+"""Seconds that tell a busy machine from a quiet one: twenty ticks of each core."""
+
 
 @dataclass(frozen=True, slots=True)
 class ProcessorTimes:
@@ -48,3 +51,13 @@ def others_cores(earlier: ProcessorTimes, later: ProcessorTimes) -> float:
 def is_crowded(others: float, threads: int, cores: int | None = None) -> bool:
     """True if others keep so many cores busy that so many threads do not have one each. `cores`: of the machine."""
     return others > (cores or os.cpu_count() or 1) - threads + SPARE
+
+
+def crowded_now(threads: int | None = None, seconds: float = LOOK_S) -> bool:
+    """True if others keep the cores busy just now. Looks for so many seconds, in which this process should do nothing.
+
+    `threads`: that want a core each; None: as many as there are cores.
+    """
+    earlier = processor_times()
+    time.sleep(seconds)
+    return is_crowded(others_cores(earlier, processor_times()), threads or os.cpu_count() or 1)

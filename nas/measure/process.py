@@ -46,12 +46,12 @@ class SupervisedProcess:
         stdin: IO[bytes] | None = None,
         stdout: IO[bytes] | None = None,
         pass_fds: Sequence[int] = (),
-        threads_sleep: bool = False,
+        trains: bool = False,
     ) -> None:
         """Starts it.
 
-        `stdin` and `stdout` are files (None: nothing, and with stderr); pipes would have to be read. `threads_sleep`:
-        as after `nas.machine.threads_that_sleep`.
+        `stdin` and `stdout` are files (None: nothing, and with stderr); pipes would have to be read. `trains`: its
+        threads may sleep while they wait, see `nas.machine.environment`.
         """
         self.heartbeat = folder / "heartbeat"
         self.stderr = folder / "stderr"
@@ -68,7 +68,7 @@ class SupervisedProcess:
                 stdin=subprocess.DEVNULL if stdin is None else stdin,
                 stdout=stderr if stdout is None else stdout,
                 stderr=stderr,
-                env={**environment(threads_sleep=threads_sleep), "PYTHONPATH": path},
+                env={**environment(trains=trains), "PYTHONPATH": path},
                 start_new_session=True,  # an interrupt from the keyboard is for us; we end the worker
                 pass_fds=tuple(pass_fds),
             )

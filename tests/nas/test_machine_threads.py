@@ -1,4 +1,4 @@
-"""How threads wait: asleep in trainings, as a user's program would in measurements."""
+"""How threads wait: asleep in trainings on a busy machine, as a user's program would in measurements."""
 
 import os
 
@@ -11,25 +11,25 @@ POLICY = "OMP_WAIT_POLICY"
 
 @pytest.fixture(autouse=True)
 def _untouched(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(POLICY, raising=False)
-    monkeypatch.setattr(machine, "_set_here", [])
+    for name in (POLICY, machine._SET_HERE):
+        monkeypatch.setenv(name, "")  # so that what the tests set is undone
+        monkeypatch.delenv(name)
+
+
+def test_by_default_nothing_changes() -> None:
+    assert POLICY not in machine.environment(trains=True)
+    assert machine.environment(trains=False) == dict(os.environ)
 
 
 def test_threads_sleep_here_and_in_processes_that_train_alone() -> None:
     machine.threads_that_sleep()
     assert os.environ[POLICY] == "PASSIVE"
-    assert machine.environment(threads_sleep=True)[POLICY] == "PASSIVE"
-    assert POLICY not in machine.environment(threads_sleep=False)
-
-
-def test_processes_that_train_sleep_whatever_this_one_does() -> None:
-    assert machine.environment(threads_sleep=True)[POLICY] == "PASSIVE"
-    assert POLICY not in os.environ
+    assert machine.environment(trains=True)[POLICY] == "PASSIVE"
+    assert POLICY not in machine.environment(trains=False)
 
 
 def test_a_users_own_setting_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(POLICY, "ACTIVE")
     machine.threads_that_sleep()
-    assert os.environ[POLICY] == "ACTIVE"
-    for sleep in (True, False):
-        assert machine.environment(threads_sleep=sleep)[POLICY] == "ACTIVE"
+    for trains in (True, False):
+        assert machine.environment(trains=trains)[POLICY] == "ACTIVE"
