@@ -15,9 +15,9 @@ STAMP := $(VENV)/.installed
 # of the many processes that searches and tests start would compile all of torch again, for seconds.
 export PYTHONDONTWRITEBYTECODE :=
 
-# Where tests write: in memory where 6 GB of it may be used so. Files and studies are made to last (fsync), thousands of
+# Where tests write: in memory where 8 GB of it may be used so. Files and studies are made to last (fsync), thousands of
 # times in a suite, and each time takes milliseconds on a disk.
-ROOM := $(shell test -w /dev/shm && test "$$(df -k --output=avail /dev/shm | tail -1)" -gt 6000000 && echo /dev/shm)
+ROOM := $(shell test -w /dev/shm && test "$$(df -k --output=avail /dev/shm | tail -1)" -gt 8000000 && echo /dev/shm)
 SCRATCH := $(or $(ROOM),$(TMPDIR),/tmp)
 
 .DEFAULT_GOAL := help

@@ -19,6 +19,7 @@ from nas.controller.planning.budget import BookedStage, Budget
 from nas.controller.planning.plan import OPEN_END_S, estimate, open_end_plan, planned_s, room_for_baseline
 from nas.controller.prediction.probes import fitted_files
 from nas.controller.values import Evaluated
+from nas.data import ImageSplit
 from nas.deployment import Deployment
 from nas.errors import UserError
 from nas.executors.executor import hangs_after_s
@@ -246,7 +247,8 @@ def test_probes_tell_size_memory_and_tail() -> None:
 
 
 def test_what_is_no_better_than_a_floor_is_not_worth_delivering() -> None:
-    data: Any = SimpleNamespace(task="classification", val=range(100))
+    val = ImageSplit(np.zeros((100, 8, 8, 3), np.uint8), np.zeros(100, np.int64))
+    data: Any = SimpleNamespace(task="classification", val=val)
     floors = (
         Floor(name="guessing", accuracy=0.1, test=None, margin=2.0, seconds=0.0),
         Floor(name="a linear model", accuracy=0.6, test=None, margin=-1.0, seconds=3.0),

@@ -19,7 +19,7 @@ from nas.tasks.classification.augment import (
     random_shift,
     side_at,
 )
-from nas.tasks.classification.evaluate import accuracy_in_runtime, evaluate_accuracy
+from nas.tasks.classification.evaluate import accuracy_of, evaluate_accuracy, hits_in_runtime
 from nas.training.average import MovingAverage
 from nas.training.batch_norm import recalibrate_batch_norm
 from nas.training.muon import orthogonal
@@ -238,7 +238,8 @@ def test_accuracy_in_a_runtime_equals_accuracy_in_torch(data: ImageData, batch: 
             return np.asarray(network(torch.from_numpy(images)))
 
     in_torch = evaluate_accuracy(network, data.val, data.preprocess, device="cpu")
-    assert accuracy_in_runtime(run, data.val, data.preprocess, batch=batch) == in_torch
+    hits = hits_in_runtime(run, data.val, data.preprocess, batch=batch)
+    assert accuracy_of(hits, data.val) == in_torch
     assert shapes == {(batch, 3, 32, 32)}
 
 
@@ -247,7 +248,7 @@ def test_no_images_no_accuracy(data: ImageData) -> None:
     with pytest.raises(UserError, match="no images"):
         evaluate_accuracy(small_network(), empty, data.preprocess, device="cpu")
     with pytest.raises(UserError, match="no images"):
-        accuracy_in_runtime(lambda x: x, empty, data.preprocess)
+        hits_in_runtime(lambda x: x, empty, data.preprocess)
 
 
 def test_batch_norm_statistics_are_measured_afresh(data: ImageData) -> None:

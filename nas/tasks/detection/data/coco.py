@@ -244,7 +244,7 @@ class _Finder:
     def __init__(self, tree: Tree) -> None:
         self.tree = tree
         self._by_name: dict[str, list[Parts]] = {}
-        for parts in tree.files:
+        for parts in sorted(tree.files):  # file systems list them in any order
             if parts[-1].lower().endswith(IMAGE_SUFFIXES):
                 self._by_name.setdefault(parts[-1], []).append(parts)
         self._used: set[Parts] = set()
