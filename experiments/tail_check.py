@@ -33,10 +33,10 @@ NETWORKS: tuple[tuple[str, int], ...] = (
     ("mobilenet_v3_small", 32), ("shufflenet_v2_x0_5", 64), ("mobilenet_v3_small", 96), ("squeezenet1_1", 64),
     ("mobilenet_v3_small", 160), ("resnet18", 64), ("mobilenet_v3_large", 160), ("mobilenet_v2", 160), ("resnet18", 96),
     ("resnet18", 128), ("efficientnet_b0", 160), ("resnet34", 128), ("resnet50", 128), ("regnet_y_800mf", 224),
-    ("densenet121", 128), ("resnet50", 192), ("efficientnet_b2", 224), ("resnet101", 160), ("resnet101", 224),
-    ("resnet152", 224),
+    ("densenet121", 128), ("resnet50", 192), ("efficientnet_b2", 224), ("resnet34", 160), ("regnet_y_400mf", 160),
+    ("mnasnet1_0", 192),
 )  # fmt: skip
-"""Name in torchvision and pixels, from fast to slow."""
+"""Name in torchvision and pixels."""
 RUNTIMES = ("onnxruntime", "openvino")
 """Taken in turn."""
 PERCENTILE = 99
