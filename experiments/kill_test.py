@@ -128,7 +128,8 @@ def disturbed(wanted: Search, kills: int, rng: np.random.Generator) -> int:
             code = process.wait()
         if not alive:
             if code != 0:
-                raise click.ClickException(f"the search failed after {done} kills: see {wanted.folder / 'stderr'}")
+                said = (wanted.folder / "stderr").read_text(errors="replace").strip().splitlines()[-15:]
+                raise click.ClickException("\n".join([f"the search failed after {done} kills:", *said]))
             return done
         done += 1
 
