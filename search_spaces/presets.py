@@ -86,8 +86,8 @@ COMPACT = SpaceTable(
         StageTable((96, 128, 192, 256, 384, 512), (1, 2)),
     ),
     anchors=(
-        _speed_run(24, 24, (64, 256, 256)),  # like airbench94 (Jordan 2024)
-        _speed_run(24, 24, (48, 192, 192)),
+        _speed_run(32, 32, (64, 256, 256)),  # like airbench94 (Jordan 2024)
+        _speed_run(32, 32, (48, 192, 192)),
         _speed_run(16, 16, (32, 128, 128)),
         _uniform(16, "basic", (32, 64, 128, 256), (1, 1, 1, 1)),  # like ResNet-10, half as wide
         _uniform(24, "basic", (48, 96, 192, 384), (1, 1, 1, 1)),  # like ResNet-10, 3/4 wide

@@ -14,6 +14,7 @@ import click
 
 from nas import __version__
 from nas.cli.shell import Shell
+from nas.machine import restart_with_kept_memory
 
 COMMANDS: Mapping[str, str] = {
     "search": "nas.cli.search:search",
@@ -30,6 +31,9 @@ COMMANDS: Mapping[str, str] = {
     "report": "nas.cli.report:report",
 }
 """Command -> where it lives, in the order `nas --help` shows them. A new command is one file and one line here."""
+
+TRAINING = ["search"], ["finetune"]
+"""Command lines that begin so train networks."""
 
 
 class LazyGroup(click.Group):
@@ -109,5 +113,7 @@ def _user_error() -> type[Exception]:
 
 def main() -> None:
     """Entry point of the console script."""
+    if sys.argv[1:2] in TRAINING:
+        restart_with_kept_memory()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a polite request to end is answered like Ctrl-C
     sys.exit(run(sys.argv[1:]))
