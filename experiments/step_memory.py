@@ -26,7 +26,8 @@ def median_steps_ms(batch: int, steps: int) -> list[float]:
 
     torch.set_num_threads(usable_threads())
     space, found = load_search_space(SPACE).restrict("resolution", (SIDE,)), []
-    for arch, _ in space.designs:
+    for design in space.designs:
+        arch = design[0]
         network = space.build(arch, CLASSES).train().to(memory_format=torch.channels_last)
         inputs = torch.randn(batch, *space.signature(arch, CLASSES).input.shape).to(memory_format=torch.channels_last)
         times: list[float] = []

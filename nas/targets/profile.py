@@ -202,6 +202,11 @@ class DeviceProfile:
         except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
             problem = f"{type(error).__name__}: {error}"
             raise UserError(f"{path} is not a whole profile: {problem}", "profile the device again") from error
+        except UserError as error:  # a space of another version, or one whose file is gone
+            raise UserError(
+                f"the profile {path} holds a network that cannot be read: {error}",
+                "profile the device again, or move that file away",
+            ) from error
 
     @classmethod
     def _of(cls, document: dict[str, Any]) -> "DeviceProfile":

@@ -17,7 +17,7 @@ from nas.errors import UnknownNameError, UserError
 from nas.targets.fitting import slots_of, usual_latency_ms
 from nas.targets.held_out import held_out_error
 from nas.targets.latency import Correction, LatencyModel, PriorPredictors
-from nas.targets.profile import FAILED, DeploymentTable, DeviceProfile, NetworkTiming
+from nas.targets.profile import FAILED, DeploymentTable, DeviceProfile, NetworkTiming, _digest
 from nas.targets.registry import (
     BUNDLED,
     LOCAL,
@@ -168,6 +168,18 @@ def test_a_profile_serves_backbones_and_detectors() -> None:
         choices = space.sample(100, np.random.default_rng(9))
         truth = true_latency_ms(space.costs(choices, (10,)), 1.0)
         assert np.median(np.abs(model.predict(space, choices, (10,))[FP32].mean / truth - 1)) < 0.1
+
+
+def test_a_profile_of_a_space_that_is_gone_is_named(profile: DeviceProfile, tmp_path: Path) -> None:
+    path = tmp_path / "p.json"
+    profile.save(path)
+    document = json.loads(path.read_text())
+    del document["sha256"]
+    document["networks"][0]["space"] = "of-another-version"
+    path.write_text(json.dumps({**document, "sha256": _digest(document)}))
+    with pytest.raises(UserError, match=r"p\.json holds a network .* space 'of-another-version'") as error:
+        DeviceProfile.load(path)
+    assert "move that file away" in str(error.value.hint)
 
 
 def test_blocks_that_were_never_measured_are_refused(model: LatencyModel) -> None:
