@@ -91,7 +91,9 @@ class FinalRound:
 
         As long as there is time, a candidate that would miss a limit is found before it is trained, see `is_promising`.
         """
-        promising = most_promising(candidates, self.space, self.data.output_size)
+        limit_s = self.recipe.time_limit_s
+        full_image_s = None if limit_s is None else limit_s / len(self.data.train)
+        promising = most_promising(candidates, self.space, self.data.output_size, full_image_s)
         pool = finalist_pool(self.objective, promising, self._latency_ms)
         done: dict[str, bool] = {}
         claims = dict[str, bool]()

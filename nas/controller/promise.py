@@ -1,8 +1,9 @@
 """The order of candidates by what a full training will make of them, from what a short one has.
 
-Short trainings favour networks that learn fast, and these are the small ones: of 24 networks the accuracy after three
-of eight epochs orders the final ones with a Kendall tau of .52, and together with the logarithm of the MACs, both in
-standard deviations, with .69 (docs/accuracy.md). The full training of a search is longer still by its short ones.
+Short trainings favour networks that learn fast, and these are the small ones: of 24 networks the accuracy after one to
+three of eight epochs orders the final ones with a Kendall tau of .12, .30 and .52, and together with the logarithm of
+the MACs, both in standard deviations, with .41, .41 and .66 (docs/accuracy.md). In a search short trainings are shorter
+still, and have equal times: the larger a network, the fewer images it has seen.
 """
 
 from collections.abc import Sequence
@@ -15,28 +16,49 @@ from nas.controller.values import Evaluated, best_first
 from search_spaces import SearchSpace
 from search_spaces.signature import Size
 
-CAPACITY_WEIGHT = 0.75
-"""Weight of the logarithm of the MACs beside the value, both in standard deviations of the candidates."""
+CAPACITY_WEIGHT = 1.25
+"""Weight of a network's capacity beside the value, both in standard deviations of the candidates."""
+ENOUGH_EPOCHS = 10.0
+"""A full training of fewer epochs uses as much less of the network's capacity."""
 
 
-def promise(values: Sequence[float], macs: Sequence[float]) -> NDArray[np.float64]:
-    """Values (n,) after short trainings and MACs (n,) -> what to order the networks by (n,), higher is better."""
-    return _standard(values) + CAPACITY_WEIGHT * _standard(np.log(np.maximum(macs, 1.0)))
+def promise(
+    values: Sequence[float], macs: Sequence[float], epochs: Sequence[float] | None = None
+) -> NDArray[np.float64]:
+    """What to order networks by, (n,), higher is better.
+
+    Args:
+        values: (n,) after short trainings.
+        macs: (n,), whose logarithm is taken for the capacity.
+        epochs: (n,) of the full training that each would get; None: enough.
+    """
+    capacity = np.log(np.maximum(macs, 1.0))
+    if epochs is not None:
+        capacity += np.minimum(0.0, np.log(np.maximum(epochs, 1e-3) / ENOUGH_EPOCHS))
+    return _standard(values) + CAPACITY_WEIGHT * _standard(capacity)
 
 
-def most_promising(evaluated: Sequence[Evaluated], space: SearchSpace, size: Size) -> list[Evaluated]:
+def most_promising(
+    evaluated: Sequence[Evaluated], space: SearchSpace, size: Size, full_image_s: float | None = None
+) -> list[Evaluated]:
     """The candidates, the most promising first; by their values alone where these are no outcomes of short trainings.
 
     Args:
         evaluated: candidates of `space`.
         space: the searched one.
         size: of the networks' answers, for their MACs.
+        full_image_s: seconds of a full training for each training image, in all epochs together; None where no clock
+            ends it.
     """
     if not evaluated or any(e.estimator != SHORT for e in evaluated):
         return best_first(evaluated, lambda e: e.value)
     macs = space.costs(space.choices([e.arch for e in evaluated]), size)["macs"]
-    found = dict(zip((e.trial for e in evaluated), promise([e.value for e in evaluated], macs.tolist()), strict=True))
-    return best_first(evaluated, lambda e: float(found[e.trial]))
+    epochs = None
+    if full_image_s is not None:
+        epochs = [full_image_s / e.seconds_per_image if e.seconds_per_image else ENOUGH_EPOCHS for e in evaluated]
+    found = promise([e.value for e in evaluated], macs.tolist(), epochs)
+    by_trial = dict(zip((e.trial for e in evaluated), found.tolist(), strict=True))
+    return best_first(evaluated, lambda e: by_trial[e.trial])
 
 
 def _standard(values: Sequence[float] | NDArray[np.float64]) -> NDArray[np.float64]:

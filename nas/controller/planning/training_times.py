@@ -53,7 +53,8 @@ def plan_last_round(
         at_once: full trainings that can run side by side.
     """
     config, images, shape = recipes.config, len(recipes.data.train), task_of(recipes.data).shape
-    leaders = most_promising(evaluated, recipes.space, recipes.data.output_size)[:FINALISTS]
+    full_image_s = (until_s - budget.elapsed_s) / images if math.isfinite(budget.seconds) else None
+    leaders = most_promising(evaluated, recipes.space, recipes.data.output_size, full_image_s)[:FINALISTS]
     wanted = wanted_finalists(config.objective, config.winners, trained=trained)
     if not math.isfinite(budget.seconds):
         epoch_s = float(np.mean([recipes.image_s(e.arch) for e in leaders])) * images

@@ -1,6 +1,7 @@
 """Candidates in the order of what a full training will make of them."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +31,17 @@ def test_the_size_adds_to_what_short_trainings_say(epochs: int) -> None:
     final = [n["test_accuracy"] for n in networks]
     values, macs = [n["curve"][epochs - 1] for n in networks], [n["macs"] for n in networks]
     assert kendalltau(promise(values, macs), final)[0] > kendalltau(values, final)[0]
+
+
+def test_a_network_that_would_get_too_few_epochs_has_less_of_its_size() -> None:
+    macs, values = [1e8, 4e7], [0.70, 0.71]
+    assert np.argmax(promise(values, macs)) == np.argmax(promise(values, macs, [10.0, 25.0])) == 0
+    assert np.argmax(promise(values, macs, [2.0, 25.0])) == 1
+    timed = [replace(e, seconds_per_image=1.0) for e in evaluated([0.5] * 8)]
+    by_size = most_promising(timed, SPACE, (10,))
+    largest = [e if e.trial != by_size[0].trial else replace(e, seconds_per_image=1e4) for e in timed]
+    assert most_promising(largest, SPACE, (10,), full_image_s=20.0)[-1].trial == by_size[0].trial
+    assert most_promising(timed, SPACE, (10,), full_image_s=20.0) == by_size
 
 
 def test_between_equal_values_the_larger_network_comes_first() -> None:
