@@ -103,7 +103,7 @@ def _box(points: NDArray[np.float64], size: int) -> NDArray[np.float64]:
     """(4,) around what is drawn of the points, inside the picture."""
     margin = 0.03 * (points[:, 1].max() - points[:, 1].min())
     edges = np.concatenate([points.min(axis=0) - margin, points.max(axis=0) + margin])
-    return np.clip(edges, 0, size)
+    return np.asarray(np.clip(edges, 0, size), np.float64)
 
 
 def _overlap(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
@@ -135,10 +135,15 @@ def _occlude(
             middle, half = points[rng.integers(17)], rng.uniform(0.03, 0.08, 2) * size
             covers.append(np.concatenate([middle - half, middle + half]))
             pen.rectangle(tuple(covers[-1]), fill=_grey(rng))
-    return [
-        np.any([((points >= c[:2]) & (points <= c[2:])).all(axis=1) for c in covers] or [np.zeros(17, bool)], axis=0)
-        for points in figures
-    ]
+    return [_covered(points, covers) for points in figures]
+
+
+def _covered(points: NDArray[np.float64], covers: list[NDArray[np.float64]]) -> NDArray[np.bool_]:
+    """(17,) whether each point lies in one of the boxes (4,)."""
+    found = np.zeros(len(points), np.bool_)
+    for cover in covers:
+        found |= ((points >= cover[:2]) & (points <= cover[2:])).all(axis=1)
+    return found
 
 
 def _poses(
@@ -147,7 +152,7 @@ def _poses(
     xyxy = np.array(boxes, np.float32).reshape(-1, 4)
     labelled = np.zeros((len(points), 17, 3), np.float32)
     for own, places, covered in zip(labelled, points, hidden, strict=True):
-        inside = ((places >= 0) & (places <= size)).all(axis=1)
+        inside = np.asarray(((places >= 0) & (places <= size)).all(axis=1))
         own[:, :2] = np.where(inside[:, None], places, 0)
         own[:, 2] = np.where(inside, np.where(covered, 1, 2), 0)
     area = AREA_OF_BOX * np.prod(xyxy[:, 2:] - xyxy[:, :2], axis=1)
@@ -165,11 +170,10 @@ def _grey(rng: np.random.Generator) -> tuple[int, int, int]:
 
 def coco_document(split: PoseSplit, suffix: str = "png") -> dict[str, object]:
     """The annotations of `split` as COCO writes them; image i is `i.png`."""
-    images, annotations = [], []
+    images: list[dict[str, object]] = []
+    annotations: list[dict[str, object]] = []
     for number, (poses, (rows, columns)) in enumerate(zip(split.boxes, split.extents, strict=True), 1):
-        images.append(
-            {"id": number, "file_name": f"{number - 1}.{suffix}", "width": int(columns), "height": int(rows)}
-        )
+        images.append({"id": number, "file_name": f"{number - 1}.{suffix}", "width": int(columns), "height": int(rows)})
         for at in range(len(poses)):
             x0, y0, x1, y1 = (float(edge) for edge in poses.xyxy[at])
             annotations.append(

@@ -56,7 +56,7 @@ class DetectSpace(StagedSpace):
     """A space of detectors given by a `DetectTable`."""
 
     task = "detection"
-    usual_size = (80,)
+    usual_size: Size = (80,)
     """Number of classes of COCO."""
     chained = False
     table: DetectTable

@@ -46,7 +46,7 @@ class PoseSpace(DetectSpace):
     """
 
     task = "pose"
-    usual_size = COCO_PERSON
+    usual_size: Size = COCO_PERSON
     table: PoseTable
 
     def _table_decisions(self) -> list[Decision]:

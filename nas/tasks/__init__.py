@@ -25,7 +25,9 @@ __all__ = [
     "task_of_baseline",
 ]
 
-TASKS: Mapping[str, Task[Any, Any]] = MappingProxyType({task.name: task for task in (Classification(), Detection(), Pose())})
+TASKS: Mapping[str, Task[Any, Any]] = MappingProxyType(
+    {task.name: task for task in (Classification(), Detection(), Pose())}
+)
 """The bundled tasks by name."""
 
 _MEMBERS = frozenset(name for name in vars(Task) if not name.startswith("_"))

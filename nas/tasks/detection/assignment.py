@@ -17,7 +17,6 @@ from torch import Tensor
 
 from nas.tasks.detection.geometry import STRIDES, paired_iou_torch
 
-
 Factor = Callable[[Tensor, Tensor], Tensor]
 """`(box, cell)`, pairs as in `Positives` -> (p,) float32 in [0, 1] by which the IoU of each pair is multiplied."""
 

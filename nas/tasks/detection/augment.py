@@ -192,9 +192,7 @@ def _window(extent: int, room: int, scale: float) -> tuple[int, int]:
     return min(extent, max(1, round(room / scale))), room
 
 
-def boxes_seen(
-    given: NDArray[np.float32], shown: Window, size: int
-) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+def boxes_seen(given: NDArray[np.float32], shown: Window, size: int) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
     """Boxes (k, 4) of a picture of `size` pixels where it is drawn, (k, 4), and of which enough is seen, (k,)."""
     window, drawn_size = (shown.top, shown.left, shown.height, shown.width), [shown.drawn_height, shown.drawn_width]
     xyxy = v2.resized_crop(_tensor(given, size), *window, size=drawn_size).numpy()

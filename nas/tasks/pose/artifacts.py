@@ -62,6 +62,8 @@ class PoseProcessor:
 class PoseArtifacts:
     """See `nas.tasks.artifacts.BundleArtifacts`."""
 
+    beyond_rows = "points"
+
     def documents(self, preprocess: Preprocess, signature: Signature) -> dict[str, Any]:
         resize = "longer side, bilinear with antialiasing; the picture at the top left, the rest of the square grey"
         side = image_side(signature.input)
@@ -171,7 +173,9 @@ def _read_skeleton(folder: Path) -> Skeleton:
     try:
         return Skeleton.from_json(read_document(folder, SKELETON))
     except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"'{folder / SKELETON}' does not describe points: {error}", "export the network again") from error
+        raise UserError(
+            f"'{folder / SKELETON}' does not describe points: {error}", "export the network again"
+        ) from error
 
 
 def _postprocess_ms(run: "Run", split: "PoseSplit", preprocess: Preprocess, batch: int) -> float:

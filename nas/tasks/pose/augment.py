@@ -43,7 +43,8 @@ class PoseAugmenter(BoxAugmenter):
 def mirrored(poses: Poses, size: int, mirror: Sequence[int]) -> Poses:
     """The objects of an image of `size` pixels in its mirror image: a left hand becomes a right one."""
     points = poses.points[:, list(mirror)].copy()
-    points[..., 0] = np.where(points[..., 2] > 0, size - points[..., 0], 0)
+    points[..., 0] = size - points[..., 0]
+    points[points[..., 2] == 0] = 0
     xyxy = poses.xyxy.copy()
     xyxy[:, [0, 2]] = size - xyxy[:, [2, 0]]
     return Poses(xyxy, poses.classes, poses.crowd, points, poses.area)

@@ -27,7 +27,7 @@ def pose_distillation_loss(outputs: Tensor, teacher_outputs: Tensor, resolution:
     with torch.autocast(outputs.device.type, enabled=False):
         own, teacher = outputs.float(), teacher_outputs.detach().float()
         weight = teacher[..., BOX_VALUES - 1].sigmoid()
-        t, wanted = (raw[..., BOX_VALUES:].unflatten(-1, (-1, 3)) for raw in (own, teacher))
+        t, wanted = (raw[..., BOX_VALUES:].reshape(*raw.shape[:-1], -1, 3) for raw in (own, teacher))
         far = smooth_l1_loss(t[..., :2], wanted[..., :2], reduction="none").sum(dim=-1)
         scores = wanted[..., 2].sigmoid()
         sure, least = (

@@ -83,7 +83,7 @@ class PoseLoss:
         cells, values = cells_of(resolution), BOX_VALUES + 3 * len(self.sigmas)
         if raw.shape != (len(targets.boxes), len(cells), values):
             raise ValueError(
-                f"raw {tuple(raw.shape)} does not fit {len(targets.boxes)} images, {len(cells)} cells and {values} values"
+                f"raw {tuple(raw.shape)} is not of {len(targets.boxes)} images, {len(cells)} cells and {values} values"
             )
         with torch.autocast(raw.device.type, enabled=False):
             centres, strides = (torch.tensor(a).to(raw.device) for a in (cells.centres, cells.strides))
@@ -97,7 +97,7 @@ class PoseLoss:
 
         def located(cell: Tensor) -> tuple[Tensor, Tensor]:
             """Places (p, K, 2) in pixels, and logits of confidences (p, K)."""
-            t = own[cell].view(len(cell), -1, 3).clamp(-_LARGEST, _LARGEST)
+            t = own[cell].view(len(cell), len(sigmas), 3).clamp(-_LARGEST, _LARGEST)
             at = cell % cells
             return centres[at][:, None] + REACH * strides[at][:, None, None] * t[..., :2], t[..., 2]
 

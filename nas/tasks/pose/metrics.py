@@ -40,7 +40,7 @@ def oks_precision(found: Sequence[FoundPoses], truth: Sequence[Poses], sigmas: S
         raise ValueError(f"{len(found)} images were searched, {len(truth)} have truth")
     if not any(poses.labelled.any() for poses in truth):
         raise UserError(
-            f"none of the {len(truth)} images has an object with labelled points, so there is no mean average precision",
+            f"none of the {len(truth)} images has an object with labelled points, so there is no average precision",
             "give a split with at least one pose",
         )
     if not any(map(len, found)):
@@ -68,7 +68,7 @@ def evaluated(found: Sequence[FoundPoses], truth: Sequence[Poses], sigmas: Seque
 
 def document(truth: Sequence[Poses]) -> dict[str, Any]:
     """`truth` as COCO writes it. Ids start at 1: the library takes 0 for "unmatched"."""
-    annotations = []
+    annotations: list[dict[str, Any]] = []
     for image, poses in enumerate(truth, 1):
         for at in range(len(poses)):
             x0, y0, x1, y1 = (float(edge) for edge in poses.xyxy[at])

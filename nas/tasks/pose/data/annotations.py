@@ -45,9 +45,9 @@ def place_poses(item: Annotated, image: Letterboxed) -> tuple[Poses, list[Findin
     readable = np.isfinite(item.points[..., :2]).all(axis=2)
     _report(findings, "points that are no finite numbers are not labelled", item, wanted & ~readable)
     labelled = wanted & readable
-    places = np.where(labelled[..., None], item.points[..., :2], 0.0).reshape(-1, 2)
+    given = np.where(labelled[..., None], item.points[..., :2], 0.0).reshape(-1, 2)
     # A point turns and scales as a box does that has no size; the picture's own findings were told already.
-    places = upright(item, image, np.tile(places, 2), [])[:, :2].reshape(k, count, 2)
+    places = upright(item, image, np.tile(given, 2), [])[:, :2].reshape(k, count, 2)
     inside = ((places >= 0) & (places <= (width, height))).all(axis=2)
     _report(findings, "points outside their image are not labelled", item, labelled & ~inside)
     labelled &= inside

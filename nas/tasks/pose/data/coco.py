@@ -59,7 +59,11 @@ def read_coco_poses(tree: Tree) -> PoseAnnotations | None:
         splits[split] = [_posed(item, things, len(skeleton)) for item, things in listed]
     mended.add_all("images that no annotations name are left out", finder.unused())
     return PoseAnnotations(
-        form="COCO keypoints json", classes=(declared[category],), splits=splits, notes=mended.notes(), skeleton=skeleton
+        form="COCO keypoints json",
+        classes=(declared[category],),
+        splits=splits,
+        notes=mended.notes(),
+        skeleton=skeleton,
     )
 
 

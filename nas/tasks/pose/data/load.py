@@ -2,6 +2,7 @@
 
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -46,12 +47,11 @@ def load_pose(path: str | Path, *, seed: int = 0, max_resolution: int = MAX_RESO
 
 
 def _with_points(data: DetectionData, skeleton: Skeleton) -> PoseData:
-    splits = {}
+    known: dict[str, Any] = {field.name: getattr(data, field.name) for field in fields(data) if field.init}
     for name in SPLITS:
-        split = getattr(data, name)
-        splits[name] = PoseSplit(split.images, split.boxes, split.extents, split.sources, skeleton=skeleton)
-    others = {field.name: getattr(data, field.name) for field in fields(data) if field.init and field.name not in SPLITS}
-    return PoseData(**{**others, **splits, "notes": (*data.notes, *_notes(skeleton))})
+        split = known[name]
+        known[name] = PoseSplit(split.images, split.boxes, split.extents, split.sources, skeleton=skeleton)
+    return PoseData(**{**known, "notes": (*data.notes, *_notes(skeleton))})
 
 
 def _notes(skeleton: Skeleton) -> tuple[str, ...]:

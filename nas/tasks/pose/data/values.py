@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from nas.data.images import SplitName, image_side
 from nas.tasks.detection.data.values import Boxes, DetectionData, DetectionSplit
 from nas.tasks.pose.data.skeleton import Skeleton
-from search_spaces.signature import Size
+from search_spaces.signature import Size, TensorSpec
 
 AREA_OF_BOX = 0.53
 """Area of a person over that of the box around it, where nobody measured it: what COCO's own are on average, as
@@ -50,7 +51,11 @@ class Poses(Boxes):
         """The same objects in an image `factor` times as large."""
         by = np.array([factor, factor, 1.0], np.float32)
         return Poses(
-            self.xyxy * np.float32(factor), self.classes, self.crowd, self.points * by, self.area * np.float32(factor**2)
+            self.xyxy * np.float32(factor),
+            self.classes,
+            self.crowd,
+            self.points * by,
+            self.area * np.float32(factor**2),
         )
 
 
@@ -97,6 +102,16 @@ class PoseData(DetectionData):
     def output_size(self) -> Size:
         """Size of a network's answer for these data: `(1, points)`."""
         return (1, len(self.skeleton))
+
+    def for_input(self, split: SplitName, input: TensorSpec) -> PoseSplit:
+        """`split` as a network takes it; kept in memory, so that a second call costs nothing."""
+        return self.at(split, image_side(input))
+
+    def at(self, split: SplitName, resolution: int) -> PoseSplit:
+        """`split` at `resolution`; kept in memory, so that a second call costs nothing."""
+        found = DetectionData.at(self, split, resolution)
+        assert isinstance(found, PoseSplit)
+        return found
 
 
 def joined(parts: Sequence[Poses]) -> Poses:
