@@ -12,8 +12,8 @@ from nas.tasks.pose.decoding import FoundPoses
 from nas.tasks.pose.metrics import oks_precision
 
 NOTHING = 0.001
-"""A mean average precision below which a network finds boxes at best: where the mean pose is worth nothing too, it would
-be no worse than that."""
+"""A mean average precision below which a network finds boxes at best. Where the mean pose is worth nothing either, it
+would be enough to find none."""
 
 
 def mean_pose(split: PoseSplit) -> NDArray[np.float32]:
