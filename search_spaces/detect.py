@@ -7,7 +7,7 @@ The backbone's decisions and blocks are those of a staged space, so that one dev
 et al. 2021, https://arxiv.org/abs/2107.08430) of the neck's width.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -31,7 +31,9 @@ PATHS = ("fpn", "pan")
 STRIDES = (8, 16, 32)
 """Pixels per cell of each level, finest first."""
 LEVELS = range(len(STRIDES))
-_OPTIONS = frozenset({"kernel", "expansion"})
+PARTS = ("laterals", "tops", "downs", "bottoms", "class_towers", "box_towers", "predictions")
+"""Parts of a detector behind its backbone, each a list of modules."""
+TOWER_OPTIONS = frozenset({"kernel", "expansion"})
 """Neck and head decide about no squeeze-and-excitation and no groups."""
 
 
@@ -54,7 +56,7 @@ class DetectSpace(StagedSpace):
     """A space of detectors given by a `DetectTable`."""
 
     task = "detection"
-    usual_size = (80,)
+    usual_size: Size = (80,)
     """Number of classes of COCO."""
     chained = False
     table: DetectTable
@@ -70,7 +72,7 @@ class DetectSpace(StagedSpace):
 
     def _table_decisions(self) -> list[Decision]:
         *backbone, resolution = super()._table_decisions()
-        table, used = self.table, block_options(self._table_families) & _OPTIONS
+        table, used = self.table, block_options(self._table_families) & TOWER_OPTIONS
         neck = section_decisions("neck", table, used, table.neck_widths, table.neck_depths)
         head = section_decisions("head", table, used, (), table.head_depths)
         return [*backbone, Decision("neck.path", PATHS), *neck, *head, resolution]
@@ -105,9 +107,16 @@ class DetectSpace(StagedSpace):
                       count=next(counts))  # fmt: skip
         for height, _ in ends:
             add_blocks(found, tower, neck.width, height, count=next(counts))
-        for height, _ in ends:
-            found.add("predict", neck.width, BOX_SIDES + class_count(size), height, count=next(counts))
+        self._add_predictions(found, choices, size, [height for height, _ in ends], neck.width, counts)
         return found.slots()
+
+    def _add_predictions(
+        self, found: SlotColumns, choices: Choices, size: Size, heights: Sequence[Ints], width: Ints,
+        counts: Iterator[Ints],
+    ) -> None:  # fmt: skip
+        """Add the slots behind the two towers of each level: maps of `heights` (n,) and of the neck's `width` (n,)."""
+        for height in heights:
+            found.add("predict", width, BOX_SIDES + class_count(size), height, count=next(counts))
 
     @cached_property
     def slot_decisions(self) -> tuple[tuple[int, ...], ...]:
@@ -121,8 +130,13 @@ class DetectSpace(StagedSpace):
             *((*neck, resolution) for _ in LEVELS),
             *((*neck, resolution) for _ in LEVELS[1:]),
             *((width, *head, resolution) for _ in LEVELS),
-            *((width, resolution) for _ in LEVELS),
+            *self._prediction_decisions,
         )
+
+    @property
+    def _prediction_decisions(self) -> tuple[tuple[int, ...], ...]:
+        """`slot_decisions` of what `_add_predictions` adds."""
+        return tuple((self.column("neck.width"), self.column("resolution")) for _ in LEVELS)
 
     def slot_counts(self, choices: Choices) -> Ints:
         return np.stack([*self._backbone_counts(choices), *self._tail_counts(choices)], axis=1)
@@ -134,7 +148,11 @@ class DetectSpace(StagedSpace):
         head = self._values(choices, self._sections["head"], "depth")
         blocks = [neck if level == 0 else neck * (1 + both_ways) for level in LEVELS]
         return [*(ones for _ in LEVELS), *blocks, *(both_ways for _ in LEVELS[1:]), *(2 * head for _ in LEVELS),
-                *(ones for _ in LEVELS)]  # fmt: skip
+                *self._prediction_counts(choices)]  # fmt: skip
+
+    def _prediction_counts(self, choices: Choices) -> list[Ints]:
+        """`slot_counts` of what `_add_predictions` adds, each (n,)."""
+        return [np.ones(len(choices), dtype=np.int64) for _ in LEVELS]
 
     def _both_ways(self, choices: Choices) -> Ints:
         """1 where the neck goes back to coarse, (n,)."""
@@ -145,9 +163,6 @@ class DetectSpace(StagedSpace):
         neck, head = (int(self._values(choices, self._sections[s], "depth")[0]) for s in ("neck", "head"))
         both_ways = bool(self._both_ways(choices)[0])
 
-        def chain(name: str, index: int, depth: int) -> tuple[str, ...]:
-            return tuple(f"{name}.{index}.{i}" for i in range(depth))
-
         return (
             *self._backbone_places(arch),
             *((f"laterals.{level}",) for level in LEVELS),
@@ -157,11 +172,14 @@ class DetectSpace(StagedSpace):
             ),
             *((f"downs.{level - 1}",) if both_ways else () for level in LEVELS[1:]),
             *(chain("class_towers", level, head) + chain("box_towers", level, head) for level in LEVELS),
-            *((f"predictions.{level}",) for level in LEVELS),
+            *self._prediction_places(choices),
         )
 
+    def _prediction_places(self, choices: Choices) -> tuple[tuple[str, ...], ...]:
+        """`slot_places` of what `_add_predictions` adds, of the one network in `choices`."""
+        return tuple((f"predictions.{level}",) for level in LEVELS)
+
     def build(self, arch: Architecture, size: Size = IMAGENET) -> "nn.Module":
-        from search_spaces.detection_network import DetectionNetwork
         from search_spaces.modules import sequential
 
         names = [name for places in self.slot_places(arch) for name in places]
@@ -177,14 +195,15 @@ class DetectSpace(StagedSpace):
             single = name in ("laterals", "downs", "predictions")
             return [chains[n][0] if single else sequential(*chains[n]) for n in sorted(chains)]
 
-        return DetectionNetwork(
-            modules["stem"],
-            each("stages"),
-            laterals=each("laterals"),
-            tops=each("tops"),
-            downs=each("downs"),
-            bottoms=each("bottoms"),
-            class_towers=each("class_towers"),
-            box_towers=each("box_towers"),
-            predictions=each("predictions"),
-        )
+        return self._assembled(modules["stem"], each)
+
+    def _assembled(self, stem: "nn.Module", each: Callable[[str], list["nn.Module"]]) -> "nn.Module":
+        """The network of a stem and of the modules that `each` gives by the name of their place."""
+        from search_spaces.detection_network import DetectionNetwork
+
+        return DetectionNetwork(stem, each("stages"), **{name: each(name) for name in PARTS})
+
+
+def chain(name: str, index: int, depth: int) -> tuple[str, ...]:
+    """The places of the blocks that follow one another in the module `name.index`."""
+    return tuple(f"{name}.{index}.{i}" for i in range(depth))

@@ -10,6 +10,7 @@ from search_spaces.blocks import BlockFamily
 from search_spaces.detect import DetectSpace, DetectTable
 from search_spaces.errors import UnknownNameError, UserError
 from search_spaces.families import FAMILIES
+from search_spaces.pose import PoseSpace, PoseTable
 from search_spaces.staged import SpaceTable, StagedSpace, StageTable
 
 SCHEMA = "nas-space/1"
@@ -17,6 +18,7 @@ SCHEMA = "nas-space/1"
 _KINDS: Mapping[str, tuple[type[SpaceTable], type[StagedSpace]]] = {
     "staged": (SpaceTable, StagedSpace),
     "detect": (DetectTable, DetectSpace),
+    "pose": (PoseTable, PoseSpace),
 }
 _HINT = "write the file with `search_spaces.documents.document_of`"
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from search_spaces.architecture import Option
 from search_spaces.detect import DetectTable
+from search_spaces.pose import PoseTable
 from search_spaces.staged import SpaceTable, StageTable
 
 
@@ -119,4 +120,26 @@ DETECT = DetectTable(
         _detector(_BASIC, 64, family="rep"),  # like YOLOv6 on ResNet-10
         _detector(_REP, 64, family="rep"),
     ),
+)
+
+
+def _pose(detector: Mapping[str, Option], depth: int) -> Mapping[str, Option]:
+    """A detector with a tower of `depth` blocks like those of its head for the points."""
+    head = {short: detector[f"head.{short}"] for short in ("family", "kernel", "expansion", "act")
+            if f"head.{short}" in detector}  # fmt: skip
+    return {**detector, **{f"pose.{short}": option for short, option in head.items()}, "pose.depth": depth}
+
+
+POSE = PoseTable(
+    name="pose",
+    families=DETECT.families,
+    stem_widths=DETECT.stem_widths,
+    stages=DETECT.stages,
+    resolutions=(*DETECT.resolutions, 512),
+    neck_widths=DETECT.neck_widths,
+    neck_depths=DETECT.neck_depths,
+    head_depths=DETECT.head_depths,
+    pose_depths=(1, 2, 3),
+    pose_width_percents=(100, 150, 200),
+    anchors=tuple(_pose(detector, 1) for detector in DETECT.anchors),
 )

@@ -25,7 +25,8 @@ from search_spaces.blocks import BlockFamily
 from search_spaces.detect import DetectSpace
 from search_spaces.documents import document_of, space_of_document
 from search_spaces.errors import UnknownNameError, UserError
-from search_spaces.presets import COMPACT, DENSE, DETECT, MIXED, MOBILE
+from search_spaces.pose import PoseSpace
+from search_spaces.presets import COMPACT, DENSE, DETECT, MIXED, MOBILE, POSE
 from search_spaces.space import SearchSpace
 from search_spaces.staged import StagedSpace
 
@@ -42,6 +43,7 @@ SEARCH_SPACES: Mapping[str, Callable[[], StagedSpace]] = MappingProxyType(
         "dense": lambda: StagedSpace(DENSE),
         "compact": lambda: StagedSpace(COMPACT),
         "detect": lambda: DetectSpace(DETECT),
+        "pose": lambda: PoseSpace(POSE),
     }
 )
 """The bundled spaces by name; tests and the documentation iterate over this table."""
@@ -89,7 +91,7 @@ def at_resolutions(space: SearchSpace, highest: int) -> SearchSpace:
 
     It is another space then, and carries its table. Itself where it has them, or no table of resolutions.
     """
-    if not isinstance(space, StagedSpace) or type(space) not in (StagedSpace, DetectSpace):
+    if not isinstance(space, StagedSpace) or type(space) not in (StagedSpace, DetectSpace, PoseSpace):
         return space
     known = space.table.resolutions
     further = tuple(range((max(known) // FINER + 1) * FINER, highest + 1, FINER))

@@ -358,7 +358,7 @@ class StagedSpace(SearchSpace):
         return tuple(tuple(sorted(same, key=self.resolution, reverse=True)) for same in found.values())
 
 
-_PLAIN_FEATURES = ("kernel", "expansion", "se", "act", "groups", "path")
+_PLAIN_FEATURES = ("kernel", "expansion", "se", "act", "groups", "path", "width_percent")
 """Decisions whose option numbers are features as they are."""
 
 

@@ -26,7 +26,7 @@ def data_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--max-resolution",
             type=click.IntRange(min=1),
             help="Largest height = width in pixels that images are kept at and networks are searched at.  "
-            "[default: 224; detection: 416]",
+            "[default: 224; detection and pose: 416]",
         ),
         click.option(
             "--fit",

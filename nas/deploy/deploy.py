@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from nas.calls import CAMERA_MS, CONTINUOUS_MS
 from nas.deploy.choosing import Rejection, UpperBound, accuracy_floor, choose, no_rejection
-from nas.deploy.float_parts import FLOAT_PARTS, float_part
+from nas.deploy.float_parts import float_part, larger_parts
 from nas.deploy.in_time import ATTEMPT, LEFT_OUT, MEASURING, InTime
 from nas.deploy.onnx import check_parity, export_onnx
 from nas.deploy.tried import INT8, Deployed, TriedDeployment, files_bytes
@@ -25,6 +25,7 @@ from nas.networks.description import NETWORK, NetworkDescription, save_network
 from nas.runtimes import load_runtime
 from nas.tasks import TaskData, task_of
 from nas.tasks.examples import some_for_input
+from nas.tasks.task import PartlyFloat
 
 if TYPE_CHECKING:
     from torch import nn
@@ -81,7 +82,8 @@ def deploy(
     instruction sets of the target's processor, which decide how many bits int8 weights may have; None: this host's.
     `fewer_threads`: numbers that the fastest deployments are measured with as well, where they have more.
 
-    Where int8 loses more than `max_drop` it is tried again with the last layers in floating point. Where `slack` asks
+    Where int8 loses more than `max_drop` it is tried again with the last layers in floating point; a task may ask for
+    them from the start. Where `slack` asks
     for accuracy, the best deployment is tried again with mirrored views: they cost speed alone.
 
     `left_s` says how many seconds are left: what is not expected to end in them is left out, such a deployment with the
@@ -111,8 +113,10 @@ def deploy(
             made = _prepare(onnx, deployment, folder, calibration, in_float, isa)
             return _with_accuracy(made, data, description) if trained else made
 
+    task = task_of(data)
+    usual_part = task.int8_float_part if isinstance(task, PartlyFloat) else ""
     for d in deployments:
-        tried.append(attempt(d))
+        tried.append(attempt(d, usual_part if d.precision == INT8 else ""))
     if trained:
         tried = with_float_parts(tried, max_drop, attempt)
     if in_training is not None:
@@ -155,7 +159,8 @@ def left_out(deployment: Deployment, in_float: str = "") -> TriedDeployment:
 def with_float_parts(
     tried: Sequence[TriedDeployment], max_drop: float, attempt: Callable[[Deployment, str], TriedDeployment]
 ) -> list[TriedDeployment]:
-    """`tried`, and after each int8 deployment that loses too much the same with more and more in floating point.
+    """`tried`, and after each int8 deployment that loses too much the same with more and more in floating point than
+    it has.
 
     `attempt` tries a deployment with a part of `FLOAT_PARTS` left in floating point.
     """
@@ -163,7 +168,7 @@ def with_float_parts(
     found = []
     for t in tried:
         found.append(t)
-        parts = iter(FLOAT_PARTS if t.deployment.precision == INT8 else ())
+        parts = iter(larger_parts(t.in_float) if t.deployment.precision == INT8 else ())
         while found[-1].accuracy is not None and found[-1].accuracy < floor and (part := next(parts, "")):
             found.append(attempt(t.deployment, part))
     return found

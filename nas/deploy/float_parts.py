@@ -14,3 +14,9 @@ FLOAT_PARTS: Mapping[str, int] = {"last layer": 1, "last 3 layers": 3}
 def float_part(name: str, onnx: Path) -> FloatPart:
     """The part of `FLOAT_PARTS` called `name`, in the network at `onnx`."""
     return FloatPart(name.replace(" ", "-"), tuple(map(re.escape, output_nodes(onnx, FLOAT_PARTS[name]))))
+
+
+def larger_parts(than: str) -> tuple[str, ...]:
+    """The names of the parts that are larger than the one called `than`, smallest first; empty: all of them."""
+    names = tuple(FLOAT_PARTS)
+    return names[names.index(than) + 1 :] if than else names

@@ -16,7 +16,7 @@ class AccuracyLimit(Limit):
     noun = "accuracy"
     unit = "%"
     example = "90"
-    help = "Limit: at least per cent of validation images right (detection: mAP@50), by the deployed file."
+    help = "Limit: at least per cent of validation images right (detection: mAP@50, pose: OKS-mAP), by the file."
     at_most = False
     before_training = False
 

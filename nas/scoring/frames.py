@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from nas.bundles.predictor import Predictor
 from nas.errors import UserError
-from nas.scoring.rows import Row, table_of
+from nas.scoring.rows import Row, check_rows, table_of
 from nas.scoring.scorer import TOP, Item, score
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ def score_frames(frames: "Iterable[pd.DataFrame]", bundle: str, *, top: int = TO
     import pandas as pd
 
     predictor = Predictor.open(bundle, threads=1)
+    check_rows(predictor.receipt)
     names = [field.name for field in fields(Row)]
     for frame in frames:
         columns = {name: frame[name].tolist() for name in ("path", "content") if name in frame}
@@ -52,6 +53,7 @@ class TableScorer:
     def __init__(self, bundle: str, top: int = TOP) -> None:
         """Raises `UserError` where there is no such bundle on this machine."""
         self._predictor = Predictor.open(bundle, threads=1)
+        check_rows(self._predictor.receipt)
         self._top = top
 
     def __call__(self, table: "pa.Table") -> "pa.Table":

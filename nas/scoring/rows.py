@@ -4,6 +4,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from nas.bundles.receipt import Receipt
+from nas.errors import UserError
+from nas.tasks import task_named
+from nas.tasks.artifacts import BeyondRows
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -30,6 +35,16 @@ class Row:
     width: int | None = None
     """In pixels of the upright picture."""
     height: int | None = None
+
+
+def check_rows(receipt: Receipt) -> None:
+    """Raises `UserError` for a bundle whose answers a row has no place for."""
+    artifacts = task_named(receipt.task).artifacts
+    if isinstance(artifacts, BeyondRows):
+        raise UserError(
+            f"this bundle finds {artifacts.beyond_rows}, for which a table of rows has no column",
+            "use the bundle's run.py, `nas serve`, or nas.bundles.predictor.Predictor",
+        )
 
 
 def answered(path: str, answer: Sequence[Mapping[str, Any]], size: tuple[int, int] | None, top: int) -> Row:

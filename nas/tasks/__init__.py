@@ -9,6 +9,7 @@ from nas.errors import UnknownNameError, UserError
 from nas.tasks.baseline import BaselineNetwork
 from nas.tasks.classification.task import Classification
 from nas.tasks.detection.task import Detection
+from nas.tasks.pose.task import Pose
 from nas.tasks.task import Task, TaskData, TaskSplit, TrainingShape
 
 __all__ = [
@@ -24,7 +25,9 @@ __all__ = [
     "task_of_baseline",
 ]
 
-TASKS: Mapping[str, Task[Any, Any]] = MappingProxyType({task.name: task for task in (Classification(), Detection())})
+TASKS: Mapping[str, Task[Any, Any]] = MappingProxyType(
+    {task.name: task for task in (Classification(), Detection(), Pose())}
+)
 """The bundled tasks by name."""
 
 _MEMBERS = frozenset(name for name in vars(Task) if not name.startswith("_"))

@@ -6,7 +6,7 @@ belong to (`data.task`), and `nas.tasks.task_of` finds it.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -378,4 +378,15 @@ class Task(Protocol[Data, Split]):
 
     def standard_error(self, accuracy: float, split: Split) -> float | None:
         """Standard deviation of an accuracy because so few images were looked at; None where nothing is known."""
+        ...
+
+
+@runtime_checkable
+class PartlyFloat(Protocol):
+    """What a `Task` can say besides, whose networks lose too much where int8 rounds all of them."""
+
+    @property
+    def int8_float_part(self) -> str:
+        """The part of a network that int8 leaves in floating point from the start; a key of
+        `nas.deploy.float_parts.FLOAT_PARTS`."""
         ...

@@ -76,8 +76,8 @@ class AugmentationSettings(Section):
 
     crop: Crop = "light"
     """`shift`: random shifts of images with mirrored borders, of classification, for short trainings. `light`: random
-    shifts below 64 px, else random resized crops, see `nas.tasks.classification.augment`; in detection random scales,
-    places and colours, see `nas.tasks.detection.augment`. `mosaic`: four images in one, of detection."""
+    shifts below 64 px, else random resized crops, see `nas.tasks.classification.augment`; in detection and pose random
+    scales, places and colours, see `nas.tasks.detection.augment`. `mosaic`: four images in one, of both."""
     shift_fraction: Annotated[float, Field(ge=0, le=0.5)] = 0.0625
     """Of `shift`: the farthest, as a fraction of the image's side, in each direction."""
     smallest_crop: Annotated[float, Field(gt=0, le=1)] = 0.35

@@ -9,11 +9,18 @@ from search_spaces.families.ends import HEAD, STEM
 from search_spaces.families.fused import FUSED
 from search_spaces.families.mbconv import MBCONV
 from search_spaces.families.pooled import POOLED
+from search_spaces.families.pose import PREDICT_POSE
 from search_spaces.families.rep import REP
 from search_spaces.families.residual import BASIC, BOTTLENECK
 
 FAMILIES: Mapping[str, BlockFamily] = MappingProxyType(
-    {f.name: f for f in (STEM, HEAD, MBCONV, FUSED, BASIC, BOTTLENECK, REP, POOLED, LATERAL, MERGE, DOWN, PREDICT)}
+    {
+        family.name: family
+        for family in (
+            *(STEM, HEAD, MBCONV, FUSED, BASIC, BOTTLENECK, REP, POOLED, LATERAL, MERGE, DOWN, PREDICT),
+            PREDICT_POSE,
+        )
+    }
 )
 
 

@@ -12,7 +12,7 @@ from search_spaces.slots import concatenate_slots
 from tests.search_spaces.own_space import SEPARABLE, SPACE, TABLE
 
 
-@pytest.mark.parametrize("name", ["mixed", "mobile", "dense", "compact", "detect"])
+@pytest.mark.parametrize("name", ["mixed", "mobile", "dense", "compact", "detect", "pose"])
 def test_candidates_are_found_in_the_table(name: str) -> None:
     space = load_search_space(name)
     choices = space.sample(300, np.random.default_rng(0))
@@ -44,7 +44,7 @@ def test_blocks_that_do_not_occur_count_for_nothing() -> None:
     assert np.array_equal(networks.sums(absent), networks.counts.sum(axis=1))
 
 
-@pytest.mark.parametrize("name", ["mixed", "mobile", "dense", "compact", "detect"])
+@pytest.mark.parametrize("name", ["mixed", "mobile", "dense", "compact", "detect", "pose"])
 def test_columns_agree_with_the_analytic_costs(name: str) -> None:
     space = load_search_space(name)
     choices = space.sample(200, np.random.default_rng(0))

@@ -151,12 +151,13 @@ def postprocess_document(head_kind: str, resolution: int) -> dict[str, Any]:
         "iou": SHOWN_IOU,
         "candidates": CANDIDATES,
         "most": MOST_SHOWN,
-        "levels": [asdict(level) for level in _levels(head_kind, resolution)],
+        "levels": [asdict(level) for level in levels_of(head_kind, resolution)],
         **({"weights": list(weights), "largest_growth": LARGEST_GROWTH} if weights is not None else {}),
     }
 
 
-def _levels(head_kind: str, resolution: int) -> "tuple[Level, ...]":
+def levels_of(head_kind: str, resolution: int) -> "tuple[Level, ...]":
+    """The places of the predictions of that kind on an image of `resolution` rows and columns."""
     from nas.tasks.detection.anchors import Level
     from nas.tasks.detection.geometry import STRIDES
     from nas.tasks.detection.torchvision_heads import TORCHVISION_HEADS

@@ -9,12 +9,16 @@ each image to as many boxes as the fullest one (the usual way) costs many times 
 Dimensions: b images, A cells, g boxes in all images, p pairs.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from nas.tasks.detection.geometry import STRIDES, paired_iou_torch
+
+Factor = Callable[[Tensor, Tensor], Tensor]
+"""`(box, cell)`, pairs as in `Positives` -> (p,) float32 in [0, 1] by which the IoU of each pair is multiplied."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,7 +30,7 @@ class Positives:
     cell: Tensor
     """(p,) int64 index into the b * A cells of the batch: image * A + cell."""
     iou: Tensor
-    """(p,) float32: of the prediction with its box."""
+    """(p,) float32: of the prediction with its box, times the factor where there is one."""
     share: Tensor
     """(p,) float32 in [0, 1]: alignment relative to the best positive of the same box, which has 1."""
 
@@ -60,6 +64,7 @@ def assign(
     alpha: float,
     beta: float,
     top_k: int,
+    factor: Factor | None = None,
 ) -> Positives:
     """Task-aligned assignment for a batch.
 
@@ -73,12 +78,13 @@ def assign(
         alpha: exponent of the score.
         beta: exponent of the IoU.
         top_k: most positive cells of a box.
+        factor: of what else a cell predicts for a box, such as its points; None: nothing else.
     """
     count, (batch, num_cells, _) = len(xyxy), predicted.shape
     predicted, logits = predicted.flatten(0, 1), logits.flatten(0, 1)
     box, cell = cells_inside(xyxy, centres)
     cell = cell + image[box] * num_cells
-    iou = paired_iou_torch(predicted[cell], xyxy[box])
+    iou = _overlap(predicted, xyxy, box, cell, factor)
     alignment = logits[cell, classes[box]].sigmoid() ** alpha * iou**beta
 
     kept = _best_of_each(box, alignment, top_k)
@@ -89,7 +95,7 @@ def assign(
     if len(missing):
         found_box, found_cell = _give_cells(missing, positive_cell, box, cell, alignment, xyxy, image, centres, batch)
         positive_box, positive_cell = torch.cat([positive_box, found_box]), torch.cat([positive_cell, found_cell])
-        iou = paired_iou_torch(predicted[positive_cell], xyxy[positive_box])
+        iou = _overlap(predicted, xyxy, positive_box, positive_cell, factor)
         alignment = logits[positive_cell, classes[positive_box]].sigmoid() ** alpha * iou**beta
     else:
         iou, alignment = iou[kept], alignment[kept]
@@ -98,6 +104,12 @@ def assign(
     # Where nothing overlaps yet all cells are equally good, and the box must be learnt all the same.
     share = torch.where(best > 0, alignment / best.clamp(min=torch.finfo(torch.float32).tiny), 1.0)
     return Positives(positive_box, positive_cell, iou, share)
+
+
+def _overlap(predicted: Tensor, xyxy: Tensor, box: Tensor, cell: Tensor, factor: Factor | None) -> Tensor:
+    """`Positives.iou` of pairs."""
+    iou = paired_iou_torch(predicted[cell], xyxy[box])
+    return iou if factor is None else iou * factor(box, cell)
 
 
 def _best_of_each(group: Tensor, value: Tensor, most: int) -> Tensor:

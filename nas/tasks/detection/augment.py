@@ -44,6 +44,20 @@ class Cell:
     width: int
 
 
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The part of a picture that is shown (from `top`, `left`), and where and how large it is drawn; pixels."""
+
+    top: int
+    left: int
+    height: int
+    width: int
+    y: int
+    x: int
+    drawn_height: int
+    drawn_width: int
+
+
 class BoxAugmenter:
     """Batches of a split's images with their boxes, changed at random.
 
@@ -89,7 +103,7 @@ class BoxAugmenter:
             boxes = self._compose(canvas, sources, cells, drawn[6:])
             if self._flip and mirror < 0.5:
                 image.copy_(v2.horizontal_flip(canvas.permute(2, 0, 1)).permute(1, 2, 0))
-                found.append(_mirrored(boxes, size))
+                found.append(self._mirrored(boxes))
             else:
                 image.copy_(canvas)
                 found.append(boxes)
@@ -105,15 +119,27 @@ class BoxAugmenter:
             self._place(canvas, source, cell, draws[number * _PLACING :])
             for number, (source, cell) in enumerate(zip(sources, cells, strict=True))
         ]
+        return self._joined(parts)
+
+    def _joined(self, parts: Sequence[Boxes]) -> Boxes:
+        """The objects of all parts of an image."""
         return Boxes(
             np.concatenate([part.xyxy for part in parts]),
             np.concatenate([part.classes for part in parts]),
             np.concatenate([part.crowd for part in parts]),
         )
 
+    def _mirrored(self, boxes: Boxes) -> Boxes:
+        """The objects of an image in its mirror image."""
+        return Boxes(_mirrored_boxes(boxes, self._split.resolution), boxes.classes, boxes.crowd)
+
+    def _seen(self, boxes: Boxes, shown: "Window") -> Boxes:
+        """The objects of a picture of which enough is seen in `shown`, in pixels of the image."""
+        xyxy, seen = boxes_seen(boxes.xyxy, shown, self._split.resolution)
+        return Boxes(xyxy[seen], boxes.classes[seen], boxes.crowd[seen])
+
     def _place(self, canvas: torch.Tensor, source: int, cell: Cell, draws: Sequence[float]) -> Boxes:
         """Draw a part of picture `source` into a cell of `canvas`; the boxes that are seen, in pixels of `canvas`."""
-        size = self._split.resolution
         rows, columns = (int(extent) for extent in self._split.extents[source])
         scale = math.exp(math.log(_SCALE[0]) + draws[0] * math.log(_SCALE[1] / _SCALE[0]))
         height, drawn_height = _window(rows, cell.height, scale)
@@ -127,14 +153,7 @@ class BoxAugmenter:
         drawn = v2.resized_crop(picture, *window, size=drawn_size)
         canvas[y : y + drawn_height, x : x + drawn_width] = drawn.permute(1, 2, 0)
 
-        boxes = self._split.boxes[source]
-        xyxy = v2.resized_crop(_tensor(boxes, size), *window, size=drawn_size).numpy()
-        areas = box_areas(boxes.xyxy) * np.float32(drawn_height / height * drawn_width / width)
-        sides = xyxy[:, 2:] - xyxy[:, :2]
-        seen = (sides >= _MIN_SIDE_PX).all(axis=1) & (box_areas(xyxy) >= MIN_VISIBLE * areas)
-        # Rounding may carry an edge out of the image by a hair.
-        placed = np.clip(xyxy[seen] + np.array([x, y, x, y], np.float32), 0, size)
-        return Boxes(placed, boxes.classes[seen], boxes.crowd[seen])
+        return self._seen(self._split.boxes[source], Window(top, left, height, width, y, x, drawn_height, drawn_width))
 
 
 def augmentation_at(crop: Crop, progress: float) -> Crop:
@@ -173,11 +192,24 @@ def _window(extent: int, room: int, scale: float) -> tuple[int, int]:
     return min(extent, max(1, round(room / scale))), room
 
 
-def _mirrored(boxes: Boxes, size: int) -> Boxes:
-    return Boxes(v2.horizontal_flip(_tensor(boxes, size)).numpy(), boxes.classes, boxes.crowd)
+def boxes_seen(given: NDArray[np.float32], shown: Window, size: int) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+    """Boxes (k, 4) of a picture of `size` pixels where it is drawn, (k, 4), and of which enough is seen, (k,)."""
+    window, drawn_size = (shown.top, shown.left, shown.height, shown.width), [shown.drawn_height, shown.drawn_width]
+    xyxy = v2.resized_crop(_tensor(given, size), *window, size=drawn_size).numpy()
+    areas = box_areas(given) * np.float32(shown.drawn_height / shown.height * shown.drawn_width / shown.width)
+    sides = xyxy[:, 2:] - xyxy[:, :2]
+    seen = (sides >= _MIN_SIDE_PX).all(axis=1) & (box_areas(xyxy) >= MIN_VISIBLE * areas)
+    # Rounding may carry an edge out of the image by a hair.
+    at = np.array([shown.x, shown.y, shown.x, shown.y], np.float32)
+    return np.clip(xyxy + at, 0, size), seen
 
 
-def _tensor(boxes: Boxes, size: int) -> tv_tensors.BoundingBoxes:
+def _mirrored_boxes(boxes: Boxes, size: int) -> NDArray[np.float32]:
+    mirrored: NDArray[np.float32] = v2.horizontal_flip(_tensor(boxes.xyxy, size)).numpy()
+    return mirrored
+
+
+def _tensor(xyxy: NDArray[np.float32], size: int) -> tv_tensors.BoundingBoxes:
     return tv_tensors.BoundingBoxes(
-        torch.from_numpy(boxes.xyxy), format=tv_tensors.BoundingBoxFormat.XYXY, canvas_size=(size, size)
+        torch.from_numpy(xyxy), format=tv_tensors.BoundingBoxFormat.XYXY, canvas_size=(size, size)
     )

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 from torchvision.ops import complete_box_iou_loss
 
-from nas.tasks.detection.assignment import assign, cells_inside
+from nas.tasks.detection.assignment import Factor, Positives, assign, cells_inside
 from nas.tasks.detection.data.values import Boxes
 from nas.tasks.detection.decoding import decode_anchor_free
 from nas.tasks.detection.geometry import boxes_from_raw_torch, cells_of
@@ -54,6 +54,50 @@ def bounded(raw: Tensor) -> tuple[Tensor, Tensor]:
     larger ones overflow.
     """
     return raw[..., :4].clamp(*_T_RANGE), raw[..., 4:].clamp(-_LARGEST_LOGIT, _LARGEST_LOGIT)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FlatTargets:
+    """The g objects of all images of a batch."""
+
+    xyxy: Tensor
+    """(g, 4) float32, pixels."""
+    classes: Tensor
+    """(g,) int64."""
+    crowd: Tensor
+    """(g,) bool."""
+    image: Tensor
+    """(g,) int64: whose objects they are."""
+
+    @property
+    def wanted(self) -> Tensor:
+        """(g,) bool: what is to be learnt, no crowd and not without area."""
+        return ~self.crowd & (self.xyxy[:, 2:] > self.xyxy[:, :2]).all(dim=1)
+
+
+def flattened(targets: Sequence[BoxTargets], device: torch.device) -> FlatTargets:
+    """The objects of all images in one list."""
+    xyxy, classes, crowd = (
+        torch.cat([getattr(target, name) for target in targets]) for name in ("xyxy", "classes", "crowd")
+    )
+    lengths = torch.tensor([len(target) for target in targets], device=device)
+    image = torch.repeat_interleave(torch.arange(len(targets), device=device), lengths)
+    return FlatTargets(xyxy, classes, crowd, image)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Learnt:
+    """The loss of a batch, before it is divided by what stands for the number of boxes."""
+
+    positives: Positives
+    cost: Tensor
+    """Scalar."""
+    weight: Tensor
+    """Scalar: the sum of the positives' shares, at least 1."""
+
+    @property
+    def loss(self) -> Tensor:
+        return self.cost / self.weight
 
 
 class Head(Protocol):
@@ -115,21 +159,31 @@ class AnchorFree:
             )
 
     def _loss(self, raw: Tensor, targets: Sequence[BoxTargets], centres: Tensor, strides: Tensor) -> Tensor:
-        batch, num_cells, _ = raw.shape
+        return self.learnt(raw, flattened(targets, raw.device), centres, strides).loss
+
+    def learnt(
+        self, raw: Tensor, objects: FlatTargets, centres: Tensor, strides: Tensor, factor: Factor | None = None
+    ) -> Learnt:
+        """Who learns what, and the loss of boxes and classes.
+
+        Args:
+            raw: (b, A, 4 + c) float32.
+            objects: of all images.
+            centres: (A, 2) float32, pixels.
+            strides: (A,) float32, pixels.
+            factor: see `nas.tasks.detection.assignment.assign`; its boxes are those that `objects.wanted` leaves.
+        """
+        num_cells = raw.shape[1]
         t, logits = bounded(raw)
-        xyxy, classes, crowd = (
-            torch.cat([getattr(target, name) for target in targets]) for name in ("xyxy", "classes", "crowd")
-        )
-        lengths = torch.tensor([len(target) for target in targets], device=raw.device)
-        image = torch.repeat_interleave(torch.arange(batch, device=raw.device), lengths)
-        wanted = ~crowd & (xyxy[:, 2:] > xyxy[:, :2]).all(dim=1)
-        boxes, labels = xyxy[wanted], classes[wanted]
+        wanted, crowd = objects.wanted, objects.crowd
+        boxes, labels = objects.xyxy[wanted], objects.classes[wanted]
 
         with torch.no_grad():
             predicted = boxes_from_raw_torch(t, centres, strides)
         positives = assign(
-            predicted, logits, boxes, labels, image[wanted], centres, alpha=self.alpha, beta=self.beta, top_k=self.top_k
-        )
+            predicted, logits, boxes, labels, objects.image[wanted], centres,
+            alpha=self.alpha, beta=self.beta, top_k=self.top_k, factor=factor,
+        )  # fmt: skip
         # best IoU of each box, which its best aligned cell is to score
         best = torch.zeros(len(boxes), device=raw.device).scatter_reduce(0, positives.box, positives.iou, "amax")
         soft_target = positives.share * best[positives.box]
@@ -137,7 +191,9 @@ class AnchorFree:
         # Cross-entropy with soft targets is softplus(z) - target * z, and most targets are 0.
         costs = softplus(logits)
         if bool(crowd.any()):
-            free = self._forgiven(costs.shape, xyxy[crowd], classes[crowd], image[crowd], centres)
+            free = self._forgiven(
+                costs.shape, objects.xyxy[crowd], objects.classes[crowd], objects.image[crowd], centres
+            )
             free.view(-1, free.shape[-1])[positives.cell, labels[positives.box]] = False
             costs = costs.masked_fill(free, 0.0)
         hit_logits = logits.flatten(0, 1)[positives.cell, labels[positives.box]]
@@ -146,10 +202,8 @@ class AnchorFree:
         at = positives.cell % num_cells
         located = boxes_from_raw_torch(t.flatten(0, 1)[positives.cell], centres[at], strides[at])
         distance = complete_box_iou_loss(located, boxes[positives.box])
-        loss: Tensor = (
-            class_loss + self.box_weight * (positives.share * distance).sum()
-        ) / positives.share.sum().clamp(min=1.0)
-        return loss
+        cost = class_loss + self.box_weight * (positives.share * distance).sum()
+        return Learnt(positives, cost, positives.share.sum().clamp(min=1.0))
 
     @staticmethod
     def _forgiven(shape: torch.Size, xyxy: Tensor, classes: Tensor, image: Tensor, centres: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """Validation images with what is on them and what was found, on one sheet for reports. Pillow alone."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,6 +28,25 @@ def sheet(split: DetectionSplit, found: Sequence[Found], classes: Sequence[str])
         found: of each image, in pixels of the split's images.
         classes: names of the classes.
     """
+
+    def draw(pen: "ImageDraw", number: int, scale: float) -> None:
+        truth, these = split.boxes[number], found[number]
+        for label, box, crowd in zip(truth.classes, truth.xyxy, truth.crowd, strict=True):
+            name = classes[label] + (" (crowd)" if crowd else "")
+            draw_box(pen, (box * scale).tolist(), name, TRUTH, below=True)
+        # The best is drawn last, over the others.
+        for label, box, score in reversed(list(zip(these.classes, these.xyxy, these.scores, strict=True))):
+            draw_box(pen, (box * scale).tolist(), f"{classes[label]} {score:.2f}", FOUND, below=False)
+
+    return tiled(split, draw)
+
+
+def tiled(split: DetectionSplit, draw_on: "Callable[[ImageDraw, int, float], None]") -> "Image":
+    """The images of `split` in rows of three, below what the two colours mean.
+
+    Args:
+        draw_on: called with the pen of each picture, its number, and by how much it was enlarged.
+    """
     from PIL import Image, ImageDraw
 
     width, height = TILE_PX
@@ -41,16 +60,10 @@ def sheet(split: DetectionSplit, found: Sequence[Found], classes: Sequence[str])
         draw.rectangle((at, GAP_PX, at + TEXT_PX, GAP_PX + TEXT_PX), fill=colour)
         draw.text((at + TEXT_PX + 5, GAP_PX - 1), text, fill=INK, font_size=TEXT_PX)
         at += TEXT_PX + 20 + round(draw.textlength(text, font_size=TEXT_PX))
-    for number, (truth, these) in enumerate(zip(split.boxes, found, strict=True)):
+    for number in range(len(split)):
         row, column = divmod(number, COLUMNS)
         picture, scale = _fitted(split, number)
-        pen = ImageDraw.Draw(picture)
-        for label, box, crowd in zip(truth.classes, truth.xyxy, truth.crowd, strict=True):
-            name = classes[label] + (" (crowd)" if crowd else "")
-            _draw_box(pen, (box * scale).tolist(), name, TRUTH, below=True)
-        # The best is drawn last, over the others.
-        for label, box, score in reversed(list(zip(these.classes, these.xyxy, these.scores, strict=True))):
-            _draw_box(pen, (box * scale).tolist(), f"{classes[label]} {score:.2f}", FOUND, below=False)
+        draw_on(ImageDraw.Draw(picture), number, scale)
         left = GAP_PX + column * (width + GAP_PX) + (width - picture.width) // 2
         page.paste(picture, (left, head + row * (height + GAP_PX) + (height - picture.height) // 2))
     return page
@@ -62,7 +75,7 @@ def draw_answer(picture: "Image", answer: Sequence[Mapping[str, Any]]) -> None:
 
     pen = ImageDraw.Draw(picture)
     for thing in sorted(answer, key=lambda thing: float(thing["score"])):
-        _draw_box(pen, list(thing["xyxy"]), f"{thing['label']} {thing['score']:.2f}", FOUND, below=False)
+        draw_box(pen, list(thing["xyxy"]), f"{thing['label']} {thing['score']:.2f}", FOUND, below=False)
 
 
 def _fitted(split: DetectionSplit, number: int) -> "tuple[Image, float]":
@@ -76,7 +89,7 @@ def _fitted(split: DetectionSplit, number: int) -> "tuple[Image, float]":
     return picture.resize(size, Image.Resampling.BICUBIC), scale
 
 
-def _draw_box(pen: "ImageDraw", box: list[float], text: str, colour: str, *, below: bool) -> None:
+def draw_box(pen: "ImageDraw", box: list[float], text: str, colour: str, *, below: bool) -> None:
     """A box with its text on a strip at its bottom or its top: inside it, but beside one that it would cover."""
     x0, y0, x1, y1 = box
     pen.rectangle((x0, y0, max(x0, x1 - 1), max(y0, y1 - 1)), outline=colour, width=2)

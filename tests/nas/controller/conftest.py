@@ -20,11 +20,11 @@ from tests.nas.small_runs import write_data
 
 @pytest.fixture(scope="session")
 def users_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """With four profiles: `fake`, `eights` (of calls with eight images) and `detector` say they were made on this host,
-    `elsewhere` on another.
+    """With five profiles: `fake`, `eights` (of calls with eight images), `detector` and `poser` say they were made on
+    this host, `elsewhere` on another.
 
     As on a user's machine a search measures how fast this host trains only where none of that space did before: for
-    `mixed` and `compact` at 32 px and `detect` at 128 px it is told.
+    `mixed` and `compact` at 32 px, `detect` and `pose` at 128 px it is told.
     """
     folder = tmp_path_factory.mktemp("cache")
     # With fewer networks each search would fit models of other devices first. Threads of a runtime spin while they wait
@@ -34,7 +34,11 @@ def users_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     save_fake_profile(folder, usual("elsewhere", host=False))
     save_fake_profile(folder, usual("eights", batch=8))
     save_fake_profile(folder, usual("detector", spaces=("mixed", "detect")))
-    told = (("classification", "mixed", 32), ("classification", "compact", 32), ("detection", "detect", 128))
+    save_fake_profile(folder, usual("poser", spaces=("mixed", "pose")))
+    told = (
+        *(("classification", "mixed", 32), ("classification", "compact", 32)),
+        *(("detection", "detect", 128), ("pose", "pose", 128)),
+    )
     for task, name, pixels in told:
         space = load_search_space(name).restrict("resolution", [pixels])
         tell_throughput(folder / "nas", space, TASKS[task].recipe())

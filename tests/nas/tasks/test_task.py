@@ -10,6 +10,7 @@ import click
 import numpy as np
 import pytest
 
+from experiments.stick_figures import figures
 from nas.cli.search import search
 from nas.controller.config import SearchConfig
 from nas.controller.inputs import check_estimator, space_for
@@ -22,6 +23,7 @@ from nas.limits import Limits
 from nas.tasks import TASKS, task_named, task_of
 from nas.tasks.detection.data import DetectionData
 from nas.tasks.detection.task import Detection
+from nas.tasks.pose.data import PoseData
 from nas.training.recipe import Recipe
 from search_spaces import SEARCH_SPACES, load_search_space
 from tests.nas.evaluation.small import small_space
@@ -46,8 +48,13 @@ def box_data() -> DetectionData:
     return DetectionData("rectangles", ("red", "blue"), train, val, test, SIZE, PREPROCESS)
 
 
+def pose_data() -> PoseData:
+    train, val, test = (figures(8, seed, SIZE) for seed in range(3))
+    return PoseData("figures", ("person",), train, val, test, SIZE, PREPROCESS)
+
+
 ELSEWHERE = Detection()
-DATA: dict[str, Any] = {"classification": image_data, "detection": box_data}
+DATA: dict[str, Any] = {"classification": image_data, "detection": box_data, "pose": pose_data}
 every_task = pytest.mark.parametrize("name", TASKS)
 
 

@@ -19,12 +19,12 @@ from nas.data.tree import Tree, split_of, split_of_folders
 from nas.errors import UserError
 from nas.tasks.detection.data.annotations import Annotated, Annotations, Mended, boxes_array, numbers, repeated
 
-_NO_BOX = [float("nan")] * 4
+NO_BOX = [float("nan")] * 4
 _NAMES_HINT = "name the files instances_train.json, instances_val.json and instances_test.json"
 
 
 @dataclass(frozen=True, slots=True)
-class _File:
+class File:
     """One file of annotations."""
 
     parts: Parts
@@ -47,12 +47,12 @@ def read_coco(tree: Tree) -> Annotations | None:
             in two files, an image that is missing or outside the data set.
     """
     mended = Mended()
-    files = _by_split(_annotation_files(tree), mended)
+    files = by_split(annotation_files(tree, "instances"), mended)
     if not files:
         return None
-    declared = _categories(list(files.values()))
-    annotations = {split: _annotations(file, declared, mended) for split, file in files.items()}
-    used = {category for found in annotations.values() for boxes in found.values() for category, _, _ in boxes}
+    declared = declared_categories(list(files.values()))
+    annotations = {split: objects_by_image(file, declared, mended) for split, file in files.items()}
+    used = {thing.category for found in annotations.values() for things in found.values() for thing in things}
     categories = [c for file in files.values() for c in file.document["categories"]]
     # Many write a category's own name there, COCO itself for persons: it groups nothing else.
     groups = {str(c.get("supercategory")) for c in categories if c.get("supercategory") != c["name"]}
@@ -64,21 +64,28 @@ def read_coco(tree: Tree) -> Annotations | None:
             ids.append(number)
     index = {number: label for label, number in enumerate(ids)}
 
-    finder = _Finder(tree)
-    splits = {split: _images(file, annotations[split], index, finder, mended) for split, file in files.items()}
+    finder = Finder(tree)
+    splits = {
+        split: [item for item, _ in listed_images(file, annotations[split], index, finder, mended)]
+        for split, file in files.items()
+    }
     mended.add_all("images that no annotations name are left out", finder.unused())
     return Annotations("COCO json", tuple(declared[number] for number in ids), splits, mended.notes())
 
 
-def _annotation_files(tree: Tree) -> list[_File]:
+def annotation_files(tree: Tree, usual: str) -> list[File]:
+    """The files of annotations: those whose name begins with `usual`, where there are any.
+
+    Raises `UserError` for one that is no json, or lacks a list.
+    """
     paths = sorted(parts for parts in tree.files if parts[-1].lower().endswith(".json"))
     # Beside instances_*.json COCO has captions and keypoints of the same images.
-    instances = [parts for parts in paths if parts[-1].lower().startswith("instances")]
+    named = [parts for parts in paths if parts[-1].lower().startswith(usual)]
     files = []
-    for parts in instances or paths:
-        document = _load(tree, parts)
-        lists = [key for key in ("images", "annotations", "categories") if _is_list(document, key)]
-        if not instances and (not isinstance(document, dict) or not {"images", "annotations"} & document.keys()):
+    for parts in named or paths:
+        document = load_json(tree, parts)
+        lists = [key for key in ("images", "annotations", "categories") if is_list(document, key)]
+        if not named and (not isinstance(document, dict) or not {"images", "annotations"} & document.keys()):
             continue  # some other json
         if len(lists) < 3:
             key = next(key for key in ("images", "annotations", "categories") if key not in lists)
@@ -86,11 +93,11 @@ def _annotation_files(tree: Tree) -> list[_File]:
                 f"'{'/'.join(parts)}' has no list {key!r}", "COCO annotations hold images, annotations and categories"
             )
         split = split_of(parts[-1].rsplit(".", 1)[0]) or split_of_folders(parts[:-1])
-        files.append(_File(parts, split, document))
+        files.append(File(parts, split, document))
     return files
 
 
-def _load(tree: Tree, parts: Parts) -> Any:
+def load_json(tree: Tree, parts: Parts) -> Any:
     try:
         return json.loads(tree.files[parts]().decode("utf-8-sig"))
     except (ValueError, RecursionError, OSError) as error:  # ValueError: also of text that is not UTF-8
@@ -100,16 +107,16 @@ def _load(tree: Tree, parts: Parts) -> Any:
         ) from error
 
 
-def _is_list(document: object, key: str) -> bool:
+def is_list(document: object, key: str) -> bool:
     value = document.get(key) if isinstance(document, dict) else None
     return isinstance(value, list) and all(isinstance(entry, dict) for entry in value)
 
 
-def _by_split(files: Sequence[_File], mended: Mended) -> dict[SplitName, _File]:
+def by_split(files: Sequence[File], mended: Mended) -> dict[SplitName, File]:
     """One file for each split; empty where none is of training images."""
     if len(files) == 1 and files[0].split is None:
         return {"train": files[0]}
-    found: dict[SplitName, _File] = {}
+    found: dict[SplitName, File] = {}
     for file in files:
         if file.split is None:
             mended.add("annotations with no split in their name are left out", f"'{file.name}'")
@@ -125,7 +132,7 @@ def _by_split(files: Sequence[_File], mended: Mended) -> dict[SplitName, _File]:
     return found if "train" in found else {}
 
 
-def _categories(files: Sequence[_File]) -> dict[int, str]:
+def declared_categories(files: Sequence[File]) -> dict[int, str]:
     """Name by id over all files."""
     declared: dict[int, tuple[str, str]] = {}
     for file in files:
@@ -154,12 +161,24 @@ def _categories(files: Sequence[_File]) -> dict[int, str]:
     return {number: name for number, (name, _) in declared.items()}
 
 
-_Box = tuple[int, list[float], bool]  # category id, x0 y0 x1 y1, crowd
+@dataclass(frozen=True, slots=True, eq=False)
+class Thing:
+    """One annotation."""
+
+    category: int
+    """Id of a declared category."""
+    xyxy: list[float]
+    """Of its box; nan where it has none."""
+    crowd: bool
+    document: Mapping[str, Any]
+    """All that the file says of it."""
+    where: str
+    """For messages."""
 
 
-def _annotations(file: _File, declared: Mapping[int, str], mended: Mended) -> dict[int | str, list[_Box]]:
-    """Boxes by image id."""
-    boxes: dict[int | str, list[_Box]] = {_image_id(image, file): [] for image in file.document["images"]}
+def objects_by_image(file: File, declared: Mapping[int, str], mended: Mended) -> dict[int | str, list[Thing]]:
+    """What is annotated, by image id; raises `UserError` for a category that is not declared."""
+    found: dict[int | str, list[Thing]] = {image_id_of(image, file): [] for image in file.document["images"]}
     for position, annotation in enumerate(file.document["annotations"]):
         which = f"annotation {annotation.get('id', f'number {position + 1}')} in '{file.name}'"
         category = annotation.get("category_id")
@@ -170,16 +189,17 @@ def _annotations(file: _File, declared: Mapping[int, str], mended: Mended) -> di
                 f"add it to categories (there are {known}), or remove the annotation",
             )
         image = annotation.get("image_id")
-        if not isinstance(image, int | str) or image not in boxes:
+        if not isinstance(image, int | str) or image not in found:
             mended.add("annotations of images that are not listed are left out", f"{which}, image_id {image!r}")
             continue
         given = annotation.get("bbox")
-        x, y, w, h = numbers(given) if isinstance(given, list) and len(given) == 4 else _NO_BOX
-        boxes[image].append((category, [x, y, x + w, y + h], bool(annotation.get("iscrowd", 0))))
-    return boxes
+        x, y, w, h = numbers(given) if isinstance(given, list) and len(given) == 4 else NO_BOX
+        crowd = bool(annotation.get("iscrowd", 0))
+        found[image].append(Thing(category, [x, y, x + w, y + h], crowd, annotation, which))
+    return found
 
 
-def _image_id(image: Mapping[str, Any], file: _File) -> int | str:
+def image_id_of(image: Mapping[str, Any], file: File) -> int | str:
     number, name = image.get("id"), image.get("file_name")
     if not isinstance(number, int | str) or not isinstance(name, str) or not name.strip():
         raise UserError(
@@ -189,11 +209,15 @@ def _image_id(image: Mapping[str, Any], file: _File) -> int | str:
     return number
 
 
-def _images(
-    file: _File, boxes: Mapping[int | str, list[_Box]], index: Mapping[int, int], finder: "_Finder", mended: Mended
-) -> list[Annotated]:
+def listed_images(
+    file: File, objects: Mapping[int | str, list[Thing]], index: Mapping[int, int], finder: "Finder", mended: Mended
+) -> list[tuple[Annotated, Sequence[Thing]]]:
+    """The images of `file` by path, each with what is annotated on it; `index` maps categories to classes.
+
+    Raises `UserError` for images that are missing, outside the data set, or of one id.
+    """
     names: dict[int | str, str] = {}
-    found: dict[Parts, tuple[Mapping[str, Any], list[_Box]]] = {}
+    found: dict[Parts, tuple[Mapping[str, Any], list[Thing]]] = {}
     missing: list[str] = []
     for image in file.document["images"]:
         number, name = image["id"], image["file_name"]
@@ -211,9 +235,9 @@ def _images(
             missing.append(name)
         elif parts in found:
             mended.add("images listed under several ids are taken once, with all boxes", f"'{name}' in '{file.name}'")
-            found[parts][1].extend(boxes[number])
+            found[parts][1].extend(objects[number])
         else:
-            found[parts] = image, list(boxes[number])
+            found[parts] = image, list(objects[number])
     if missing:
         others = f", and {len(missing) - 1} others are" if len(missing) > 1 else " is"
         raise UserError(
@@ -221,24 +245,24 @@ def _images(
             f"put images in images/{file.split or 'train'}/, or remove them from the annotations"
             f" (files can be {', '.join(IMAGE_SUFFIXES)})",
         )
-    return [_annotated(parts, *found[parts], index, finder) for parts in sorted(found)]
+    return [(_annotated(parts, *found[parts], index, finder), found[parts][1]) for parts in sorted(found)]
 
 
 def _annotated(
-    parts: Parts, image: Mapping[str, Any], boxes: Sequence[_Box], index: Mapping[int, int], finder: "_Finder"
+    parts: Parts, image: Mapping[str, Any], things: Sequence[Thing], index: Mapping[int, int], finder: "Finder"
 ) -> Annotated:
     width, height = numbers([image.get("width"), image.get("height")])
     return Annotated(
         name="/".join(parts),
         read=finder.tree.files[parts],
-        xyxy=boxes_array([xyxy for _, xyxy, _ in boxes]),
-        classes=np.array([index[category] for category, _, _ in boxes], np.int64),
-        crowd=np.array([crowd for _, _, crowd in boxes], np.bool_),
+        xyxy=boxes_array([thing.xyxy for thing in things]),
+        classes=np.array([index[thing.category] for thing in things], np.int64),
+        crowd=np.array([thing.crowd for thing in things], np.bool_),
         size=(int(width), int(height)) if 1 <= width < 1e9 and 1 <= height < 1e9 else None,
     )
 
 
-class _Finder:
+class Finder:
     """Finds images by the end of their path."""
 
     def __init__(self, tree: Tree) -> None:
@@ -249,7 +273,7 @@ class _Finder:
                 self._by_name.setdefault(parts[-1], []).append(parts)
         self._used: set[Parts] = set()
 
-    def find(self, name: str, file: _File) -> Parts | None:
+    def find(self, name: str, file: File) -> Parts | None:
         """The image that `file` calls `name`: beside the file, else in a folder of its split, else anywhere but in
         a folder of another split. None where it is missing."""
         text = name.replace("\\", "/")

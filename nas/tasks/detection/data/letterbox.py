@@ -91,7 +91,24 @@ def decode_letterboxed(read: Reader, name: str, size: int) -> Letterboxed:
     return Letterboxed(pixels, (small.height, small.width), (width, height), orientation)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Placed:
+    """The k boxes of an annotation in the pixels of its letterboxed image."""
+
+    xyxy: NDArray[np.float32]
+    """(k, 4) float32, cut at the picture's edges; anything where `keep` does not hold."""
+    keep: NDArray[np.bool_]
+    """(k,) whether the box can be used."""
+    findings: list[Finding]
+
+
 def place(item: Annotated, image: Letterboxed) -> tuple[Boxes, list[Finding]]:
+    """The boxes of `item` that can be used, in the pixels of `image`, and what was mended; see `placed`."""
+    found = placed(item, image)
+    return Boxes(found.xyxy[found.keep], item.classes[found.keep], item.crowd[found.keep]), found.findings
+
+
+def placed(item: Annotated, image: Letterboxed) -> Placed:
     """The boxes of `item` in the pixels of `image`, and what was mended.
 
     Boxes in pixels refer to the stored picture and turn with it, as COCO's do, unless the size that comes with them is
@@ -107,17 +124,7 @@ def place(item: Annotated, image: Letterboxed) -> tuple[Boxes, list[Finding]]:
     flat = readable & _flat(xyxy)
     _report(findings, "boxes without area are left out", item, flat)
     keep = readable & ~flat
-
-    if item.relative:
-        xyxy = xyxy * np.tile(image.upright, 2)
-        turned = False
-    else:
-        xyxy, turned = _to_picture(item, image, xyxy, findings)
-    if image.orientation != 1 and len(xyxy):
-        how = "with their boxes" if turned else "their boxes are upright already"
-        findings.append((f"images are turned as their EXIF says, {how}", f"'{item.name}'", 1))
-    if turned:
-        xyxy = _turn(xyxy, image.upright, image.orientation)
+    xyxy = upright(item, image, xyxy, findings)
 
     limits = np.tile(np.array(image.upright, np.float64), 2)
     clipped = np.clip(xyxy, 0, limits)
@@ -132,7 +139,22 @@ def place(item: Annotated, image: Letterboxed) -> tuple[Boxes, list[Finding]]:
     gone = keep & _flat(scaled)
     _report(findings, "boxes too small to be told from a point are left out", item, gone)
     keep &= ~gone
-    return Boxes(scaled[keep], item.classes[keep], item.crowd[keep]), findings
+    return Placed(scaled, keep, findings)
+
+
+def upright(
+    item: Annotated, image: Letterboxed, xyxy: NDArray[np.float64], findings: list[Finding]
+) -> NDArray[np.float64]:
+    """Boxes (m, 4) in the units of `item` as boxes in pixels of the upright picture; adds to `findings`."""
+    if item.relative:
+        xyxy = xyxy * np.tile(image.upright, 2)
+        turned = False
+    else:
+        xyxy, turned = _to_picture(item, image, xyxy, findings)
+    if image.orientation != 1 and len(xyxy):
+        how = "with their boxes" if turned else "their boxes are upright already"
+        findings.append((f"images are turned as their EXIF says, {how}", f"'{item.name}'", 1))
+    return _turn(xyxy, image.upright, image.orientation) if turned else xyxy
 
 
 def _flat(xyxy: NDArray[np.floating]) -> NDArray[np.bool_]:

@@ -1,6 +1,6 @@
 """A detection data set from a folder or an archive, whatever its format."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -16,7 +16,7 @@ from nas.data.tree import ARCHIVE_SUFFIXES, SPLIT_NAMES, Tree, read_archive, rea
 from nas.errors import UserError
 from nas.tasks.detection.data.annotations import Annotated, Annotations, Mended
 from nas.tasks.detection.data.coco import read_coco
-from nas.tasks.detection.data.letterbox import Finding, decode_letterboxed, place
+from nas.tasks.detection.data.letterbox import Finding, Letterboxed, decode_letterboxed, place
 from nas.tasks.detection.data.splits import divide
 from nas.tasks.detection.data.values import Boxes, DetectionData, DetectionSplit
 from nas.tasks.detection.data.voc import read_voc
@@ -30,7 +30,7 @@ _SIZE_SAMPLE = 64
 """Headers read to find the usual size of a picture."""
 _SUFFIXES = (*IMAGE_SUFFIXES, ".json", ".txt", ".xml", ".yaml", ".yml")
 _STRUCTURE = {*SPLIT_NAMES, "images", "labels", "annotations", "jpegimages", "imagesets"}
-_LAYOUT_HINT = (
+LAYOUTS = (
     "give COCO json (annotations/instances_train.json, images/train/*.jpg), a YOLO folder (images/train/*.jpg, "
     "labels/train/*.txt) or Pascal VOC (Annotations/*.xml, JPEGImages/*.jpg)"
 )
@@ -49,19 +49,37 @@ def load_detection(path: str | Path, *, seed: int = 0, max_resolution: int = MAX
     Raises:
         UserError: a missing path, an unknown format, or annotations or images that cannot be used (named).
     """
+    tree = open_tree(path)
+    return load_annotated(path, _read(tree, str(path)), place, seed=seed, max_resolution=max_resolution)
+
+
+Place = Callable[[Annotated, Letterboxed], tuple[Boxes, list[Finding]]]
+"""The objects of a picture in the pixels of its letterboxed image, and what was mended."""
+
+
+def load_annotated(
+    path: str | Path, annotations: Annotations, place: Place, *, seed: int, max_resolution: int
+) -> DetectionData:
+    """The pictures of a data set that was read from `path`, in memory, with three splits; see `load_detection`.
+
+    Args:
+        path: for names and messages.
+        annotations: of a reader.
+        place: where objects come to lie.
+        seed: of the held-out splits.
+        max_resolution: see `load_detection`.
+    """
     cap = max_resolution // STRIDE * STRIDE
     if cap < STRIDE:
         raise UserError(f"images cannot be stored at {max_resolution} px", f"the smallest resolution is {STRIDE}")
-    tree = _open(path)
     name = Path(path).expanduser().resolve().name
-    annotations = _read(tree, str(path))
     splits, how = divide(name, _with_contents(annotations.splits), len(annotations.classes), seed)
 
     every = list(chain.from_iterable(splits.values()))
     size = _resolution(every, cap)
     ensure_fits(len(every) * size * size * 3, f"{len(every)} images at {size} px")
     mended = Mended()
-    decoded = {split: _decode(splits[split], size, mended) for split in SPLITS}
+    decoded = {split: _decode(splits[split], size, place, mended) for split in SPLITS}
     train = decoded["train"]
     notes = (f"read as {annotations.form}", *how, *annotations.notes, *mended.notes())
     for split, data in decoded.items():
@@ -83,18 +101,22 @@ def load_detection(path: str | Path, *, seed: int = 0, max_resolution: int = MAX
     )
 
 
-def _open(path: str | Path) -> Tree:
+def open_tree(path: str | Path, layouts: str = LAYOUTS) -> Tree:
+    """The files of the data set at `path`, without enclosing folders.
+
+    Raises `UserError` where there is no such folder or archive, or no image in it; `layouts` is the hint then.
+    """
     place = Path(path).expanduser()
     if place.is_dir():
         tree = read_folder(place, _SUFFIXES)
     elif not place.is_file():
-        raise UserError(f"no such file or folder: '{path}'", "check the path: " + _LAYOUT_HINT)
+        raise UserError(f"no such file or folder: '{path}'", "check the path: " + layouts)
     elif place.name.lower().endswith(ARCHIVE_SUFFIXES):
         tree = read_archive(place, _SUFFIXES)
     else:
-        raise UserError(f"'{path}' is neither a folder nor an archive ({', '.join(ARCHIVE_SUFFIXES)})", _LAYOUT_HINT)
+        raise UserError(f"'{path}' is neither a folder nor an archive ({', '.join(ARCHIVE_SUFFIXES)})", layouts)
     if not any(parts[-1].lower().endswith(IMAGE_SUFFIXES) for parts in tree.files):
-        raise UserError(f"no images in '{path}' (looked for {', '.join(IMAGE_SUFFIXES)})", _LAYOUT_HINT)
+        raise UserError(f"no images in '{path}' (looked for {', '.join(IMAGE_SUFFIXES)})", layouts)
     # Enclosing folders go: one called "test-sets" must not look like a split.
     while len(tops := {parts[0] for parts in tree.files}) == 1:
         top = tops.pop()
@@ -109,7 +131,7 @@ def _read(tree: Tree, path: str) -> Annotations:
         found = read(tree)
         if found is not None:
             return found
-    raise UserError(f"no annotations of training images in '{path}'", _LAYOUT_HINT)
+    raise UserError(f"no annotations of training images in '{path}'", LAYOUTS)
 
 
 def _with_contents(splits: Mapping[SplitName, Sequence[Annotated]]) -> dict[SplitName, list[Annotated]]:
@@ -131,7 +153,7 @@ def _resolution(items: Sequence[Annotated], cap: int) -> int:
     return size
 
 
-def _decode(items: Sequence[Annotated], size: int, mended: Mended) -> DetectionSplit:
+def _decode(items: Sequence[Annotated], size: int, place: Place, mended: Mended) -> DetectionSplit:
     images = np.empty((len(items), size, size, 3), np.uint8)
     extents = np.empty((len(items), 2), np.int64)
     boxes: list[Boxes | None] = [None] * len(items)

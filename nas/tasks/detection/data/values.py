@@ -6,7 +6,7 @@ pixels, x to the right, y down, the edges of pixel i at i and i + 1.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,9 +36,13 @@ class Boxes:
     def __len__(self) -> int:
         return len(self.classes)
 
-    def scaled(self, factor: float) -> "Boxes":
+    def content(self) -> bytes:
+        """All of it, for fingerprints."""
+        return self.xyxy.tobytes() + self.classes.tobytes() + self.crowd.tobytes()
+
+    def scaled(self, factor: float) -> Self:
         """The same boxes in an image `factor` times as large."""
-        return Boxes(self.xyxy * np.float32(factor), self.classes, self.crowd)
+        return replace(self, xyxy=self.xyxy * np.float32(factor))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,7 +72,7 @@ class DetectionSplit:
     def fingerprints(self) -> Contents:
         """(n,) of each image with its boxes: by them data that changed are recognised."""
         contents = contents_of_arrays(self.images) if self.sources is None else self.sources
-        return labelled(contents, [b.xyxy.tobytes() + b.classes.tobytes() + b.crowd.tobytes() for b in self.boxes])
+        return labelled(contents, [boxes.content() for boxes in self.boxes])
 
     @property
     def resolution(self) -> int:
@@ -80,23 +84,22 @@ class DetectionSplit:
         """Input of networks for these images."""
         return image_input(self.resolution)
 
-    def some(self, count: int, seed: int = 0) -> "DetectionSplit":
+    def some(self, count: int, seed: int = 0) -> Self:
         """`count` random images (all, where there are fewer), the same for the same seed."""
         return self.take(np.sort(np.random.default_rng(seed).permutation(len(self))[:count]))
 
-    def take(self, indices: NDArray[np.int64] | Sequence[int]) -> "DetectionSplit":
+    def take(self, indices: NDArray[np.int64] | Sequence[int]) -> Self:
         """The images at `indices`, in that order."""
         boxes = tuple(self.boxes[int(i)] for i in indices)
         sources = None if self.sources is None else self.sources[indices]
-        return DetectionSplit(self.images[indices], boxes, self.extents[indices], sources)
+        return replace(self, images=self.images[indices], boxes=boxes, extents=self.extents[indices], sources=sources)
 
-    def resized(self, resolution: int) -> "DetectionSplit":
+    def resized(self, resolution: int) -> Self:
         """All images at (resolution, resolution), boxes along."""
         factor = resolution / self.resolution
         extents = np.clip(np.rint(self.extents * factor), 1, resolution).astype(np.int64)
-        return DetectionSplit(
-            resize_images(self.images, resolution), tuple(b.scaled(factor) for b in self.boxes), extents
-        )
+        images, boxes = resize_images(self.images, resolution), tuple(b.scaled(factor) for b in self.boxes)
+        return replace(self, images=images, boxes=boxes, extents=extents, sources=None)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -126,7 +129,7 @@ class DetectionData:
         return ImageTraits(self.flip_ok)
 
     @property
-    def task(self) -> Literal["detection"]:
+    def task(self) -> str:
         """Key in `nas.tasks.TASKS`."""
         return "detection"
 
@@ -158,10 +161,10 @@ class DetectionData:
         found: DetectionSplit = self._memo[key]
         return found
 
-    def with_splits(self, *, train: DetectionSplit, val: DetectionSplit, test: DetectionSplit) -> "DetectionData":
+    def with_splits(self, *, train: DetectionSplit, val: DetectionSplit, test: DetectionSplit) -> Self:
         """The same data with other examples."""
         return replace(self, train=train, val=val, test=test)
 
-    def with_preprocess(self, preprocess: Preprocess) -> "DetectionData":
+    def with_preprocess(self, preprocess: Preprocess) -> Self:
         """The same data, normalised otherwise."""
         return replace(self, preprocess=preprocess)

@@ -5,7 +5,8 @@ beside the image does as well. Lines are `class x_centre y_centre width height`,
 in fractions of the image as it is shown.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
 import numpy as np
 import yaml
@@ -17,9 +18,9 @@ from nas.data.tree import Tree, split_of_folders
 from nas.errors import UserError
 from nas.tasks.detection.data.annotations import Annotated, Annotations, Mended, boxes_array, numbers, repeated
 
-_MOST_CLASSES = 10_000  # without a list of names, a class beyond is a mistake, not so many classes
-_FARTHEST = 2.0  # a coordinate beyond is no fraction
-_LINE_HINT = (
+MOST_CLASSES = 10_000  # without a list of names, a class beyond is a mistake, not so many classes
+FARTHEST = 2.0  # a coordinate beyond is no fraction
+LINE_HINT = (
     "write `class x_centre y_centre width height` in fractions of the image, or a polygon `class x y x y x y ...`"
 )
 
@@ -33,6 +34,15 @@ def read_yolo(tree: Tree) -> Annotations | None:
     Raises:
         UserError: no training images, names or a line that cannot be read, a class without name, pixels as coordinates.
     """
+    return read_labels(tree, partial(_annotated, tree))
+
+
+Annotate = Callable[[Parts, Parts | None, tuple[str, ...] | None], Annotated]
+"""`(image, labels, names)` -> the picture with its objects; `labels`: its label file; `names`: of the classes."""
+
+
+def read_labels(tree: Tree, annotate: Annotate) -> Annotations | None:
+    """The data set in `tree` if its images have label files, which `annotate` reads; see `read_yolo`."""
     images = sorted(parts for parts in tree.files if parts[-1].lower().endswith(IMAGE_SUFFIXES))
     labels = {parts: label for parts in images if (label := _label_of(parts, tree)) is not None}
     if any("images" in parts[:-1] for parts in labels):
@@ -48,7 +58,7 @@ def read_yolo(tree: Tree) -> Annotations | None:
     names = _names(tree)
     found: dict[SplitName | None, list[Annotated]] = {}
     for parts in images:
-        found.setdefault(split_of_folders(parts[:-1]), []).append(_annotated(tree, parts, labels.get(parts), names))
+        found.setdefault(split_of_folders(parts[:-1]), []).append(annotate(parts, labels.get(parts), names))
     if "train" not in found:
         given = [split for split in found if split]
         if given:
@@ -79,14 +89,14 @@ def _names(tree: Tree) -> tuple[str, ...] | None:
     for parts in sorted(tree.files):
         if parts[-1].lower().endswith((".yaml", ".yml")) and len(parts) == 1:
             where = "/".join(parts)
-            document = _load_yaml(tree, parts, where)
+            document = load_yaml(tree, parts, where)
             if isinstance(document, dict) and "names" in document:
                 lists[where] = _names_of_yaml(document, where)
     if not lists:
         for parts in (("classes.txt",), ("labels", "classes.txt")):
             if parts in tree.files:
                 where = "/".join(parts)
-                lines = [line.strip() for line in _text(tree, parts, where).splitlines()]
+                lines = [line.strip() for line in text_of(tree, parts, where).splitlines()]
                 lists[where] = tuple(line for line in lines if line)
     if len(set(lists.values())) > 1:
         first, second, *_ = lists
@@ -101,8 +111,8 @@ def _names(tree: Tree) -> tuple[str, ...] | None:
     return names
 
 
-def _load_yaml(tree: Tree, parts: Parts, where: str) -> object:
-    text = _text(tree, parts, where)
+def load_yaml(tree: Tree, parts: Parts, where: str) -> object:
+    text = text_of(tree, parts, where)
     try:
         # BaseLoader makes only texts, lists and dicts: a class called `no` keeps its name, and nothing is constructed.
         document: object = yaml.load(text, Loader=yaml.BaseLoader)  # noqa: S506
@@ -130,7 +140,7 @@ def _names_of_yaml(document: Mapping[str, object], where: str) -> tuple[str, ...
     return tuple(name.strip() for name in given)
 
 
-def _text(tree: Tree, parts: Parts, where: str) -> str:
+def text_of(tree: Tree, parts: Parts, where: str) -> str:
     try:
         return tree.files[parts]().decode("utf-8-sig")
     except (UnicodeDecodeError, OSError) as error:
@@ -142,7 +152,7 @@ def _annotated(tree: Tree, image: Parts, label: Parts | None, names: tuple[str, 
     classes: list[int] = []
     if label is not None:
         where = "/".join(label)
-        for number, line in enumerate(_text(tree, label, where).splitlines(), 1):
+        for number, line in enumerate(text_of(tree, label, where).splitlines(), 1):
             if line.strip():
                 kind, box = _line(line.split(), f"line {number} of '{where}'", names)
                 classes.append(kind)
@@ -160,18 +170,24 @@ def _annotated(tree: Tree, image: Parts, label: Parts | None, names: tuple[str, 
 def _line(fields: list[str], where: str, names: tuple[str, ...] | None) -> tuple[int, list[float]]:
     """Class, and x0 y0 x1 y1 in fractions."""
     if len(fields) != 5 and (len(fields) < 7 or len(fields) % 2 == 0):
-        raise UserError(f"{where} has {len(fields)} field{'s' if len(fields) > 1 else ''}", _LINE_HINT)
+        raise UserError(f"{where} has {len(fields)} field{'s' if len(fields) > 1 else ''}", LINE_HINT)
     first, *values = numbers(fields)
-    most = len(names) if names is not None else _MOST_CLASSES
-    if not first.is_integer() or not 0 <= first < most:
-        raise UserError(
-            f"{where} has class {fields[0]!r}, which is not declared",
-            f"classes are 0 to {most - 1}: add its name to data.yaml, or correct the line",
-        )
-    if any(_FARTHEST < abs(value) < float("inf") for value in values):
-        raise UserError(f"{where} has coordinates in pixels", _LINE_HINT)
+    check_class(fields[0], where, names)
+    if any(FARTHEST < abs(value) < float("inf") for value in values):
+        raise UserError(f"{where} has coordinates in pixels", LINE_HINT)
     if len(values) == 4:
         x, y, w, h = values
         return int(first), [x - w / 2, y - h / 2, x + w / 2, y + h / 2]
     points = np.array(values).reshape(-1, 2)
     return int(first), [*points.min(axis=0).tolist(), *points.max(axis=0).tolist()]
+
+
+def check_class(field: str, where: str, names: tuple[str, ...] | None) -> None:
+    """Raises `UserError` where the first field of a line is no number of a class."""
+    (first,) = numbers([field])
+    most = len(names) if names is not None else MOST_CLASSES
+    if not first.is_integer() or not 0 <= first < most:
+        raise UserError(
+            f"{where} has class {field!r}, which is not declared",
+            f"classes are 0 to {most - 1}: add its name to data.yaml, or correct the line",
+        )

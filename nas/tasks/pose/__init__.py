@@ -1,0 +1,1 @@
+"""Finding persons in an image, and where their joints are."""
