@@ -10,6 +10,7 @@ from nas.tasks.baseline import BaselineNetwork
 from nas.tasks.classification.task import Classification
 from nas.tasks.detection.task import Detection
 from nas.tasks.task import Task, TaskData, TaskSplit, TrainingShape
+from nas.tasks.text.task import TextClassification
 
 __all__ = [
     "TASKS",
@@ -24,7 +25,9 @@ __all__ = [
     "task_of_baseline",
 ]
 
-TASKS: Mapping[str, Task[Any, Any]] = MappingProxyType({task.name: task for task in (Classification(), Detection())})
+TASKS: Mapping[str, Task[Any, Any]] = MappingProxyType(
+    {task.name: task for task in (Classification(), Detection(), TextClassification())}
+)
 """The bundled tasks by name."""
 
 _MEMBERS = frozenset(name for name in vars(Task) if not name.startswith("_"))
