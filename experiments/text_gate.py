@@ -20,9 +20,9 @@ from nas.evaluation.short_training import ShortTraining, trained
 from nas.measure.host import fingerprint
 from nas.networks.description import NetworkDescription
 from nas.tasks import task_named
+from nas.tasks.text import answers, macro_f1
 from nas.tasks.text.data import TextData
 from nas.tasks.text.evaluate import accuracy, logits_of
-from nas.tasks.text import answers, macro_f1
 from search_spaces import Architecture, TextSpace, resolve_space
 from search_spaces.architecture import Option
 
@@ -89,7 +89,9 @@ def main() -> None:
     print(f"| network | wide | {' | '.join(names)} |\n|{'---|' * (2 + len(names))}")
     for floor in task.floors(data, 0):
         test = float("nan") if floor.test is None else floor.test
-        print(f"| {floor.name} | | {task.metric_of(data)} {floor.accuracy:.3f} | | {test:.3f} | | {floor.seconds:.1f} |")
+        print(
+            f"| {floor.name} | | {task.metric_of(data)} {floor.accuracy:.3f} | | {test:.3f} | | {floor.seconds:.1f} |"
+        )
     for kind in options.kind or KINDS:
         for wide in options.wide or ("none", "pairs"):
             arch = architecture(space, kind, wide, options.tokens, options.vocabulary)

@@ -40,7 +40,7 @@ _STAGE: dict[str, tuple[Option, ...]] = {
     "width": (64, 96, 128, 192, 256),
     "depth": (1, 2, 3),
     "kernel": (3, 5, 7),
-    "expansion": (1, 2, 4),
+    "expansion": tuple(map(int, RATIOS)),
     "heads": (1, 2, 4),
     "act": ACTIVATIONS,
 }
@@ -244,7 +244,9 @@ class TextSpace(SearchSpace):
             names += [f"shrinks.{stage - 1}"] * (stage > 0) + [f"projects.{stage}", f"stages.{stage}"]
         names += ["head", "wide"]
         return tuple(
-            tuple(f"{name}.{i}" for i in range(int(count[0]))) if name.startswith("stages.") else (name,) * int(count[0])
+            tuple(f"{name}.{i}" for i in range(int(count[0])))
+            if name.startswith("stages.")
+            else (name,) * int(count[0])
             for name, count in zip(names, counts, strict=True)
         )
 
@@ -254,18 +256,18 @@ class TextSpace(SearchSpace):
     def build(self, arch: Architecture, size: Size = usual_size) -> "nn.Module":
         from torch import nn
 
-        from search_spaces.text_modules import TextNetwork, Wide
+        from search_spaces.text_modules import Shrink, TextNetwork, Wide
 
         names = [name for places in self.slot_places(arch) for name in places]
         specs = self.blocks(arch, size)
         made = {name: self.families[spec.kind].build(spec) for name, spec in zip(names, specs, strict=True)}
         stages = range(int(self._values(self.choices([arch]), "stages")[0]))
-        wide = made.get("wide")
+        wide, shrinks = made.get("wide"), [made[f"shrinks.{n - 1}"] for n in stages if n]
         assert wide is None or isinstance(wide, Wide)
         return TextNetwork(
             made["embed"],
             made.get("stem"),
-            shrinks=[made[f"shrinks.{n - 1}"] for n in stages if n],
+            shrinks=[shrink for shrink in shrinks if isinstance(shrink, Shrink)],
             projects=[made.get(f"projects.{n}", nn.Identity()) for n in stages],
             stages=[[made[name] for name in names if name.startswith(f"stages.{n}.")] for n in stages],
             head=made["head"],
@@ -322,7 +324,6 @@ class TextSpace(SearchSpace):
 
 _FREE = ("tokens", "vocab", "embed.width", "stem", "stages", "shrink", "pool", "wide")
 """Decisions of no stage."""
-assert RATIOS == _STAGE["expansion"]
 
 
 def _ids(tokens: int, vocabulary: int) -> TensorSpec:

@@ -19,6 +19,8 @@ CLOSED = -1e4
 DROPOUT = 0.1
 HEAD_DROPOUT = 0.3
 """Shares of elements that are dropped in training: inside blocks, and before the last layer."""
+WIDE_DROPOUT = 0.5
+"""See `Wide`."""
 EMBEDDING_STD = 0.1
 MULTIPLIER = 40503
 """Of the first token of a pair, whose entry in the table is (MULTIPLIER * first + second) mod `PAIRS`; small enough for
@@ -117,12 +119,12 @@ class DenseBlock(RowBlock):
 class Shrink(nn.Module):
     """One token of two: `(b, t, c)` -> `(b, t / 2, c)`."""
 
-    def __init__(self, how: str, tokens: int) -> None:
+    def __init__(self, how: str, tokens: int, width: int) -> None:
         super().__init__()
-        self.how, self.half = how, tokens // 2
+        self.how, self.tokens, self.width = how, tokens // 2, width
 
     def forward(self, x: Tensor) -> Tensor:
-        pairs = x.reshape(-1, self.half, 2, x.shape[2])
+        pairs = x.reshape(-1, self.tokens, 2, self.width)
         return pairs.amax(2) if self.how == "max" else pairs.mean(2)
 
 
@@ -146,24 +148,34 @@ class TextHead(nn.Module):
 
 
 class Wide(nn.Module):
-    """Scores of the classes for each token, and perhaps for each pair of neighbours, summed: `(b, t)` -> `(b, classes)`.
+    """A linear model of tokens, and perhaps of pairs of neighbours: `(b, t)` -> `(b, classes)`.
 
-    Tables are zero at first, so that a network without data is as if it had none; `nas.tasks.text.naive_bayes` knows
-    better. That of pairs is shared by all pairs with the same remainder.
+    An entry of a table has a score for each class and a weight. Scores are summed over the text and divided by the root
+    of the summed weights (at least 1), as in TF-IDF features of length 1, so that long texts are not surer than short
+    ones. Tables are zero at first, so that a network without data is as if it had none; `nas.tasks.text.linear_model`
+    knows better. The table of pairs is shared by all pairs with the same remainder. In training the model is left out
+    of a share `WIDE_DROPOUT` of the texts: or the rest of the network would have nothing to learn.
     """
 
     def __init__(self, entries: int, classes: int, *, pairs: bool) -> None:
         super().__init__()
-        self.words = nn.Embedding(entries, classes, padding_idx=PAD)
-        self.pairs = nn.Embedding(PAIRS, classes, padding_idx=PAD) if pairs else None
-        for table in (self.words, self.pairs):
-            if table is not None:
-                nn.init.zeros_(table.weight)
+        self.words = nn.Embedding(entries, classes + 1, padding_idx=PAD)
+        self.pairs = nn.Embedding(PAIRS, classes + 1, padding_idx=PAD) if pairs else None
+        for table in self.tables:
+            nn.init.zeros_(table.weight)
+
+    @property
+    def tables(self) -> list[nn.Embedding]:
+        """That of tokens, and that of pairs where there is one."""
+        return [self.words] if self.pairs is None else [self.words, self.pairs]
 
     def forward(self, ids: Tensor) -> Tensor:
-        scores: Tensor = self.words(ids).sum(1)
+        sums: Tensor = self.words(ids).sum(1)
         if self.pairs is not None:
-            scores = scores + self.pairs(pair_entries(ids)).sum(1)
+            sums = sums + self.pairs(pair_entries(ids)).sum(1)
+        scores = sums[:, :-1] / sums[:, -1:].clamp(min=1.0).sqrt()
+        if self.training:
+            scores = scores * (torch.rand(len(ids), 1, device=ids.device) >= WIDE_DROPOUT)
         return scores
 
 
@@ -179,7 +191,7 @@ class TextNetwork(nn.Module):
         self,
         embed: nn.Module,
         stem: nn.Module | None,
-        shrinks: Sequence[nn.Module],
+        shrinks: Sequence[Shrink],
         projects: Sequence[nn.Module],
         stages: Sequence[Sequence[nn.Module]],
         head: nn.Module,
@@ -191,19 +203,23 @@ class TextNetwork(nn.Module):
         self.shrinks, self.projects = nn.ModuleList(shrinks), nn.ModuleList(projects)
         self.stages = nn.ModuleList(nn.ModuleList(blocks) for blocks in stages)
         self.head, self.wide = head, wide
+        self._tokens = [shrink.tokens for shrink in shrinks]
 
     def forward(self, ids: Tensor) -> Tensor:
         mask = (ids != PAD).float()
         x = self.embed(ids)
         if self.stem is not None:
             x = self.stem(x)
-        for number, blocks in enumerate(self.stages):
+        for number, project in enumerate(self.projects):
             if number:
-                x, mask = self.shrinks[number - 1](x), mask.reshape(-1, mask.shape[1] // 2, 2).amax(2)
-            x = self.projects[number](x)
-            attends = any(isinstance(block, AttentionBlock) for block in blocks)  # type: ignore[union-attr]
+                shrink = self.shrinks[number - 1]
+                x, mask = shrink(x), mask.reshape(-1, self._tokens[number - 1], 2).amax(2)
+            x = project(x)
+            blocks = self.stages[number]
+            assert isinstance(blocks, nn.ModuleList)
+            attends = isinstance(blocks[0], AttentionBlock)
             closed = ((1 - mask) * CLOSED)[:, None, None] if attends else mask
-            for block in blocks:  # type: ignore[union-attr]
+            for block in blocks:
                 x = block(x, closed) if attends else block(x)
         logits: Tensor = self.head(x, mask[:, :, None])
         return logits if self.wide is None else logits + self.wide(ids)

@@ -61,8 +61,8 @@ def _limit_type(kind: type[Limit]) -> click.ParamType[float]:
     type=TaskReference(),
     default="classification",
     show_default=True,
-    help="What is learned: classification (a class per image), detection (boxes with their classes), or a task of an "
-    "installed package: MODULE:ATTRIBUTE, whose code is run.",
+    help="What is learned: classification (a class per image), detection (boxes with their classes), text (a class per "
+    "text), or a task of an installed package: MODULE:ATTRIBUTE, whose code is run.",
 )
 @click.option("--target", default="local", show_default=True, help="The device; `nas targets` lists them.")
 @limit_options
@@ -92,14 +92,16 @@ def _limit_type(kind: type[Limit]) -> click.ParamType[float]:
     "--data",
     default="",
     help="Classification: a named data set, a folder with one sub-folder of images per class, an archive of one, or an "
-    ".npz file. Detection: a folder (or archive) in the layout of COCO, YOLO or VOC.  [default: digits]",
+    ".npz file. Detection: a folder (or archive) in the layout of COCO, YOLO or VOC. Text: a csv, tsv, jsonl or "
+    "parquet file, or a folder with one sub-folder of .txt per class.  [default: digits]",
 )
 @data_options
 @click.option(
     "--space",
     default="",
-    help="What may be built: mobile, dense, compact or mixed; for detection detect; a JSON file with the table of a "
-    "space; or package.module:ATTRIBUTE, whose code runs.  [default: compact for small images, mixed, or detect]",
+    help="What may be built: mobile, dense, compact or mixed; for detection detect; for text text; a JSON file with "
+    "the table of a space; or package.module:ATTRIBUTE, whose code runs.  [default: compact for small images, mixed, "
+    "detect, or text]",
 )
 @click.option(
     "--budget",
@@ -204,6 +206,7 @@ def search(context: click.Context, /, *, as_json: bool, quiet: bool, run: Path |
       nas search --target local --latency-ms 10 --data digits --budget 3m
       nas search --target xeon-spr --latency-ms 4 --data ./photos --budget 30m --json > result.json
       nas search --task detection --data ./coco --latency-ms 25 --budget 2h
+      nas search --task text --data reviews.csv --latency-ms 0.5 --budget 10m
       nas search --latency-ms 4 --calls 20/s --data ./frames --budget 30m
       nas search --latency-ms 5 --percentile 99 --max-size-mb 2 --data ./photos
       nas search --objective latency --min-accuracy 92 --data ./photos --max-cost 0.50 --price-per-hour 1.20

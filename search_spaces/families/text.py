@@ -167,8 +167,8 @@ def _head_elementwise(b: BlockColumns) -> Elementwise:
 
 def _wide_layers(b: BlockColumns) -> Sequence[Conv]:
     return [
-        Table(b.in_channels, b.out_channels, width=b.height),
-        Table(PAIRS, b.out_channels, width=b.height, exists=b.se),
+        Table(b.in_channels, b.out_channels + 1, width=b.height),
+        Table(PAIRS, b.out_channels + 1, width=b.height, exists=b.se),
     ]
 
 
@@ -210,7 +210,7 @@ def _build_project(spec: BlockSpec) -> "nn.Module":
 def _build_shrink(spec: BlockSpec) -> "nn.Module":
     from search_spaces.text_modules import Shrink
 
-    return Shrink(SHRINKS[spec.kernel - 1], spec.height)
+    return Shrink(SHRINKS[spec.kernel - 1], spec.height, spec.in_channels)
 
 
 def _build_head(spec: BlockSpec) -> "nn.Module":

@@ -1,4 +1,4 @@
-"""The bundle of a network that tells the class of a text. No text of the data is in it, but what its tokenizer knows."""
+"""The bundle of a network that tells the class of a text. Of the texts it holds no more than its tokenizer knows."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -97,6 +97,14 @@ def text_of(example: Any) -> str:
     raise UserError(f"a {type(example).__name__} is no text", "give a string, or bytes in UTF-8")
 
 
+def _size(how: Any, name: str, folder: Path) -> int:
+    """A number in `INPUT`; raises `UserError` where it is missing or none that a network has."""
+    value = how.get(name) if isinstance(how, dict) else None
+    if type(value) is not int or not 1 <= value <= 10**6:
+        raise UserError(f"'{folder / INPUT}' does not say how many {name} a network takes", _EXPORT)
+    return value
+
+
 class TextArtifacts:
     """See `nas.tasks.artifacts.BundleArtifacts`."""
 
@@ -123,10 +131,7 @@ class TextArtifacts:
         if self.read_preprocess(folder) is None:
             raise UserError(f"cannot read '{folder / TOKENIZER}': there is no such file", _EXPORT)
         how, document = read_document(folder, INPUT), read_document(folder, TOKENIZER)
-        sizes = [how.get(name) if isinstance(how, dict) else None for name in ("tokens", "vocabulary")]
-        if any(type(size) is not int or not 1 <= size <= 10**6 for size in sizes):
-            raise UserError(f"'{folder / INPUT}' does not say how many tokens a network takes", _EXPORT)
-        tokens, vocabulary = sizes
+        tokens, vocabulary = (_size(how, name, folder) for name in ("tokens", "vocabulary"))
         tokenizer = Tokenizer.from_str(json.dumps(cut(document, vocabulary)))
         return TextProcessor(tokenizer, tokens, read_labels(folder, LABELS))
 

@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy, kl_div, log_softmax
 from nas.tasks.examples import Examples
 from nas.tasks.text.data import TextSplit
 from nas.tasks.text.evaluate import logits_of, merit_of
-from nas.tasks.text.naive_bayes import begin_wide
+from nas.tasks.text.linear_model import begin_wide
 from nas.tasks.text.portable import MASK
 from nas.tasks.text.recipe import check_recipe
 from nas.tasks.text.tokenizer import SPECIAL
@@ -28,17 +28,15 @@ class TextObjective:
         UserError: the recipe has settings of another task.
     """
 
-    def __init__(
-        self, network: nn.Module, examples: Examples[TextSplit], recipe: Recipe, device: torch.device
-    ) -> None:
+    def __init__(self, network: nn.Module, examples: Examples[TextSplit], recipe: Recipe, device: torch.device) -> None:
         """The wide path of a network that has learnt nothing yet is begun here, from the training texts."""
         check_recipe(recipe)
         self._examples, self._recipe, self._device = examples, recipe, device
         self._classes = class_count(examples.size)
         ids = examples.train.ids.astype(np.int64)
-        begin_wide(network, ids, examples.train.labels, self._classes)
-        self._ids, self._labels = torch.from_numpy(ids), torch.from_numpy(np.array(examples.train.labels))
         weights = examples.traits.class_weights
+        begin_wide(network, ids, examples.train.labels, self._classes, balanced=weights is not None)
+        self._ids, self._labels = torch.from_numpy(ids), torch.from_numpy(np.array(examples.train.labels))
         self._class_weights = None if weights is None else torch.tensor(weights, device=device)
 
     @property

@@ -70,7 +70,7 @@ class TextClassification:
     def check(self, data: "TextData") -> None:
         classes = len(data.classes)
         for split in (data.train, data.val):
-            if len(split) and not (0 <= split.labels.min() and split.labels.max() < classes):
+            if len(split) and not (split.labels.min() >= 0 and split.labels.max() < classes):
                 raise UserError(f"labels are not all in 0 to {classes - 1}", "count classes from 0")
 
     def proxy_labels(self, split: "TextSplit") -> NDArray[np.int64]:
@@ -186,9 +186,7 @@ class TextClassification:
     def agreement(self, got: NDArray[np.float32], expected: NDArray[np.float32], signature: Signature) -> float:
         return float((got.argmax(axis=1) == expected.argmax(axis=1)).mean())
 
-    def hits(
-        self, outputs: NDArray[np.float32], split: "TextSplit", signature: Signature
-    ) -> NDArray[np.bool_] | None:
+    def hits(self, outputs: NDArray[np.float32], split: "TextSplit", signature: Signature) -> NDArray[np.bool_] | None:
         from nas.tasks.text import answers
 
         return None if split.unbalanced else np.asarray(answers(outputs) == split.labels)

@@ -99,9 +99,9 @@ def train_tokenizer(texts: Iterable[str], size: int = LARGEST) -> TextPreprocess
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])  # type: ignore[list-item]
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)  # type: ignore[assignment]
-    tokenizer.decoder = decoders.ByteLevel()  # type: ignore[assignment]
+    tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=size,
         min_frequency=2,
@@ -145,7 +145,7 @@ def _loaded(text: str) -> tuple[Any, dict[str, int]]:
 
     try:
         tokenizer = Tokenizer.from_str(text)
-    except Exception as error:  # noqa: BLE001 (the library raises no other class)
+    except Exception as error:
         raise ValueError(str(error)) from error
     names = tokenizer.get_vocab(with_added_tokens=False)
     if sorted(names.values()) != list(range(len(names))):
@@ -155,7 +155,7 @@ def _loaded(text: str) -> tuple[Any, dict[str, int]]:
 
 @lru_cache(maxsize=8)
 def _parts(text: str, vocabulary: int) -> tuple[Ids, NDArray[np.int64]]:
-    """The tokens below `vocabulary` that each token consists of: those of token i are `flat[starts[i]:starts[i + 1]]`."""
+    """The tokens below `vocabulary` that each token consists of: of token i those are `flat[starts[i]:starts[i + 1]]`."""
     document = json.loads(text)
     names = document["model"]["vocab"]
     kept = set(cut(document, vocabulary)["model"]["vocab"])

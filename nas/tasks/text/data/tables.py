@@ -5,6 +5,7 @@ import gzip
 import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import repeat
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -57,7 +58,7 @@ def _kind(path: Path) -> str:
 
 def _opened(path: Path) -> TextIO:
     if path.suffix.lower() == ".gz":
-        return io.TextIOWrapper(gzip.open(path, "rb"), encoding="utf-8-sig", newline="")  # type: ignore[arg-type]
+        return io.TextIOWrapper(gzip.open(path, "rb"), encoding="utf-8-sig", newline="")
     return path.open(encoding="utf-8-sig", newline="")
 
 
@@ -127,9 +128,8 @@ def _of_parquet(path: Path) -> tuple[list[Row], str]:
         raise UserError(f"'{path}' is no parquet file: {type(error).__name__}", "write it again") from error
     columns: list[Iterator[Any]] = [iter(table.column(name).to_pylist()) for name in wanted]
     if split is None:
-        rows = [(t, k, None) for t, k in zip(*columns, strict=True)]
-    else:
-        rows = list(zip(*columns, strict=True))
+        columns.append(repeat(None, table.num_rows))
+    rows = list(zip(*columns, strict=True))
     return rows, _taken(names, text, label, split)
 
 

@@ -1,0 +1,87 @@
+"""How the wide path of a network begins: as a linear model of its training texts, fitted in about a second.
+
+Logistic regression on TF-IDF features of tokens and pairs of tokens, which is what the wide path computes (see
+`search_spaces.text_modules.Wide`): a network starts as good as that model and learns from there. The scores of
+naive Bayes (Wang and Manning 2012, https://aclanthology.org/P12-2018) cost less and are worth less (docs/text.md).
+"""
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from torch import nn
+
+PENALTY = 4.0
+"""Inverse strength of the penalty on the weights."""
+ITERATIONS = 50
+"""Of L-BFGS: enough to begin with."""
+
+
+def begin_wide(
+    network: "nn.Module", ids: NDArray[np.int64], labels: NDArray[np.int64], classes: int, *, balanced: bool
+) -> None:
+    """Set the tables of a network's wide path, where it has one that nothing has been learnt in, from training texts.
+
+    Args:
+        network: is changed in place.
+        ids: (n, tokens), as the network takes them.
+        labels: (n,).
+        classes: number of classes.
+        balanced: whether texts of rare classes weigh more.
+    """
+    import torch
+
+    from search_spaces.text_modules import Wide, pair_entries
+
+    wide = getattr(network, "wide", None)
+    if not isinstance(wide, Wide) or any(bool(table.weight.any()) for table in wide.tables):
+        return
+    entries = [ids] if wide.pairs is None else [ids, pair_entries(torch.from_numpy(ids)).numpy()]
+    sizes = [len(table.weight) for table in wide.tables]
+    tables = fitted_tables(entries, sizes, labels, classes, balanced=balanced)
+    with torch.no_grad():
+        for table, values in zip(wide.tables, tables, strict=True):
+            table.weight.copy_(torch.from_numpy(values))
+
+
+def fitted_tables(
+    entries: list[NDArray[np.int64]], sizes: list[int], labels: NDArray[np.int64], classes: int, *, balanced: bool
+) -> list[NDArray[np.float64]]:
+    """For each table its values (size, classes + 1): scores times inverse document frequency, and the square of that.
+
+    Args:
+        entries: for each table (n, t) places in it; 0 is none.
+        sizes: of the tables.
+        labels: (n,).
+        classes: number of classes.
+        balanced: whether texts of rare classes weigh more.
+    """
+    from scipy.sparse import csr_array, diags_array, hstack
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
+
+    n = len(labels)
+    parts = []
+    for found, size in zip(entries, sizes, strict=True):
+        rows, columns = np.nonzero(found)
+        parts.append(csr_array((np.ones(len(rows)), (rows, found[rows, columns])), shape=(n, size)))
+    counts: Any = csr_array(hstack(parts))
+    with_it = np.bincount(counts.indices, minlength=counts.shape[1])
+    # As scikit-learn's TfidfTransformer; entries of no training text have no weight.
+    inverse = np.where(with_it > 0, np.log((1 + n) / (1 + with_it)) + 1, 0.0)
+    norms = np.sqrt(np.maximum(counts @ inverse**2, 1.0))
+    features = csr_array(diags_array(1 / norms) @ counts @ diags_array(inverse))
+    model = LogisticRegression(C=PENALTY, max_iter=ITERATIONS, class_weight="balanced" if balanced else None, tol=1e-3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(features, labels)
+    weights = np.zeros((classes, counts.shape[1]))
+    if len(model.classes_) == 2:  # one row, of the second class
+        weights[model.classes_] = np.concatenate([-model.coef_, model.coef_]) / 2
+    else:
+        weights[model.classes_] = model.coef_
+    values = np.concatenate([weights.T * inverse[:, None], inverse[:, None] ** 2], axis=1)
+    return np.split(values, np.cumsum(sizes)[:-1])
