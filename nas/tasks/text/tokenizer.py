@@ -155,7 +155,7 @@ def _loaded(text: str) -> tuple[Any, dict[str, int]]:
 
 @lru_cache(maxsize=8)
 def _parts(text: str, vocabulary: int) -> tuple[Ids, NDArray[np.int64]]:
-    """The tokens below `vocabulary` that each token consists of: of token i those are `flat[starts[i]:starts[i + 1]]`."""
+    """The tokens below `vocabulary` that a token consists of: of token i those are `flat[starts[i]:starts[i + 1]]`."""
     document = json.loads(text)
     names = document["model"]["vocab"]
     kept = set(cut(document, vocabulary)["model"]["vocab"])
