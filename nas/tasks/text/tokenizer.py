@@ -17,12 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nas.errors import UserError
-from nas.tasks.text.portable import CLS, MAX_CHARACTERS, PAD, cut
+from nas.tasks.text.portable import CLS, MAX_CHARACTERS, PAD
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # it warns, or hangs, in processes that are forked
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[MASK]")
 """The first ids; no text is ever encoded to them, whatever it says."""
+BYTES = 256
+"""Tokens that are one byte; they come next."""
 LARGEST = 8000
 """Entries of a trained vocabulary at most."""
 LONGEST = 128
@@ -64,6 +66,15 @@ class TextPreprocess:
         tokenizer, _ = _loaded(self.tokenizer)
         special = len(SPECIAL)
         return [tokenizer.decode([int(i) for i in row if i >= special]).strip() for row in ids]
+
+    def members(self, vocabulary: int) -> list[tuple[int, ...]]:
+        """For each of the first `vocabulary` tokens, itself and all tokens longer than a byte that it was merged of."""
+        pairs, single = _pairs(self.tokenizer), len(SPECIAL) + BYTES
+        found: list[tuple[int, ...]] = []
+        for token in range(min(vocabulary, self.size)):
+            inside = {part for half in pairs.get(token, ()) for part in found[half] if part >= single}
+            found.append((token, *sorted(inside)))
+        return found
 
     def smaller(self, ids: Ids, tokens: int, vocabulary: int) -> Ids:
         """(n, tokens) ids in the first `vocabulary` entries, from (n, t) ids in the whole one.
@@ -156,16 +167,21 @@ def _loaded(text: str) -> tuple[Any, dict[str, int]]:
 @lru_cache(maxsize=8)
 def _parts(text: str, vocabulary: int) -> tuple[Ids, NDArray[np.int64]]:
     """The tokens below `vocabulary` that a token consists of: of token i those are `flat[starts[i]:starts[i + 1]]`."""
-    document = json.loads(text)
-    names = document["model"]["vocab"]
-    kept = set(cut(document, vocabulary)["model"]["vocab"])
-    pairs = {names["".join(pair)]: (names[pair[0]], names[pair[1]]) for pair in document["model"]["merges"]}
+    pairs = _pairs(text)
     parts: list[tuple[int, ...]] = []
-    for name, number in sorted(names.items(), key=lambda item: item[1]):
-        if name in kept:
-            parts.append((number,))
+    for token in range(len(_loaded(text)[1])):
+        if token < vocabulary:
+            parts.append((token,))
         else:
-            left, right = pairs[number]
+            left, right = pairs[token]
             parts.append(parts[left] + parts[right])
     starts = np.cumsum([0, *map(len, parts)])
     return np.array([i for part in parts for i in part], dtype=np.int32), starts
+
+
+@lru_cache(maxsize=8)
+def _pairs(text: str) -> dict[int, tuple[int, int]]:
+    """The two tokens that each merged token is made of."""
+    model = json.loads(text)["model"]
+    names = model["vocab"]
+    return {names["".join(pair)]: (names[pair[0]], names[pair[1]]) for pair in model["merges"]}
