@@ -4,6 +4,7 @@ Bags, text CNNs, convolutional networks and transformers, with and without the w
 Everything is decided on the validation texts; the figures on the test texts are of the weights after the last epoch.
 
     python -m experiments.text_gate --data reviews.csv --epochs 8 --seeds 2
+    python -m experiments.text_gate --latency
 """
 
 import argparse
@@ -17,8 +18,10 @@ import numpy as np
 import torch
 
 from nas.evaluation.short_training import ShortTraining, trained
-from nas.measure.host import fingerprint
+from nas.measure.host import fingerprint, threads_here
 from nas.networks.description import NetworkDescription
+from nas.runtimes import deployments_here
+from nas.targets.profiling import measure_networks
 from nas.tasks import task_named
 from nas.tasks.text import answers, macro_f1
 from nas.tasks.text.data import TextData
@@ -69,9 +72,23 @@ def judged(space: TextSpace, arch: Architecture, data: TextData, epochs: int, se
     return figures
 
 
+def latencies(space: TextSpace, options: argparse.Namespace) -> None:
+    """Milliseconds of every kind, untrained, with a wide path of pairs, in every deployment of this host."""
+    deployments = deployments_here(threads_here(None))
+    archs = [architecture(space, kind, "pairs", options.tokens, options.vocabulary) for kind in options.kind or KINDS]
+    rows = measure_networks(archs, deployments, sessions=options.sessions)
+    print(f"p50 ms, batch 1, {options.tokens} tokens, {deployments[0].threads} threads of {fingerprint().cpu_model}")
+    print(f"| network | {' | '.join(d.name for d in deployments)} |\n|{'---|' * (1 + len(deployments))}")
+    for kind, row in zip(options.kind or KINDS, rows, strict=True):
+        cells = ["-" if m.failed is not None else f"{m.p50_ms:.3g}{' *' * (m.verdict == 'disturbed')}" for m in row]
+        print(f"| {kind} | {' | '.join(cells)} |")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", required=True)
+    parser.add_argument("--data")
+    parser.add_argument("--latency", action="store_true", help="time the networks instead of training them")
+    parser.add_argument("--sessions", type=int, default=3, help="fresh sessions of --latency")
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--tokens", type=int, default=64)
@@ -82,6 +99,11 @@ def main() -> None:
     options = parser.parse_args()
     task, space = task_named("text"), resolve_space("text")
     assert isinstance(space, TextSpace)
+    if options.latency:
+        latencies(space, options)
+        return
+    if options.data is None:
+        parser.error("give --data, or --latency")
     data = task.load(options.data, seed=0)
     print(f"{data.name}: {len(data.train)} / {len(data.val)} / {len(data.test)} texts; {options.epochs} epochs, "
           f"{torch.get_num_threads()} threads of {fingerprint().cpu_model}")  # fmt: skip

@@ -22,9 +22,9 @@ HEAD_DROPOUT = 0.3
 WIDE_DROPOUT = 0.5
 """See `Wide`."""
 EMBEDDING_STD = 0.1
-MULTIPLIER = 40503
-"""Of the first token of a pair, whose entry in the table is (MULTIPLIER * first + second) mod `PAIRS`; small enough for
-runtimes that compute with 32 bits, where there are up to 50,000 tokens."""
+MULTIPLIER = 2011
+"""Of the first token of a pair, whose entry in the table is (MULTIPLIER * first + second) mod `PAIRS`. With up to 8,000
+tokens that stays below 2^24: OpenVINO 2026.4 divides integers as fp32 numbers, and gives wrong entries above."""
 
 
 class Embedded(nn.Module):

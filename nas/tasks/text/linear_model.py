@@ -101,7 +101,9 @@ def fitted_tables(
     inverse = np.where(with_it > 0, np.log((1 + n) / (1 + with_it)) + 1, 0.0)
     norms = np.sqrt(np.maximum(counts @ inverse**2, 1.0))
     features = csr_array(diags_array(1 / norms) @ counts @ diags_array(inverse))
-    model = LogisticRegression(C=PENALTY, max_iter=ITERATIONS, class_weight="balanced" if balanced else None, tol=1e-3)
+    model = LogisticRegression(
+        C=PENALTY, max_iter=ITERATIONS, class_weight="balanced" if balanced else None, tol=1e-3, fit_intercept=False
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(features, labels)

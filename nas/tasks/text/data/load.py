@@ -152,12 +152,13 @@ def _classes(name: str, found: Mapping[SplitName, _Texts]) -> tuple[str, ...]:
         raise UserError(f"data set {name!r} has {total} texts", f"give {LEAST_TEXTS} or more: nothing is learnt of few")
     if len(counts) < 2:
         raise UserError(f"data set {name!r} has only one class", "classification needs at least two classes")
-    if len(counts) > MOST_CLASSES or _is_measure(counts):
+    few = [label for label, count in counts.items() if count < LEAST_OF_CLASS]
+    # Where most are rare they are texts, perhaps, which no message may quote.
+    if len(counts) > MOST_CLASSES or 2 * len(few) > len(counts) or _is_measure(counts):
         raise UserError(
             f"the labels of data set {name!r} are of {len(counts)} kinds: they are numbers or texts, not classes",
             f"give one of at most {MOST_CLASSES} names of classes for each text",
         )
-    few = [label for label, count in counts.items() if count < LEAST_OF_CLASS]
     if few:
         raise UserError(
             f"class {few[0]!r:.40} of data set {name!r} has fewer than {LEAST_OF_CLASS} texts",
