@@ -23,7 +23,7 @@ def test_from_a_table_to_an_answer(
     runtimes = ["--runtime", "onnxruntime", "--precision", "fp32", "--threads", "1"]
     assert run(["profile", "toy", "--space", "text", "--networks", "12", *runtimes]) == 0
     line = ["search", "--target", "toy", "--latency-ms", "50", "--task", "text", "--data", str(data), "--threads", "1"]
-    assert run([*line, "--max-trials", "3", "--seed", "1", "--out", str(out), "--estimator", "short"]) == 0
+    assert run([*line, "--max-trials", "2", "--seed", "1", "--out", str(out), "--estimator", "short"]) == 0
     document = json.loads((out / "result.json").read_text())
     best = document["best"][0]
     assert best["accuracy"]["deployed"] > 0.6, "guessing gives 0.5"
