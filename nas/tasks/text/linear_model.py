@@ -33,7 +33,8 @@ def begin_wide(
     *,
     balanced: bool,
 ) -> None:
-    """Set the tables of a network's wide path, where it has one that nothing has been learnt in, from training texts.
+    """Set the tables of a network's wide path, where it has one that nothing has been learnt in, from training texts, so
+    that at first it says all.
 
     Args:
         network: is changed in place.
@@ -57,6 +58,10 @@ def begin_wide(
     with torch.no_grad():
         for table, values in zip(wide.tables, tables, strict=True):
             table.weight.copy_(torch.from_numpy(values))
+        # Or what the rest says at first by chance would spoil it.
+        last = network.head.linear  # type: ignore[union-attr]
+        torch.nn.init.zeros_(last.weight)  # type: ignore[arg-type,union-attr]
+        torch.nn.init.zeros_(last.bias)  # type: ignore[arg-type,union-attr]
 
 
 def fitted_tables(
