@@ -11,11 +11,15 @@ from typing import Any, Literal, Self, get_args
 Fit = Literal["crop", "letterbox"]
 """From a picture of any aspect to a square: `crop` takes the middle of it, `letterbox` all of it between grey bars."""
 FITS: tuple[Fit, ...] = get_args(Fit)
-Metric = Literal["accuracy", "balanced-accuracy"]
+Metric = Literal["accuracy", "balanced-accuracy", "macro-f1"]
 METRICS: tuple[Metric, ...] = get_args(Metric)
 BALANCED: Metric = "balanced-accuracy"
 """The mean over the classes of the share of their examples that are answered right."""
 BALANCED_ACCURACY = "balanced accuracy"
+"""Its name for people."""
+MACRO: Metric = "macro-f1"
+"""The mean over the classes of their F1 scores: of texts."""
+MACRO_F1 = "macro-F1"
 """Its name for people."""
 SMALLEST = 32
 """Pixels: every search space has networks for it, few have any for less."""
@@ -62,7 +66,7 @@ class DataOptions:
 
     def metric_name(self, usual: str) -> str:
         """Name that people give what networks are compared by; `usual`: that of the task's own metric."""
-        return BALANCED_ACCURACY if self.balanced else usual
+        return {BALANCED: BALANCED_ACCURACY, MACRO: MACRO_F1}.get(self.metric or "accuracy", usual)
 
     def to_json(self) -> dict[str, Any]:
         """Those that were given."""

@@ -72,12 +72,13 @@ def _layer_columns(layer: Conv, n: int) -> tuple[NDArray[np.int64], list[NDArray
         layer.in_channels,
         layer.out_channels,
         layer.kernel,
+        layer.taps,
         layer.stride,
         layer.groups,
         layer.height,
         layer.width,
     )
-    cin, cout, kernel, stride, groups, height, width = (
+    cin, cout, kernel, taps, stride, groups, height, width = (
         np.broadcast_to(np.asarray(field, dtype=np.float64), n) for field in fields
     )
     exists = np.broadcast_to(np.asarray(layer.exists, dtype=np.float64), n)
@@ -88,8 +89,8 @@ def _layer_columns(layer: Conv, n: int) -> tuple[NDArray[np.int64], list[NDArray
     per_group_in, per_group_out = cin / groups, cout / groups
 
     def padded(step: int) -> NDArray[np.float64]:
-        macs = kernel**2 * np.ceil(per_group_in / step) * np.ceil(per_group_out / step) * step**2 * groups
-        return np.where(depthwise, kernel**2 * np.ceil(cin / step) * step, macs) * exists
+        macs = taps * np.ceil(per_group_in / step) * np.ceil(per_group_out / step) * step**2 * groups
+        return np.where(depthwise, taps * np.ceil(cin / step) * step, macs) * exists
 
     macs = np.broadcast_to(layer.macs, n).astype(np.float64)
     return cls, [

@@ -38,7 +38,7 @@ class BlockSpec:
     se: bool
     activation: str
     height: int
-    """Input height in pixels."""
+    """Input height in pixels; of a text its tokens, with a width of 1."""
     width: int
 
 
@@ -89,14 +89,19 @@ class Conv:
     """False where this block has no such layer; it then costs nothing."""
 
     @property
+    def taps(self) -> Any:
+        """Weights for each pair of an input and an output channel."""
+        return self.kernel**2
+
+    @property
     def macs(self) -> Ints:
         out = -(-self.height // self.stride) * -(-self.width // self.stride)
-        weights = self.kernel**2 * (self.in_channels // self.groups) * self.out_channels
+        weights = self.taps * (self.in_channels // self.groups) * self.out_channels
         return np.asarray(out * weights * self.exists, dtype=np.int64)
 
     @property
     def params(self) -> Ints:
-        weights = self.kernel**2 * (self.in_channels // self.groups) * self.out_channels
+        weights = self.taps * (self.in_channels // self.groups) * self.out_channels
         return np.asarray((weights + self.out_channels) * self.exists, dtype=np.int64)
 
     @property
@@ -136,11 +141,11 @@ class Elementwise:
     added: Any = 0
     """Written by an addition, such as a residual connection's."""
     gated: Any = 0
-    """Scaled by the gates of squeeze-and-excitation."""
+    """Scaled by a factor that is computed first: by the gates of squeeze-and-excitation, or by a layer norm."""
     activated: Any = 0
     """Passed through the block's activation; 0 where its family has none to choose."""
     pooled: Any = 0
-    """Read by a mean over the map, or by max-pooling."""
+    """Read by a mean over the map, by max-pooling, or by a softmax."""
     upsampled: Any = 0
     """Written by enlarging a map."""
     arranged: Any = 0
@@ -165,7 +170,8 @@ class BlockFamily:
     """Elementwise work of the deployed block, between its layers."""
     build: Callable[[BlockSpec], "nn.Module"]
     """A trainable module for one block: `(b, in, h, w)` -> `(b, out, ceil(h/stride), ceil(w/stride))`. What joins the
-    levels of a detector takes and gives what its family says (`families/detection.py`)."""
+    levels of a detector takes and gives what its family says (`families/detection.py`), and so do the blocks of texts
+    (`families/text.py`)."""
     inner: Callable[[BlockColumns], Ints] = _out_channels
     """Channels between the block's first and last layer."""
 

@@ -2,7 +2,7 @@
 
 A reference is
 
-- the name of a bundled space, a key of `SEARCH_SPACES`;
+- the name of a bundled space, a key of `BUNDLED_SPACES`;
 - `package.module:ATTRIBUTE` of an installed package: a `SearchSpace`, or a function without arguments that makes one.
   That imports the module, so its code runs;
 - the path of a JSON file that holds the table of a space (`search_spaces.documents`). The space is then called
@@ -29,6 +29,7 @@ from search_spaces.pose import PoseSpace
 from search_spaces.presets import COMPACT, DENSE, DETECT, MIXED, MOBILE, POSE
 from search_spaces.space import SearchSpace
 from search_spaces.staged import StagedSpace
+from search_spaces.text import TextSpace
 
 SPACE_FILE = "space.json"
 """File of a run's folder with the table of a space that was given as a file."""
@@ -46,9 +47,15 @@ SEARCH_SPACES: Mapping[str, Callable[[], StagedSpace]] = MappingProxyType(
         "pose": lambda: PoseSpace(POSE),
     }
 )
-"""The bundled spaces by name; tests and the documentation iterate over this table."""
+"""The bundled spaces of images by name; tests and the documentation iterate over this table."""
 
-_FORMS = f"give one of {', '.join(SEARCH_SPACES)}, package.module:ATTRIBUTE of an installed package, or a JSON file"
+OTHER_SPACES: Mapping[str, Callable[[], SearchSpace]] = MappingProxyType({"text": TextSpace})
+"""The bundled spaces that are no table of stages of images."""
+
+BUNDLED_SPACES: Mapping[str, Callable[[], SearchSpace]] = MappingProxyType({**SEARCH_SPACES, **OTHER_SPACES})
+"""All of them."""
+
+_FORMS = f"give one of {', '.join(BUNDLED_SPACES)}, package.module:ATTRIBUTE of an installed package, or a JSON file"
 
 
 def load_search_space(name: str) -> StagedSpace:
@@ -71,7 +78,7 @@ def resolve_space(reference: str, beside: Path | None = None, *, document: str |
     """
     if document is not None:
         return _expected(reference, space_of_text(document, reference))
-    if reference in SEARCH_SPACES:
+    if reference in BUNDLED_SPACES:
         return _bundled(reference)
     if ":" in reference and not os.path.isfile(reference):  # unlike Path's, quiet about names that are too long
         return _imported_space(reference)
@@ -83,7 +90,7 @@ def resolve_space(reference: str, beside: Path | None = None, *, document: str |
     if "@" in reference:
         where = "" if beside is None else f": there is no {beside / SPACE_FILE}"
         raise UserError(f"the table of the space {reference!r} is missing{where}", "restore it, or search again")
-    raise UnknownNameError("search space", reference, SEARCH_SPACES)
+    raise UnknownNameError("search space", reference, BUNDLED_SPACES)
 
 
 def at_resolutions(space: SearchSpace, highest: int) -> SearchSpace:
@@ -140,8 +147,8 @@ def load_family(reference: str) -> BlockFamily | None:
 
 
 @cache
-def _bundled(name: str) -> StagedSpace:
-    return SEARCH_SPACES[name]()
+def _bundled(name: str) -> SearchSpace:
+    return BUNDLED_SPACES[name]()
 
 
 @lru_cache(maxsize=64)

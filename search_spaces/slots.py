@@ -88,26 +88,28 @@ class SlotColumns:
 
     def add(
         self, kind: Any, in_channels: Any, out_channels: Any, height: Any, *, kernel: Any = 1, stride: Any = 1,
-        ratio: Any = 1.0, groups: Any = 1, se: Any = 0, activation: Any = 0, count: Any = 1,
+        ratio: Any = 1.0, groups: Any = 1, se: Any = 0, activation: Any = 0, count: Any = 1, width: Any = None,
     ) -> None:  # fmt: skip
         """One slot; every value is one number for all networks or an array (n,).
 
-        `kind` is the name of a family, or an array of positions in the list of families.
+        `kind` is the name of a family, or an array of positions in the list of families. `width`: of the input; None:
+        as its height.
         """
         kind = self._positions[kind] if isinstance(kind, str) else kind
-        whole = (kind, in_channels, out_channels, kernel, stride, groups, se, height, activation, count)
+        across = height if width is None else width
+        whole = (kind, in_channels, out_channels, kernel, stride, groups, se, height, across, activation, count)
         columns = [np.broadcast_to(np.asarray(value, dtype=np.int64), self._n) for value in whole]
         self._slots.append([*columns, np.broadcast_to(np.asarray(ratio, dtype=np.float64), self._n)])
 
     def slots(self) -> BlockSlots:
         """Blocks that were added, in order."""
-        kind, inp, out, kernel, stride, groups, se, height, act, count, ratio = (
+        kind, inp, out, kernel, stride, groups, se, height, width, act, count, ratio = (
             np.stack(column, axis=1) for column in zip(*self._slots, strict=True)
         )
         return BlockSlots(
             self._families,
             kind,
-            BlockColumns(inp, out, kernel, stride, ratio, groups, se > 0, height, height),
+            BlockColumns(inp, out, kernel, stride, ratio, groups, se > 0, height, width),
             act,
             count,
         )

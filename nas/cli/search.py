@@ -62,7 +62,8 @@ def _limit_type(kind: type[Limit]) -> click.ParamType[float]:
     default="classification",
     show_default=True,
     help="What is learned: classification (a class per image), detection (boxes with their classes), pose (boxes "
-    "with points, such as joints), or a task of an installed package: MODULE:ATTRIBUTE, whose code is run.",
+    "with points, such as joints), text (a class per text), or a task of an installed package: MODULE:ATTRIBUTE, "
+    "whose code is run.",
 )
 @click.option("--target", default="local", show_default=True, help="The device; `nas targets` lists them.")
 @limit_options
@@ -93,15 +94,16 @@ def _limit_type(kind: type[Limit]) -> click.ParamType[float]:
     default="",
     help="Classification: a named data set, a folder with one sub-folder of images per class, an archive of one, or an "
     ".npz file. Detection: a folder (or archive) in the layout of COCO, YOLO or VOC. Pose: COCO keypoints or "
-    "YOLO pose labels.  [default: digits]",
+    "YOLO pose labels. Text: a csv, tsv, jsonl or parquet file, or a folder with one sub-folder of .txt per class.  "
+    "[default: digits]",
 )
 @data_options
 @click.option(
     "--space",
     default="",
-    help="What may be built: mobile, dense, compact or mixed; for detection detect, for pose pose; a JSON file with "
-    "the table of a space; or package.module:ATTRIBUTE, whose code runs.  [default: compact for small images, mixed, "
-    "or that of the task]",
+    help="What may be built: mobile, dense, compact or mixed; for detection detect, for pose pose, for text text; a "
+    "JSON file with the table of a space; or package.module:ATTRIBUTE, whose code runs.  [default: compact for small "
+    "images, mixed, or that of the task]",
 )
 @click.option(
     "--budget",
@@ -207,6 +209,7 @@ def search(context: click.Context, /, *, as_json: bool, quiet: bool, run: Path |
       nas search --target xeon-spr --latency-ms 4 --data ./photos --budget 30m --json > result.json
       nas search --task detection --data ./coco --latency-ms 25 --budget 2h
       nas search --task pose --data ./coco-keypoints --latency-ms 25 --budget 4h
+      nas search --task text --data reviews.csv --latency-ms 0.5 --budget 10m
       nas search --latency-ms 4 --calls 20/s --data ./frames --budget 30m
       nas search --latency-ms 5 --percentile 99 --max-size-mb 2 --data ./photos
       nas search --objective latency --min-accuracy 92 --data ./photos --max-cost 0.50 --price-per-hour 1.20

@@ -39,6 +39,9 @@ from search_spaces.signature import DTYPES, TensorSpec
 
 _KERNEL_TIME = "_kernel_time"
 """Suffix that the profiler appends to the name of an operator."""
+_TOKEN_LAYERS = ("MatMul", "Gemm", "Conv")
+"""All that int8 computes in a network on token ids: between its layers are norms, softmax and changes of order, which
+stay in floating point, and integers around them would only be converted."""
 
 
 class OrtSession:
@@ -225,8 +228,14 @@ def _quantize(
     with _silent():
         # Shape inference and constant folding first, as the library asks: batch norms folded into convolutions are
         # not quantised twice.
-        quant_pre_process(model, inferred, auto_merge=True)
-        nodes = onnx.load(inferred, load_external_data=False).graph.node if float_part is not None else ()
+        # Shapes are static, and of networks on token ids the symbolic inference does not know all.
+        quant_pre_process(model, inferred, auto_merge=True, skip_symbolic_shape=declared.dtype == "int64")
+        graph = onnx.load(inferred, load_external_data=False).graph
+        excluded = {n.name for n in graph.node if float_part is not None and float_part.contains(n.name)}
+        options: dict[str, Any] = {}
+        if declared.dtype == "int64":
+            options["op_types_to_quantize"] = list(_TOKEN_LAYERS)
+            excluded |= _products_of_maps(graph)
         quantize_static(
             inferred,
             quantized,
@@ -242,11 +251,19 @@ def _quantize(
             # Percentile ranges were as fast, agreed as well with fp32 (correlation 0.9988 and 0.9998 for both, on noise
             # and untrained weights; trained networks may differ), and need histograms of every activation.
             calibrate_method=CalibrationMethod.MinMax,
-            nodes_to_exclude=[n.name for n in nodes if float_part is not None and float_part.contains(n.name)],
+            nodes_to_exclude=[n.name for n in graph.node if n.name in excluded],
             # Without such instructions sums of two products can saturate 16 bits; weights of 7 bits cannot.
             reduce_range=not has_int8_dot_product(cpu_flags() if isa is None else frozenset(isa)),
+            **options,
         )
     return quantized
+
+
+def _products_of_maps(graph: Any) -> set[str]:
+    """Names of the matrix products that have no weights: those of attention, which int8 costs more than it saves."""
+    constants = {tensor.name for tensor in graph.initializer}
+    constants |= {output for node in graph.node if node.op_type == "Constant" for output in node.output}
+    return {n.name for n in graph.node if n.op_type == "MatMul" and not constants.intersection(n.input)}
 
 
 def _halve(model: Path, staging: Path) -> Path:

@@ -319,7 +319,12 @@ def _quantize(model: Path, staging: Path, inputs: Inputs, float_part: FloatPart 
         # One node of ONNX can become several: `conv` is then the addition of the bias, `conv/WithoutBiases` the rest.
         patterns = [f"^(?:{pattern})(?:/.*)?$" for pattern in float_part.patterns] if float_part is not None else []
         ignored = nncf.IgnoredScope(patterns=patterns, validate=False)
-        quantized = nncf.quantize(network, nncf.Dataset(items), subset_size=len(items), ignored_scope=ignored)
+        # A network on token ids: what lies between the layers of attention stays in floating point.
+        tokens = network.inputs[0].get_element_type().get_type_name() == "i64"
+        options = {"model_type": nncf.ModelType.TRANSFORMER} if tokens else {}
+        quantized = nncf.quantize(
+            network, nncf.Dataset(items), subset_size=len(items), ignored_scope=ignored, **options
+        )
     for key, value in _metadata(model, network).items():
         quantized.set_rt_info(value, key)
     openvino.save_model(quantized, staged, compress_to_fp16=False)

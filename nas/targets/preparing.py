@@ -19,7 +19,7 @@ from nas.measure.measurement import MeasureRequest
 from nas.measure.procfs import die_with_parent
 from nas.networks.description import NETWORK, NetworkDescription, save_network
 from nas.runtimes import load_runtime
-from search_spaces import SEARCH_SPACES, Architecture, SearchSpace, resolve_space, space_of
+from search_spaces import BUNDLED_SPACES, Architecture, SearchSpace, resolve_space, space_of
 from search_spaces.architecture import Option
 from search_spaces.signature import Size
 
@@ -38,9 +38,9 @@ def usual_spaces() -> tuple[SearchSpace, ...]:
 
 def spaces_like(space: SearchSpace) -> tuple[SearchSpace, ...]:
     """The spaces whose networks tell of those of `space`: the bundled ones of its task, or itself where it is none."""
-    if space.name not in SEARCH_SPACES:
+    if space.name not in BUNDLED_SPACES:
         return (space,)
-    return tuple(other for name in SEARCH_SPACES if (other := resolve_space(name)).task == space.task)
+    return tuple(other for name in BUNDLED_SPACES if (other := resolve_space(name)).task == space.task)
 
 
 def networks_to_measure(

@@ -11,6 +11,7 @@ from nas.tasks.classification.task import Classification
 from nas.tasks.detection.task import Detection
 from nas.tasks.pose.task import Pose
 from nas.tasks.task import Task, TaskData, TaskSplit, TrainingShape
+from nas.tasks.text.task import TextClassification
 
 __all__ = [
     "TASKS",
@@ -26,7 +27,7 @@ __all__ = [
 ]
 
 TASKS: Mapping[str, Task[Any, Any]] = MappingProxyType(
-    {task.name: task for task in (Classification(), Detection(), Pose())}
+    {task.name: task for task in (Classification(), Detection(), Pose(), TextClassification())}
 )
 """The bundled tasks by name."""
 

@@ -26,7 +26,7 @@ from nas.runtimes import deployments_here, load_runtime
 from nas.runtimes.devices import require_device
 from nas.targets.calling import knows_calls, with_calls
 from nas.targets.completing import completed, missing_kinds
-from nas.targets.fitting import table_exponent
+from nas.targets.fitting import kinds_of, table_exponent
 from nas.targets.latency import Correction, LatencyModel
 from nas.targets.preparing import (
     deploy_untrained,
@@ -194,7 +194,8 @@ def continuous_target(
         notes += [f"not measured here: this host differs from the target ({'; '.join(target.differences)})"]
         if config.ray is not None:
             notes.append(f"no machine of the Ray cluster offers the resource {device_resource(config.target)!r}")
-    prior = prior_profiles(profile)
+    kinds = kinds_of(profile)
+    prior = [other for other in prior_profiles(profile) if kinds <= kinds_of(other)]
     if prior:
         notes.append(f"few networks of this device were measured; {', '.join(p.name for p in prior)} served as prior")
     model = LatencyModel(profile, deployments, corrections, prior)

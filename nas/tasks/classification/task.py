@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nas.data.images import ImageData, ImageSplit, Preprocess
-from nas.data_options import BALANCED_ACCURACY, USUAL, DataOptions
+from nas.data_options import BALANCED_ACCURACY, MACRO, USUAL, DataOptions
+from nas.errors import UserError
 from nas.tasks.baseline import BaselineNetwork
 from nas.tasks.classification import top1_agreement
 from nas.tasks.classification.artifacts import ClassificationArtifacts
@@ -68,6 +69,8 @@ class Classification:
     def load(self, name_or_path: str, *, seed: int, options: DataOptions = USUAL) -> ImageData:
         from nas.tasks.classification.data.registry import load_dataset
 
+        if options.metric == MACRO:
+            raise UserError("--metric macro-f1 is for texts", "give --metric balanced-accuracy")
         return load_dataset(name_or_path, seed=seed, options=options)
 
     def metric_of(self, data: ImageData) -> str:

@@ -25,11 +25,12 @@ from nas.tasks.detection.data import DetectionData
 from nas.tasks.detection.task import Detection
 from nas.tasks.pose.data import PoseData
 from nas.training.recipe import Recipe
-from search_spaces import SEARCH_SPACES, load_search_space
+from search_spaces import BUNDLED_SPACES, load_search_space, resolve_space
 from tests.nas.evaluation.small import small_space
 from tests.nas.tasks import contract
 from tests.nas.tasks.coco import write_coco
 from tests.nas.tasks.detection.rectangles import rectangles
+from tests.nas.tasks.text.sentences import text_data
 
 SIZE = 128
 PREPROCESS = Preprocess((0.5, 0.5, 0.5), (0.25, 0.25, 0.25))
@@ -54,13 +55,18 @@ def pose_data() -> PoseData:
 
 
 ELSEWHERE = Detection()
-DATA: dict[str, Any] = {"classification": image_data, "detection": box_data, "pose": pose_data}
+DATA: dict[str, Any] = {
+    "classification": image_data, "detection": box_data, "pose": pose_data, "text": text_data,
+}  # fmt: skip
+IMAGES = ("classification", "detection", "pose")
 every_task = pytest.mark.parametrize("name", TASKS)
 
 
 def small_part(data: Any) -> Any:
-    """The task's own space, for images of the size at hand."""
-    return load_search_space(task_of(data).default_space).restrict("resolution", [SIZE])
+    """The task's own space, for examples of the size at hand."""
+    task = task_of(data)
+    space = resolve_space(task.default_space)
+    return space.restrict("resolution", [SIZE]) if task.name in IMAGES else task.searchable(space, data, {})
 
 
 @every_task
@@ -78,7 +84,7 @@ def test_a_task_keeps_its_promises(name: str, check: Callable[..., None]) -> Non
 def test_a_task_comes_with_recipes_and_data(name: str, tmp_path: Path) -> None:
     task, data = TASKS[name], DATA[name]()
     assert task.name == name
-    assert SEARCH_SPACES[task.default_space]().task == name
+    assert BUNDLED_SPACES[task.default_space]().task == name
     contract.check_recipes(task)
     contract.check_splits(task, data)
     contract.check_floors(task, data)
@@ -106,7 +112,7 @@ def test_images_without_boxes_reach_other_processes(tmp_path: Path) -> None:
         assert contract.same(TASKS["detection"], getattr(data, split), getattr(loaded, split))
 
 
-@every_task
+@pytest.mark.parametrize("name", IMAGES)
 def test_resized_copies_stay_in_their_process(name: str) -> None:
     data = DATA[name]()
     alone = len(pickle.dumps(data))
@@ -147,7 +153,7 @@ def test_recipes_are_read_back(name: str) -> None:
         TASKS[name].recipe(optimizer={"rate": 0.1})
 
 
-@every_task
+@pytest.mark.parametrize("name", IMAGES)
 def test_what_is_searched_follows_the_data_and_the_user(name: str) -> None:
     data = DATA[name]()
     task, space = task_of(data), load_search_space(TASKS[name].default_space)

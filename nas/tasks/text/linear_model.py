@@ -1,0 +1,123 @@
+"""How the wide path of a network begins: as a linear model of its training texts, fitted in about a second.
+
+Logistic regression on TF-IDF features of tokens, of the tokens that these were merged of (as fastText's parts of words,
+Bojanowski et al. 2017, https://arxiv.org/abs/1607.04606) and of pairs of tokens. Whatever hangs on one token alone adds
+up to one entry of a table, so that the wide path computes just this model (`search_spaces.text_modules.Wide`). A
+network starts as good as it is, and learns from there.
+"""
+
+import warnings
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nas.tasks.text.tokenizer import TextPreprocess
+
+if TYPE_CHECKING:
+    from torch import nn
+
+PENALTY = 3.0
+"""Inverse strength of the penalty on the weights."""
+ITERATIONS = 50
+"""Of L-BFGS: enough to begin with."""
+
+
+def begin_wide(
+    network: "nn.Module",
+    preprocess: TextPreprocess,
+    ids: NDArray[np.int64],
+    labels: NDArray[np.int64],
+    classes: int,
+    *,
+    balanced: bool,
+) -> None:
+    """Set the tables of a network's wide path, where it has one that nothing has been learnt in, from training texts.
+
+    At first it says all.
+
+    Args:
+        network: is changed in place.
+        preprocess: knows what tokens were merged of.
+        ids: (n, tokens), as the network takes them.
+        labels: (n,).
+        classes: number of classes.
+        balanced: whether texts of rare classes weigh more.
+    """
+    import torch
+
+    from search_spaces.text_modules import Wide, pair_entries
+
+    wide = getattr(network, "wide", None)
+    if not isinstance(wide, Wide) or any(bool(table.weight.any()) for table in wide.tables):
+        return
+    entries = [ids] if wide.pairs is None else [ids, pair_entries(torch.from_numpy(ids)).numpy()]
+    sizes = [len(table.weight) for table in wide.tables]
+    members = preprocess.members(sizes[0])
+    tables = fitted_tables(entries, sizes, members, labels, classes, balanced=balanced)
+    with torch.no_grad():
+        for table, values in zip(wide.tables, tables, strict=True):
+            table.weight.copy_(torch.from_numpy(values))
+        # Or what the rest says at first by chance would spoil it.
+        last = network.head.linear  # type: ignore[union-attr]
+        torch.nn.init.zeros_(last.weight)  # type: ignore[arg-type,union-attr]
+        torch.nn.init.zeros_(last.bias)  # type: ignore[arg-type,union-attr]
+
+
+def fitted_tables(
+    entries: Sequence[NDArray[np.int64]],
+    sizes: Sequence[int],
+    members: Sequence[Sequence[int]],
+    labels: NDArray[np.int64],
+    classes: int,
+    *,
+    balanced: bool,
+) -> list[NDArray[np.float64]]:
+    """For each table its values (size, classes + 1): sums over the features that an entry stands for, of their weights
+    times inverse document frequency, and of the squares of that frequency.
+
+    Args:
+        entries: for each table (n, t) places in it; 0 is none.
+        sizes: of the tables.
+        members: for the first entries of the first table, the features that they stand for: entries, itself too.
+        labels: (n,).
+        classes: number of classes.
+        balanced: whether texts of rare classes weigh more.
+    """
+    from scipy.sparse import csr_array, diags_array, hstack
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
+
+    n = len(labels)
+    parts = []
+    for found, size in zip(entries, sizes, strict=True):
+        rows, columns = np.nonzero(found)
+        parts.append(csr_array((np.ones(len(rows)), (rows, found[rows, columns])), shape=(n, size)))
+    places = sum(sizes)
+    # What an entry stands for: itself, and in the first table what its token was merged of.
+    rows = np.concatenate(
+        [np.repeat(np.arange(len(members)), [len(m) for m in members]), np.arange(len(members), places)]
+    )
+    columns = np.concatenate([*map(np.asarray, members), np.arange(len(members), places)])
+    stands_for: Any = csr_array((np.ones(len(rows)), (rows, columns)), shape=(places, places))
+    counts: Any = csr_array(hstack(parts)) @ stands_for
+    with_it = np.bincount(counts.indices, minlength=counts.shape[1])
+    # As scikit-learn's TfidfTransformer; entries of no training text have no weight.
+    inverse = np.where(with_it > 0, np.log((1 + n) / (1 + with_it)) + 1, 0.0)
+    norms = np.sqrt(np.maximum(counts @ inverse**2, 1.0))
+    features = csr_array(diags_array(1 / norms) @ counts @ diags_array(inverse))
+    model = LogisticRegression(
+        C=PENALTY, max_iter=ITERATIONS, class_weight="balanced" if balanced else None, tol=1e-3, fit_intercept=False
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(features, labels)
+    weights = np.zeros((classes, counts.shape[1]))
+    if len(model.classes_) == 2:  # one row, of the second class
+        weights[model.classes_] = np.concatenate([-model.coef_, model.coef_]) / 2
+    else:
+        weights[model.classes_] = model.coef_
+    values = stands_for @ np.concatenate([weights.T * inverse[:, None], inverse[:, None] ** 2], axis=1)
+    values[0] = 0.0
+    return np.split(values, np.cumsum(sizes)[:-1])

@@ -1,0 +1,86 @@
+"""The objective of text classification: texts with hidden tokens, cross-entropy, accuracy or macro-F1."""
+
+import math
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy, kl_div, log_softmax
+
+from nas.tasks.examples import Examples
+from nas.tasks.text.data import TextSplit
+from nas.tasks.text.evaluate import logits_of, merit_of
+from nas.tasks.text.linear_model import begin_wide
+from nas.tasks.text.portable import MASK
+from nas.tasks.text.recipe import check_recipe
+from nas.tasks.text.tokenizer import SPECIAL
+from nas.training.objective import LOSS, Validation
+from nas.training.precision import Precision
+from nas.training.recipe import Recipe
+from search_spaces import TensorSpec
+from search_spaces.signature import class_count
+
+
+class TextObjective:
+    """Labelled texts; see `nas.training.objective.Objective`.
+
+    Raises:
+        UserError: the recipe has settings of another task.
+    """
+
+    def __init__(self, network: nn.Module, examples: Examples[TextSplit], recipe: Recipe, device: torch.device) -> None:
+        """The wide path of a network that has learnt nothing yet is begun here, from the training texts."""
+        check_recipe(recipe)
+        self._examples, self._recipe, self._device = examples, recipe, device
+        self._classes = class_count(examples.size)
+        ids = examples.train.ids.astype(np.int64)
+        weights = examples.traits.class_weights
+        begin_wide(
+            network, examples.preprocess, ids, examples.train.labels, self._classes, balanced=weights is not None
+        )
+        self._ids, self._labels = torch.from_numpy(ids), torch.from_numpy(np.array(examples.train.labels))
+        self._class_weights = None if weights is None else torch.tensor(weights, device=device)
+
+    @property
+    def input(self) -> TensorSpec:
+        return self._examples.train.input
+
+    @property
+    def train_examples(self) -> int:
+        return len(self._examples.train)
+
+    @property
+    def val_examples(self) -> int:
+        return len(self._examples.val)
+
+    def inputs(self, indices: torch.Tensor) -> torch.Tensor:
+        return self._ids.index_select(0, indices).to(self._device)
+
+    def batch(
+        self, indices: torch.Tensor, generator: torch.Generator, progress: float
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Of each text some tokens are hidden (Iyyer et al. 2015, "Deep unordered composition rivals syntactic
+        methods")."""
+        ids = self._ids.index_select(0, indices)
+        hidden = torch.rand(ids.shape, generator=generator) < self._recipe.augmentation.erasing_probability
+        ids = torch.where(hidden & (ids >= len(SPECIAL)), MASK, ids)
+        return ids.to(self._device), self._labels.index_select(0, indices).to(self._device)
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        smoothing = self._recipe.label_smoothing
+        return cross_entropy(outputs.float(), targets, weight=self._class_weights, label_smoothing=smoothing)
+
+    def distillation_loss(self, outputs: torch.Tensor, teacher_outputs: torch.Tensor) -> torch.Tensor:
+        temperature = self._recipe.distillation.temperature
+        student, teacher = (log_softmax(each.float() / temperature, dim=1) for each in (outputs, teacher_outputs))
+        # t^2 keeps the gradients' size (Hinton et al. 2015, section 2).
+        return kl_div(student, teacher, log_target=True, reduction="batchmean") * temperature * temperature
+
+    def guessing_loss(self, first_loss: float) -> float:
+        return math.log(self._classes)
+
+    def validate(self, network: nn.Module, precision: Precision) -> Validation:
+        val = self._examples.val
+        logits = logits_of(network, val, device=str(self._device), precision=precision)
+        loss = float(cross_entropy(torch.from_numpy(logits), torch.from_numpy(np.array(val.labels))))
+        return Validation(merit_of(logits, val), {LOSS: loss})
