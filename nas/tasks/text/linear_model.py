@@ -47,10 +47,12 @@ def begin_wide(
     """
     import torch
 
-    from search_spaces.text_modules import Wide, pair_entries
+    from search_spaces.text_modules import TextHead, Wide, pair_entries
 
-    wide = getattr(network, "wide", None)
-    if not isinstance(wide, Wide) or any(bool(table.weight.any()) for table in wide.tables):
+    wide, head = getattr(network, "wide", None), getattr(network, "head", None)
+    if not isinstance(wide, Wide) or not isinstance(head, TextHead):
+        return
+    if any(bool(table.weight.any()) for table in wide.tables) or len(np.unique(labels)) < 2:
         return
     entries = [ids] if wide.pairs is None else [ids, pair_entries(torch.from_numpy(ids)).numpy()]
     sizes = [len(table.weight) for table in wide.tables]
@@ -60,9 +62,8 @@ def begin_wide(
         for table, values in zip(wide.tables, tables, strict=True):
             table.weight.copy_(torch.from_numpy(values))
         # Or what the rest says at first by chance would spoil it.
-        last = network.head.linear  # type: ignore[union-attr]
-        torch.nn.init.zeros_(last.weight)  # type: ignore[arg-type,union-attr]
-        last.bias.copy_(torch.from_numpy(constants))  # type: ignore[union-attr,operator]
+        torch.nn.init.zeros_(head.linear.weight)
+        head.linear.bias.copy_(torch.from_numpy(constants))
 
 
 def fitted_tables(
