@@ -31,11 +31,11 @@ def begin_wide(
     labels: NDArray[np.int64],
     classes: int,
     *,
-    balanced: bool,
+    weights: Sequence[float] | None,
 ) -> None:
     """Set the tables of a network's wide path, where it has one that nothing has been learnt in, from training texts.
 
-    At first it says all.
+    At first it says all: the last layer of the rest has no weights but the linear model's constants.
 
     Args:
         network: is changed in place.
@@ -43,26 +43,27 @@ def begin_wide(
         ids: (n, tokens), as the network takes them.
         labels: (n,).
         classes: number of classes.
-        balanced: whether texts of rare classes weigh more.
+        weights: of the classes in the loss; None: all the same.
     """
     import torch
 
-    from search_spaces.text_modules import Wide, pair_entries
+    from search_spaces.text_modules import TextHead, Wide, pair_entries
 
-    wide = getattr(network, "wide", None)
-    if not isinstance(wide, Wide) or any(bool(table.weight.any()) for table in wide.tables):
+    wide, head = getattr(network, "wide", None), getattr(network, "head", None)
+    if not isinstance(wide, Wide) or not isinstance(head, TextHead):
+        return
+    if any(bool(table.weight.any()) for table in wide.tables) or len(np.unique(labels)) < 2:
         return
     entries = [ids] if wide.pairs is None else [ids, pair_entries(torch.from_numpy(ids)).numpy()]
     sizes = [len(table.weight) for table in wide.tables]
     members = preprocess.members(sizes[0])
-    tables = fitted_tables(entries, sizes, members, labels, classes, balanced=balanced)
+    tables, constants = fitted_tables(entries, sizes, members, labels, classes, weights=weights)
     with torch.no_grad():
         for table, values in zip(wide.tables, tables, strict=True):
             table.weight.copy_(torch.from_numpy(values))
         # Or what the rest says at first by chance would spoil it.
-        last = network.head.linear  # type: ignore[union-attr]
-        torch.nn.init.zeros_(last.weight)  # type: ignore[arg-type,union-attr]
-        torch.nn.init.zeros_(last.bias)  # type: ignore[arg-type,union-attr]
+        torch.nn.init.zeros_(head.linear.weight)
+        head.linear.bias.copy_(torch.from_numpy(constants))
 
 
 def fitted_tables(
@@ -72,10 +73,10 @@ def fitted_tables(
     labels: NDArray[np.int64],
     classes: int,
     *,
-    balanced: bool,
-) -> list[NDArray[np.float64]]:
+    weights: Sequence[float] | None,
+) -> tuple[list[NDArray[np.float64]], NDArray[np.float64]]:
     """For each table its values (size, classes + 1): sums over the features that an entry stands for, of their weights
-    times inverse document frequency, and of the squares of that frequency.
+    times inverse document frequency, and of the squares of that frequency; and the constants (classes,).
 
     Args:
         entries: for each table (n, t) places in it; 0 is none.
@@ -83,7 +84,7 @@ def fitted_tables(
         members: for the first entries of the first table, the features that they stand for: entries, itself too.
         labels: (n,).
         classes: number of classes.
-        balanced: whether texts of rare classes weigh more.
+        weights: of the classes in the loss; None: all the same.
     """
     from scipy.sparse import csr_array, diags_array, hstack
     from sklearn.exceptions import ConvergenceWarning
@@ -107,17 +108,17 @@ def fitted_tables(
     inverse = np.where(with_it > 0, np.log((1 + n) / (1 + with_it)) + 1, 0.0)
     norms = np.sqrt(np.maximum(counts @ inverse**2, 1.0))
     features = csr_array(diags_array(1 / norms) @ counts @ diags_array(inverse))
-    model = LogisticRegression(
-        C=PENALTY, max_iter=ITERATIONS, class_weight="balanced" if balanced else None, tol=1e-3, fit_intercept=False
-    )
+    balance = None if weights is None else dict(enumerate(weights))
+    model = LogisticRegression(C=PENALTY, max_iter=ITERATIONS, class_weight=balance, tol=1e-3)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(features, labels)
-    weights = np.zeros((classes, counts.shape[1]))
+    found, constants = np.zeros((classes, counts.shape[1])), np.zeros(classes)
     if len(model.classes_) == 2:  # one row, of the second class
-        weights[model.classes_] = np.concatenate([-model.coef_, model.coef_]) / 2
+        found[model.classes_] = np.concatenate([-model.coef_, model.coef_]) / 2
+        constants[model.classes_] = np.concatenate([-model.intercept_, model.intercept_]) / 2
     else:
-        weights[model.classes_] = model.coef_
-    values = stands_for @ np.concatenate([weights.T * inverse[:, None], inverse[:, None] ** 2], axis=1)
+        found[model.classes_], constants[model.classes_] = model.coef_, model.intercept_
+    values = stands_for @ np.concatenate([found.T * inverse[:, None], inverse[:, None] ** 2], axis=1)
     values[0] = 0.0
-    return np.split(values, np.cumsum(sizes)[:-1])
+    return np.split(values, np.cumsum(sizes)[:-1]), constants

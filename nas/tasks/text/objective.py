@@ -35,9 +35,7 @@ class TextObjective:
         self._classes = class_count(examples.size)
         ids = examples.train.ids.astype(np.int64)
         weights = examples.traits.class_weights
-        begin_wide(
-            network, examples.preprocess, ids, examples.train.labels, self._classes, balanced=weights is not None
-        )
+        begin_wide(network, examples.preprocess, ids, examples.train.labels, self._classes, weights=weights)
         self._ids, self._labels = torch.from_numpy(ids), torch.from_numpy(np.array(examples.train.labels))
         self._class_weights = None if weights is None else torch.tensor(weights, device=device)
 

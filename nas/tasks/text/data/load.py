@@ -115,9 +115,14 @@ def complete(
         val=splits["val"],
         test=splits["test"],
         preprocess=preprocess,
-        class_weights=class_weights(splits["train"].labels, len(classes)) if weighted else None,
+        class_weights=softened(class_weights(splits["train"].labels, len(classes))) if weighted else None,
         notes=tuple(notes),
     )
+
+
+def softened(weights: Sequence[float]) -> tuple[float, ...]:
+    """The roots of the classes' weights: with these themselves a network calls too many texts rare (docs/text.md)."""
+    return tuple(float(weight) ** 0.5 for weight in weights)
 
 
 _Part = tuple[list[str], NDArray[np.int64], NDArray[np.uint64]]

@@ -19,7 +19,7 @@ def test_a_network_begins_as_a_good_linear_model() -> None:
     for _ in range(2):
         torch.manual_seed(0)
         network = space.build(bag, (2,))
-        begin_wide(network, data.preprocess, ids, split.labels, 2, balanced=False)
+        begin_wide(network, data.preprocess, ids, split.labels, 2, weights=None)
         found.append(network.wide(torch.from_numpy(ids)).detach())  # type: ignore[union-attr,operator]
     network.eval()
     wide = network.wide(torch.from_numpy(ids)).detach()  # type: ignore[union-attr,operator]
@@ -28,21 +28,22 @@ def test_a_network_begins_as_a_good_linear_model() -> None:
     scores = network.wide(torch.from_numpy(val.ids.astype(np.int64)))  # type: ignore[union-attr,operator]
     assert (scores.argmax(1).numpy() == val.labels).mean() > TASKS["text"].floors(data, 0)[0].accuracy + 0.2
     before = network.wide.words.weight.clone()  # type: ignore[union-attr,operator]
-    begin_wide(network, data.preprocess, ids, 1 - split.labels, 2, balanced=False)
+    begin_wide(network, data.preprocess, ids, 1 - split.labels, 2, weights=None)
     torch.testing.assert_close(network.wide.words.weight, before)  # type: ignore[union-attr,operator]
     assert torch.isfinite(folded(network)(torch.zeros(1, 16, dtype=torch.int64))).all()
 
 
 def test_features_are_summed_in_the_table_of_their_tokens() -> None:
-    """Tables, looked up and summed, are scikit-learn's own features times its weights."""
+    """An entry that stands for others has their scores; tables, looked up and summed, tell the classes apart."""
     from nas.tasks.text.linear_model import fitted_tables
 
     rng = np.random.default_rng(0)
     labels = np.arange(60) % 2
     entries = rng.integers(1, 4, (60, 6)) + 3 * labels[:, None] * (rng.random((60, 6)) < 0.5)
-    (table,) = fitted_tables([entries], [8], [(i,) for i in range(7)] + [(7, 1, 2)], labels, 2, balanced=False)
+    (table,), constants = fitted_tables([entries], [8], [(i,) for i in range(7)] + [(7, 1, 2)], labels, 2, weights=None)
     assert table.shape == (8, 3)
     np.testing.assert_allclose(table[7], table[1] + table[2], atol=1e-12)  # no text has entry 7 itself
     assert (table[1:, 2] > 0).all()
     sums = table[entries].sum(1)
-    assert ((sums[:, 1] > sums[:, 0]) == (labels == 1)).mean() > 0.9
+    scores = sums[:, :2] / np.sqrt(sums[:, 2:]) + constants
+    assert ((scores[:, 1] > scores[:, 0]) == (labels == 1)).mean() > 0.9
