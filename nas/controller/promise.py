@@ -3,7 +3,8 @@
 Short trainings favour networks that learn fast, and these are the small ones: of 24 networks the accuracy after one to
 three of eight epochs orders the final ones with a Kendall tau of .12, .30 and .52, and together with the logarithm of
 the MACs, both in standard deviations, with .41, .41 and .66 (docs/accuracy.md). In a search short trainings are shorter
-still, and have equal times: the larger a network, the fewer images it has seen.
+still, and have equal times: the larger a network, the fewer images it has seen. What this costs on the average is added
+back.
 """
 
 from collections.abc import Sequence
@@ -35,7 +36,17 @@ def promise(
     capacity = np.log(np.maximum(macs, 1.0))
     if epochs is not None:
         capacity += np.minimum(0.0, np.log(np.maximum(epochs, 1e-3) / ENOUGH_EPOCHS))
-    return _standard(values) + CAPACITY_WEIGHT * _standard(capacity)
+    size, given = np.log(np.maximum(macs, 1.0)), np.asarray(values, dtype=np.float64)
+    return _standard(given - _handicap(given, size) * size) + CAPACITY_WEIGHT * _standard(capacity)
+
+
+def _handicap(values: NDArray[np.float64], size: NDArray[np.float64]) -> float:
+    """What a unit of `size` costs in short trainings, a slope of at most 0: the median over all pairs of networks, so
+    that one good network does not make it (Theil 1950, Sen 1968)."""
+    one, other = np.triu_indices(len(size), 1)
+    apart = np.abs(size[other] - size[one]) > 1e-9
+    slopes: NDArray[np.float64] = (values[other] - values[one])[apart] / (size[other] - size[one])[apart]
+    return min(0.0, float(np.median(slopes))) if len(slopes) else 0.0
 
 
 def most_promising(
