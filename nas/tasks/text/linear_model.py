@@ -113,12 +113,12 @@ def fitted_tables(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(features, labels)
-    found, constants = np.zeros((classes, counts.shape[1])), np.zeros(classes)
+    learnt, constants = np.zeros((classes, counts.shape[1])), np.zeros(classes)
     if len(model.classes_) == 2:  # one row, of the second class
-        found[model.classes_] = np.concatenate([-model.coef_, model.coef_]) / 2
+        learnt[model.classes_] = np.concatenate([-model.coef_, model.coef_]) / 2
         constants[model.classes_] = np.concatenate([-model.intercept_, model.intercept_]) / 2
     else:
-        found[model.classes_], constants[model.classes_] = model.coef_, model.intercept_
-    values = stands_for @ np.concatenate([found.T * inverse[:, None], inverse[:, None] ** 2], axis=1)
+        learnt[model.classes_], constants[model.classes_] = model.coef_, model.intercept_
+    values = stands_for @ np.concatenate([learnt.T * inverse[:, None], inverse[:, None] ** 2], axis=1)
     values[0] = 0.0
     return np.split(values, np.cumsum(sizes)[:-1]), constants
