@@ -175,9 +175,9 @@ def test_block_family_example_works(tmp_path: Path) -> None:
     (package / "families/separable.py").write_text(code_block("search_spaces/families/separable.py"))
     table = package / "families/__init__.py"
     text = table.read_text()
-    assert text.count("PREDICT)}") == 1
+    assert text.count(" PREDICT_POSE,\n") == 1
     table.write_text(
-        text.replace("PREDICT)}", "PREDICT, SEPARABLE)}").replace(
+        text.replace(" PREDICT_POSE,\n", " PREDICT_POSE, SEPARABLE,\n").replace(
             "\nFAMILIES:", "from search_spaces.families.separable import SEPARABLE\n\nFAMILIES:"
         )
     )
