@@ -319,8 +319,8 @@ def _quantize(model: Path, staging: Path, inputs: Inputs, float_part: FloatPart 
         # One node of ONNX can become several: `conv` is then the addition of the bias, `conv/WithoutBiases` the rest.
         patterns = [f"^(?:{pattern})(?:/.*)?$" for pattern in float_part.patterns] if float_part is not None else []
         ignored = nncf.IgnoredScope(patterns=patterns, validate=False)
-        # In a network on token ids what lies between the layers of attention stays in floating point. Not where there is
-        # none: such networks lose more so, and one of a single row was noise on one thread with AMX (OpenVINO 2026.4.1).
+        # In a network on token ids what lies between layers of attention stays in floating point. Not where there are
+        # none: such networks lose more so, and one of a single row was noise on one thread with AMX (2026.4.1).
         tokens = network.inputs[0].get_element_type().get_type_name() == "i64"
         attends = any(op.get_type_name() == "Softmax" for op in network.get_ops())
         options = {"model_type": nncf.ModelType.TRANSFORMER} if tokens and attends else {}
