@@ -72,8 +72,7 @@ def most_promising(
     return best_first(evaluated, lambda e: by_trial[e.trial])
 
 
-def _standard(values: Sequence[float] | NDArray[np.float64]) -> NDArray[np.float64]:
+def _standard(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """In standard deviations from the mean; zeros where all are equal."""
-    given = np.asarray(values, dtype=np.float64)
-    spread = given.std()
-    return np.zeros_like(given) if spread <= 1e-12 else (given - given.mean()) / spread
+    spread = values.std()
+    return np.zeros_like(values) if spread <= 1e-12 else (values - values.mean()) / spread

@@ -5,8 +5,9 @@ import math
 import numpy as np
 import torch
 from torch import nn
-from torch.nn.functional import cross_entropy, kl_div, log_softmax
 
+from nas.tasks import classification
+from nas.tasks.classification.objective import soft_label_loss
 from nas.tasks.examples import Examples
 from nas.tasks.text.data import TextSplit
 from nas.tasks.text.evaluate import logits_of, merit_of
@@ -65,14 +66,10 @@ class TextObjective:
         return ids.to(self._device), self._labels.index_select(0, indices).to(self._device)
 
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        smoothing = self._recipe.label_smoothing
-        return cross_entropy(outputs.float(), targets, weight=self._class_weights, label_smoothing=smoothing)
+        return classification.loss(outputs, targets, self._recipe.label_smoothing, self._class_weights)
 
     def distillation_loss(self, outputs: torch.Tensor, teacher_outputs: torch.Tensor) -> torch.Tensor:
-        temperature = self._recipe.distillation.temperature
-        student, teacher = (log_softmax(each.float() / temperature, dim=1) for each in (outputs, teacher_outputs))
-        # t^2 keeps the gradients' size (Hinton et al. 2015, section 2).
-        return kl_div(student, teacher, log_target=True, reduction="batchmean") * temperature * temperature
+        return soft_label_loss(outputs, teacher_outputs, self._recipe.distillation.temperature)
 
     def guessing_loss(self, first_loss: float) -> float:
         return math.log(self._classes)
@@ -80,5 +77,5 @@ class TextObjective:
     def validate(self, network: nn.Module, precision: Precision) -> Validation:
         val = self._examples.val
         logits = logits_of(network, val, device=str(self._device), precision=precision)
-        loss = float(cross_entropy(torch.from_numpy(logits), torch.from_numpy(np.array(val.labels))))
+        loss = float(classification.loss(torch.from_numpy(logits), torch.from_numpy(np.array(val.labels))))
         return Validation(merit_of(logits, val), {LOSS: loss})

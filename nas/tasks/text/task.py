@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from nas.data_options import MACRO_F1, USUAL, DataOptions
 from nas.errors import UserError
 from nas.tasks.baseline import BaselineNetwork
+from nas.tasks.classification import top1_agreement
 from nas.tasks.floor import Floor
 from nas.tasks.task import Run, TrainingShape
 from nas.training.precision import Precision
@@ -185,7 +186,7 @@ class TextClassification:
         return dict(reversed(figures.items())) if split.unbalanced else figures
 
     def agreement(self, got: NDArray[np.float32], expected: NDArray[np.float32], signature: Signature) -> float:
-        return float((got.argmax(axis=1) == expected.argmax(axis=1)).mean())
+        return top1_agreement(got, expected)
 
     def hits(self, outputs: NDArray[np.float32], split: "TextSplit", signature: Signature) -> NDArray[np.bool_] | None:
         from nas.tasks.text import answers
