@@ -61,7 +61,9 @@ def take_over(old: BaselineFolder, new: BaselineFolder) -> None:
     if new.plan.exists():
         return
     shutil.copytree(old.baseline_network, new.baseline_network, dirs_exist_ok=True)
-    for name in ("times", "library", "losses"):
+    if old.adapted.exists():
+        shutil.copytree(old.adapted, new.adapted, dirs_exist_ok=True)
+    for name in ("adapting", "times", "library", "losses"):
         source: Path = getattr(old, name)
         if source.exists():
             shutil.copyfile(source, getattr(new, name))

@@ -17,6 +17,16 @@ class BaselineFolder(RunFolder):
         return self.path / "baseline"
 
     @property
+    def adapted(self) -> Path:
+        """A library's network that was fine-tuned on the data, see `nas.baseline.adapting`."""
+        return self.path / "adapted"
+
+    @property
+    def adapting(self) -> Path:
+        """How long that may take."""
+        return self.path / "adapting.json"
+
+    @property
     def times(self) -> Path:
         """Times of all options, see `nas.baseline.times`."""
         return self.path / "times.json"

@@ -1,11 +1,13 @@
 """From a trained network to a faster one: the steps in their order, each of which lies in files once it is done."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 
 from torch import nn
 
+from nas.baseline.adapting import adapted, brought
 from nas.baseline.beside import Beside
 from nas.baseline.config import BaselineConfig
 from nas.baseline.contract import PairedLoss, paired_loss
@@ -23,6 +25,7 @@ from nas.controller.planning.plan_record import read_account
 from nas.controller.runs.records import deployed_network, figures_on_test
 from nas.controller.runs.run_folder import check_identity, default_settings, held
 from nas.controller.search import SearchResult, finished_result
+from nas.data.images import square_input
 from nas.deploy.choosing import Rejection
 from nas.deploy.tried import Deployed, TriedDeployment
 from nas.deployment import Deployment
@@ -33,7 +36,7 @@ from nas.measure.host import keep_to_usable_threads, threads_here
 from nas.measure.site import Site, this_host
 from nas.networks.description import NetworkDescription
 from nas.networks.options import KEEP
-from nas.networks.reference import load_reference
+from nas.networks.reference import Reference
 from nas.networks.units import run_counted
 from nas.progress import Progress, SilentProgress
 from nas.runtimes import deployments_here, nothing_runs
@@ -73,8 +76,8 @@ def run_baseline(
         data = task_named(config.task).load(config.data, seed=config.seed, options=config.data_options)
         if len(data.val) == 0:
             raise UserError(f"the data {config.data!r} have no validation examples", "give data with at least one")
-        reference = load_reference(config.baseline, data, _input(config, data))
-    identity = {**config.identity(), "baseline_sha256": reference.sha256}
+        found = brought(config, data, _input(config, data))
+    identity = {**config.identity(), "baseline_sha256": found.sha256}
     check_identity(folder, identity, default_settings(BaselineConfig))
     require_same_data(origin or folder.path, data)
     finished = finished_result(folder)
@@ -85,8 +88,13 @@ def run_baseline(
         record_splits(folder.path, data)
         before(folder)
         with budget.stage("baseline"):
-            progress.note(f"baseline: {reference.text}, weights from {reference.weights}")
-            teacher = judged(reference, data)
+            progress.note(f"baseline: {config.baseline}, weights from {found.weights}")
+            if isinstance(found, Reference):
+                teacher = judged(found, data)
+            else:
+                made = adapted(found, config, folder, data, progress)
+                teacher = judged(made.reference, data)
+                teacher = replace(teacher, notes=(made.note, *teacher.notes))
             for note in teacher.notes:
                 progress.note(note)
         return Derivation(config, folder, budget, progress, teacher).run()
@@ -99,9 +107,7 @@ def measured(deployed: Deployed) -> list[TriedDeployment]:
 
 def _input(config: BaselineConfig, data: TaskData) -> TensorSpec:
     own = data.train.input
-    if config.resolution is None:
-        return own
-    return TensorSpec((own.shape[0], config.resolution, config.resolution), own.dtype, own.values)
+    return own if config.resolution is None else square_input(own, config.resolution)
 
 
 class Derivation(Steps):

@@ -20,6 +20,12 @@ from nas.cli.shell import Shell
     type=click.Path(path_type=Path),
     help="[default: finetune/RECIPE in RUN or beside the network]",
 )
+@click.option(
+    "--resolution",
+    type=click.IntRange(min=8),
+    metavar="PX",
+    help="Rows and columns of the input of a library's network.  [default: those of the images]",
+)
 @click.option("--smoke", is_flag=True, help="Only two batches of each stage, to see whether all works; keeps nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of tables.")
 @click.option("--quiet", is_flag=True, help="No progress on stderr.")
@@ -34,6 +40,7 @@ def finetune(
     overrides: tuple[str, ...],
     data: str | None,
     out: Path | None,
+    resolution: int | None,
     smoke: bool,
     as_json: bool,
     quiet: bool,
@@ -41,7 +48,8 @@ def finetune(
     """Train the first networks of RUN, or the one of RUN#k, with a recipe; `nas recipes` lists them.
 
     A run's networks are its winners, then its other finalists by accuracy. The folder of a bundle and NAME.network.json
-    are networks too.
+    are networks too. So are torchvision:NAME and timm:NAME, with the weights that the library publishes or those of a
+    file (torchvision:NAME:FILE): all but the last layer of a network that was trained on other images is kept.
 
     Interrupted, also by force, the same command goes on after the last finished epoch; finished, it shows the result
     again. With more than one processor: torchrun --nproc-per-node 2 -m nas finetune RUN.
@@ -52,6 +60,7 @@ def finetune(
       nas finetune runs/classification-local-10ms#1 --recipe classification --set epochs=30
       nas finetune runs/small#1 --recipe classification-distill --set distillation.teacher=runs/large#1
       nas finetune runs/detection-local-25ms#1 --recipe detection
+      nas finetune torchvision:resnet18 --data ./photos
     """
     import os
 
@@ -74,6 +83,7 @@ def finetune(
         top=top,
         data=data,
         out=out,
+        resolution=resolution,
         smoke=smoke,
         progress=progress_for(quiet=quiet or not first),
     )

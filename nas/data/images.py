@@ -31,6 +31,11 @@ def image_input(side: int) -> TensorSpec:
     return TensorSpec((3, side, side))
 
 
+def square_input(input: TensorSpec, side: int) -> TensorSpec:
+    """An input for images like those of `input`, of `side` rows and columns."""
+    return TensorSpec((input.shape[0], side, side), input.dtype, input.values)
+
+
 def image_side(input: TensorSpec) -> int:
     """Rows and columns of the images that a network takes; raises `ValueError` where it takes no square RGB image."""
     if input != image_input(input.shape[-1]):

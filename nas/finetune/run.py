@@ -50,6 +50,7 @@ def finetune(
     top: int = 3,
     data: str | None = None,
     out: Path | None = None,
+    resolution: int | None = None,
     smoke: bool = False,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
@@ -58,13 +59,15 @@ def finetune(
     Under `torchrun` all processes call this together; the first one writes the files.
 
     Args:
-        run: its folder, or one network: `RUN#k`, a bundle's or a network's folder, `NAME.network.json`.
+        run: its folder, or one network: `RUN#k`, a bundle's or a network's folder, `NAME.network.json`, or a library's
+            with trained weights, `torchvision:NAME[:FILE]` or `timm:NAME[:FILE]`.
         recipe: a bundled name or a YAML file; None: the task's `default_recipe`.
         overrides: `key.sub=value`.
         top: how many networks, where no single one is named.
         data: another data set than the run's.
         out: the folder; default `finetune/<recipe>` in the run, or in the folder of the network where no run was named.
             Each network gets the sub-folder of its number.
+        resolution: rows and columns of the input of a library's network; None: those of the images.
         smoke: only two batches of each stage, in a temporary folder.
 
     Returns:
@@ -73,17 +76,18 @@ def finetune(
     Raises:
         UserError: bad input, a full disk, or a folder with another fine-tuning.
     """
-    from nas.finetune.sources import chosen_networks, load_data
+    from nas.finetune.sources import chosen_networks, load_data, networks_for
     from nas.measure.host import keep_to_usable_threads
     from nas.training.world import joined_world
 
     keep_to_usable_threads()
     chosen = chosen_networks(str(run), top)
-    images = load_data(chosen, data, chosen.candidates[0].description.task)
+    images = load_data(chosen, data)
     task = task_of(images)
     recipe = recipe or task.default_recipe
     settings = recipe_named(recipe, overrides, task)
     task.check_recipe(settings)  # before anything is written
+    networks, images = networks_for(chosen, images, side=resolution, seed=settings.seed)
     label = recipe_label(recipe)
     place = out or chosen.folder / "finetune" / label
     if not smoke:
@@ -93,7 +97,7 @@ def finetune(
     with joined_world() as world, TemporaryDirectory(prefix="nas-smoke-") as scratch:
         job = Job(recipe=settings, label=label, data=images, progress=progress or SilentProgress())
         base = Path(world.agree(scratch)) if smoke else place
-        results = [train_candidate(network, job, base / str(network.rank), world) for network in chosen.candidates]
+        results = [train_candidate(network, job, base / str(network.rank), world) for network in networks]
     return {
         "schema": SCHEMA,
         "nas_version": __version__,

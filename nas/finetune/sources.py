@@ -1,21 +1,25 @@
 """Networks to train, found by the names that people give them."""
 
+import copy
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 from torch import nn
 
+from nas.data.images import Preprocess, square_input
 from nas.data_options import USUAL, DataOptions
 from nas.errors import UserError
 from nas.networks.derived import source_key
 from nas.networks.description import NetworkDescription
 from nas.networks.find import FoundNetwork, find_networks
+from nas.networks.libraries import baseline_names
 from nas.networks.run_networks import read_run_json
+from nas.networks.starting import StartingNetwork, network_to_start_from
 from nas.networks.weights import load_weights
-from nas.tasks import TaskData, task_named
+from nas.tasks import TaskData, task_named, task_of_baseline
 from nas.tasks.same_data import require_same_data
 from search_spaces.signature import Size
 
@@ -30,7 +34,9 @@ class Candidate:
     weights: Path | None = None
     """File of the weights from which a training may start; None: random ones."""
     sha256: str | None = None
-    """Checksum of the file `weights`, where that was recorded."""
+    """Checksum of the file `weights`, where that was recorded, or of the tensors of `start`."""
+    start: StartingNetwork | None = None
+    """A library's trained network, in place of a file."""
 
     @property
     def name(self) -> str:
@@ -41,12 +47,18 @@ class Candidate:
 class Chosen:
     """Networks to train, and what is known of where they come from."""
 
-    candidates: tuple[Candidate, ...]
+    text: str
+    """As typed."""
+    task: str
+    """Reference of the networks' task, see `nas.tasks.task_named`."""
     folder: Path
     """The run's where one was named, else the network's own: `finetune` in it is where results go."""
-    data: str | None
+    candidates: tuple[Candidate, ...] = ()
+    library: FoundNetwork | None = None
+    """A library's network, instead of candidates: what it is depends on the data."""
+    data: str | None = None
     """Name or path of the data that the first network was trained on; None where no file tells."""
-    seed: int
+    seed: int = 0
     """Seed of their splits."""
     options: DataOptions = USUAL
     """How they are read."""
@@ -62,9 +74,16 @@ def chosen_networks(text: str, top: int) -> Chosen:
     """
     found = find_networks(text, top)
     first = found[0]
+    if first.published is not None:
+        task = task_of_baseline(baseline_names(first)[0])
+        folder = Path("runs") / f"{first.kind}-{first.published}"
+        return Chosen(text=text, task=task, folder=folder, library=first)
+    assert first.description is not None
     named = first.run if first.rank is not None else None
     data, seed, options = _trained_on(first)
     return Chosen(
+        text=text,
+        task=first.description.task,
         candidates=tuple(map(_candidate, found)),
         folder=named if named is not None else first.folder,
         data=data,
@@ -74,7 +93,7 @@ def chosen_networks(text: str, top: int) -> Chosen:
     )
 
 
-def load_data(chosen: Chosen, data: str | None, task: str) -> TaskData:
+def load_data(chosen: Chosen, data: str | None) -> TaskData:
     """The data set named, or else the one that the network was trained on, with the splits that it has seen.
 
     Raises:
@@ -82,11 +101,46 @@ def load_data(chosen: Chosen, data: str | None, task: str) -> TaskData:
     """
     name = data or chosen.data
     if name is None:
-        raise UserError(f"'{chosen.folder}' does not say what its data are", "name them: --data NAME or --data FOLDER")
-    found: TaskData = task_named(task).load(name, seed=chosen.seed, options=chosen.options)
+        raise UserError(f"'{chosen.text}' does not say what its data are", "name them: --data NAME or --data FOLDER")
+    found: TaskData = task_named(chosen.task).load(name, seed=chosen.seed, options=chosen.options)
     if chosen.run is not None and name == chosen.data:
         require_same_data(chosen.run, found)
     return found
+
+
+def networks_for(
+    chosen: Chosen, data: TaskData, *, side: int | None = None, seed: int = 0
+) -> tuple[tuple[Candidate, ...], TaskData]:
+    """The networks to train, and the data as they are to see them.
+
+    Args:
+        chosen: what somebody named.
+        data: that they are to be trained on. Of a library's network they are normalised as it was trained with.
+        side: rows and columns of the input of a library's network; None: those of the images.
+        seed: of its last layer, where it is for other classes.
+
+    Raises:
+        UserError: a size was given to a network that has its own, or as `network_to_start_from`.
+    """
+    if chosen.library is None:
+        if side is not None:
+            raise UserError(
+                f"--resolution {side}: the input of '{chosen.text}' is known",
+                "leave it out, or name a library's network",
+            )
+        return chosen.candidates, data
+    input = data.train.input if side is None else square_input(data.train.input, side)
+    start = network_to_start_from(chosen.library, data, input, seed)
+    candidate = Candidate(rank=1, description=start.description, sha256=start.sha256, start=start)
+    return (candidate,), prepared_for(start, data)
+
+
+def prepared_for(start: StartingNetwork, data: TaskData) -> TaskData:
+    """The data normalised as the network was trained, framed as they are."""
+    if start.preprocess is None:
+        return data
+    framing = data.preprocess.framing if isinstance(data.preprocess, Preprocess) else start.preprocess.framing
+    return data.with_preprocess(replace(start.preprocess, framing=framing))
 
 
 def starting_network(candidate: Candidate, size: Size, seed: int, *, scratch: bool) -> tuple[nn.Module, str]:
@@ -97,6 +151,8 @@ def starting_network(candidate: Candidate, size: Size, seed: int, *, scratch: bo
     Raises:
         UserError: the weights are damaged, were changed, or are of another architecture.
     """
+    if candidate.start is not None and not scratch:
+        return copy.deepcopy(candidate.start.network), "trained" if candidate.start.whole else "trained without head"
     description = candidate.description.resized(size)
     with torch.random.fork_rng():
         torch.manual_seed(seed)

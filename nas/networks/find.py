@@ -144,15 +144,16 @@ def find_network(
 
 
 def find_networks(text: str, top: int) -> list[FoundNetwork]:
-    """The `top` first networks of the run that `text` names, or the one network that it names, with weights.
+    """The `top` first networks of the run that `text` names, or the one network that it names; a library's may be
+    without weights.
 
     Raises `UserError` as `find_network`.
     """
     path = Path(text).expanduser()
     if split_number(text) is None and is_run(path):
         return [_of_run(text, path, network) for network in run_networks(path)[:top]]
-    forms = "give RUN, RUN#1, a bundle's folder or NAME.network.json"
-    return [find_network(text, accept=frozenset[Kind]({"network"}), forms=forms)]
+    forms = "give RUN, RUN#1, a bundle's folder, NAME.network.json, torchvision:NAME or timm:NAME"
+    return [find_network(text, accept=frozenset[Kind]({"network", "torchvision", "timm"}), forms=forms)]
 
 
 def find_bundle(text: str) -> Path:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nas.data.images import Preprocess
 from nas.errors import UnknownNameError, UserError
@@ -98,8 +98,12 @@ def network_of_file(
     )
 
 
-def published_network(found: FoundNetwork, data: TaskData, input: TensorSpec) -> PublishedNetwork:
+def published_network(
+    found: FoundNetwork, data: TaskData, input: TensorSpec, *, same_classes: bool = True
+) -> PublishedNetwork:
     """A library's network as the library publishes it, with weights from its cache or the internet.
+
+    Without `same_classes` it may be for another number of classes than `data` have: for its own.
 
     Raises:
         UserError: there is no such network, it is for another task or other classes than `data` have, the library has
@@ -113,18 +117,40 @@ def published_network(found: FoundNetwork, data: TaskData, input: TensorSpec) ->
         )
     description = NetworkDescription.of_baseline(name, data.output_size, input)
     load = _load_from_torchvision if found.kind == "torchvision" else _load_from_timm
-    published = load(found, description)
-    _check_answer(found, description, published.network.eval())
+    published = load(found, description, same_classes)
+    _check_answer(found, published.description, published.network.eval())
     return published
 
 
-def _load_from_torchvision(found: FoundNetwork, description: NetworkDescription) -> PublishedNetwork:
+def usual_preprocess(found: FoundNetwork) -> Preprocess | None:
+    """The normalisation that the library trains the network with; None where it does not say."""
+    name = str(found.published)
+    if found.kind == "torchvision":
+        from torchvision import models
+
+        if name not in models.list_models(module=models):
+            return None  # of the table of a task, as resnet10
+        return _normalisation_of_torchvision(name, models.get_model_weights(name).DEFAULT)
+    import timm
+
+    facts = timm.get_pretrained_cfg(name)
+    return None if facts is None else Preprocess(_three(facts.mean), _three(facts.std))
+
+
+def _normalisation_of_torchvision(name: str, weights: Any) -> Preprocess:
+    how = weights.transforms()
+    return _HALVES if name in _AUXILIARY else Preprocess(_three(how.mean), _three(how.std))
+
+
+def _load_from_torchvision(
+    found: FoundNetwork, description: NetworkDescription, same_classes: bool
+) -> PublishedNetwork:
     import torch
     from torchvision.models import get_model_weights
 
     name = str(found.published)
     weights = get_model_weights(name).DEFAULT
-    _check_classes(found, len(weights.meta["categories"]), description)
+    description = _for_classes(found, len(weights.meta["categories"]), description, same_classes)
     try:
         downloaded = torch.hub.load_state_dict_from_url(
             weights.url, map_location="cpu", progress=False, check_hash=True, weights_only=True
@@ -134,21 +160,22 @@ def _load_from_torchvision(found: FoundNetwork, description: NetworkDescription)
         raise _unreachable(found, f"{weights.url}, kept as {cached}", error) from error
     network = description.build()
     network.load_state_dict({**network.state_dict(), **_renamed(name, downloaded)})
-    how = weights.transforms()
-    preprocess = _HALVES if name in _AUXILIARY else Preprocess(_three(how.mean), _three(how.std))
     return PublishedNetwork(
-        description=description, network=network, preprocess=preprocess, weights=f"torchvision's {weights.name}"
+        description=description,
+        network=network,
+        preprocess=_normalisation_of_torchvision(name, weights),
+        weights=f"torchvision's {weights.name}",
     )
 
 
-def _load_from_timm(found: FoundNetwork, description: NetworkDescription) -> PublishedNetwork:
+def _load_from_timm(found: FoundNetwork, description: NetworkDescription, same_classes: bool) -> PublishedNetwork:
     import timm
 
     name = str(found.published)
     facts = timm.get_pretrained_cfg(name)
     if facts is None or not facts.has_weights:
         raise UserError(f"timm publishes no weights of {name}", f"give your own: {_full_name(found)}:FILE.safetensors")
-    _check_classes(found, facts.num_classes, description)
+    description = _for_classes(found, facts.num_classes, description, same_classes)
     try:
         trained = timm.create_model(name, pretrained=True, num_classes=facts.num_classes)
     except _UNREACHABLE as error:
@@ -163,14 +190,19 @@ def _load_from_timm(found: FoundNetwork, description: NetworkDescription) -> Pub
     )
 
 
-def _check_classes(found: FoundNetwork, known: int, description: NetworkDescription) -> None:
+def _for_classes(
+    found: FoundNetwork, known: int, description: NetworkDescription, same_classes: bool
+) -> NetworkDescription:
+    """The network for the `known` classes. Raises `UserError` where these have to be as many as the data's."""
     asked = description.signature.output.size
-    if asked != (known,):
+    if asked != (known,) and same_classes:
         have = " x ".join(map(str, asked))
         raise UserError(
             f"the published weights of {found.text!r} know {known} classes, the data have {have}",
-            f"give the weights of such a network fine-tuned on the data: {_full_name(found)}:FILE.safetensors",
+            f"fine-tune it on the data first: nas finetune {found.text} --data DATA; or give the weights of such a "
+            f"network: {_full_name(found)}:FILE.safetensors",
         )
+    return description.resized((known,))
 
 
 def _unreachable(found: FoundNetwork, tried: str, error: Exception) -> UserError:

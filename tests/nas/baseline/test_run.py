@@ -10,18 +10,20 @@ from typing import Any
 import numpy as np
 import pytest
 
+from nas.baseline import adapting
 from nas.baseline import run as module
 from nas.baseline.again import changed_config, derive_again, runs_from_baseline
 from nas.baseline.folder import BaselineFolder
 from nas.baseline.run import run_baseline
 from nas.bundles.verify import verify_bundle
 from nas.errors import InfeasibleError, LimitMissedError, UserError
+from nas.files.tensors import load_tensors, save_tensors
 from nas.networks.find import find_network
 from nas.networks.options import KEEP
 from nas.report.html import report_html
 from nas.report.run_folder import read_run
 from nas.report.tables import result_tables
-from tests.nas.baseline.conftest import PLAN, Finished, configured, latency
+from tests.nas.baseline.conftest import PLAN, SIDE, Finished, configured, latency
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("baseline")]  # one run for all of them
 
@@ -124,6 +126,26 @@ def test_a_baseline_that_keeps_the_limit_is_delivered_as_it_is(teacher: Path, tm
     assert any("nothing was changed" in note for note in result.document["notes"])
     assert not (tmp_path / "run" / "library.safetensors").exists()
     assert len(result_tables(result.document)) > 5
+
+
+def test_a_baseline_for_other_classes_is_fine_tuned_first(
+    teacher: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many as the data have less one: what the network has learnt is kept but for its last layer."""
+    monkeypatch.setattr(adapting, "EPOCHS", 1)
+    weights = load_tensors(teacher / "model.safetensors")[0]
+    fewer = {name: tensor[:9] if name.startswith("fc.") else tensor for name, tensor in weights.items()}
+    save_tensors(tmp_path / "nine.safetensors", fewer, {})
+    (tmp_path / "preprocess.json").write_text((teacher / "preprocess.json").read_text())
+    text = f"torchvision:resnet10_w50:{tmp_path / 'nine.safetensors'}"
+    settings = {"limits": latency(1000.0), "precisions": ("fp32",), "baseline": text, "resolution": SIDE}
+    document = run_baseline(configured(teacher, tmp_path / "run", **settings)).document
+    assert document["baseline"]["weights"] == "nine.safetensors, fine-tuned on these data"
+    assert document["baseline"]["accuracy"]["torch"] > 0.5
+    assert any("nine.safetensors know other classes" in note for note in document["notes"])
+    (tmp_path / "run" / "result.json").unlink()
+    again = run_baseline(configured(teacher, tmp_path / "run", **{**settings, "budget_s": 300.0})).document
+    assert again["baseline"]["accuracy"] == document["baseline"]["accuracy"]
 
 
 def test_a_limit_below_every_network_is_refused_before_anything_is_taught(teacher: Path, tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
+from torchvision.models import get_model
 
 from nas.bundles.source import resolve
 from nas.cli.main import run
@@ -112,6 +114,34 @@ def test_other_classes_start_with_a_new_head(run_folder: Path, tmp_path: Path) -
     (network,) = finetune(run_folder, overrides=QUICK, data=str(data))["networks"]
     assert (network["start"], network["accuracy"]["before"]) == ("trained without head", None)
     assert json.loads(Path(network["checkpoint"]).read_text())["signature"]["output"]["size"] == [2]
+
+
+def test_a_network_of_a_library_keeps_what_it_learnt_on_other_images(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    save_file(get_model("squeezenet1_1", num_classes=7).state_dict(), tmp_path / "seven.safetensors")
+    text, data = f"torchvision:squeezenet1_1:{tmp_path / 'seven.safetensors'}", str(write_data(tmp_path / "data.npz"))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=r"seven\.safetensors' does not say what its data are"):
+        finetune(text)
+    document = finetune(text, overrides=QUICK, data=data)
+    (network,) = document["networks"]
+    assert (network["start"], network["accuracy"]["before"], network["epochs"]) == ("trained without head", None, 2)
+    assert document["out"] == "runs/torchvision-squeezenet1_1/finetune/classification-fast"
+    source = resolve(f"{document['out']}/1")
+    assert source.labels == load_dataset(data).classes
+    assert source.preprocess.mean == (0.485, 0.456, 0.406)
+    assert finetune(text, overrides=QUICK, data=data)["networks"][0]["reused"]
+    # what it has learnt is whole for the same classes
+    learnt = f"torchvision:squeezenet1_1:{tmp_path / document['out'] / '1' / 'model.safetensors'}"
+    (again,) = finetune(learnt, overrides=QUICK, data=data, out=tmp_path / "again")["networks"]
+    assert (again["start"], again["accuracy"]["before"]) == ("trained", network["accuracy"]["after"])
+
+
+def test_the_input_of_a_run_is_known(run_folder: Path) -> None:
+    with pytest.raises(UserError, match=r"--resolution 64: the input of .* is known"):
+        finetune(run_folder, resolution=64)
 
 
 def test_the_data_of_a_fine_tuning_are_those_of_its_export(run_folder: Path, tmp_path: Path) -> None:

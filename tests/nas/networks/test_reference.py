@@ -302,4 +302,4 @@ def test_published_weights_that_cannot_be_had(
         assert error.value.hint == f"give a file that is here: {library}:{name}:FILE.safetensors"
         with pytest.raises(UserError, match="know 1000 classes, the data have 10") as error:
             load_reference(f"{library}:{name}", digits, IMAGES)
-        assert "fine-tuned on the data" in str(error.value.hint)
+        assert "fine-tune it on the data first" in str(error.value.hint)
