@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from nas.data.images import ImageData, ImageSplit, resized
 from nas.tasks.classification.evaluate import accuracy_of
-from nas.tasks.floor import Floor
+from nas.tasks.floor import LINEAR_MARGIN, Floor, guessing
 
 SIDE = 8
 """Rows and columns of the images that the linear model sees."""
@@ -16,8 +16,6 @@ TRAIN_IMAGES = 6000
 """At most so many: more cost seconds and add little to a model of 192 numbers."""
 ITERATIONS = 60
 """Iterations of L-BFGS: enough on standardised pixels, and seconds."""
-GUESSING_MARGIN, LINEAR_MARGIN = 2.0, -1.0
-"""Standard errors: a network has to be surely better than guessing, and not surely worse than the linear model."""
 
 
 def classification_floors(data: ImageData, seed: int) -> tuple[Floor, ...]:
@@ -25,15 +23,12 @@ def classification_floors(data: ImageData, seed: int) -> tuple[Floor, ...]:
 
     `seed` draws the training images where there are more than `TRAIN_IMAGES`.
     """
-    return guessing(data), linear(data, seed)
+    return guessing(data.train, data.val, data.test, share_right), linear(data, seed)
 
 
-def guessing(data: ImageData) -> Floor:
-    """The most frequent class of the training images for every image."""
-    start = time.perf_counter()
-    frequent = int(np.bincount(data.train.labels, minlength=data.num_classes).argmax())
-    val, test = (accuracy_of(split.labels == frequent, split) for split in (data.val, data.test))
-    return Floor(name="guessing", accuracy=val, test=test, margin=GUESSING_MARGIN, seconds=time.perf_counter() - start)
+def share_right(predicted: NDArray[np.int64], split: ImageSplit) -> float:
+    """The accuracy of predicted classes, (n,) int64, on a split of n images."""
+    return accuracy_of(predicted == split.labels, split)
 
 
 def linear(data: ImageData, seed: int) -> Floor:
@@ -49,7 +44,7 @@ def linear(data: ImageData, seed: int) -> Floor:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # a floor need not be the best linear model
         model.fit(_pixels(train), train.labels)
-    val, test = (accuracy_of(model.predict(_pixels(split)) == split.labels, split) for split in (data.val, data.test))
+    val, test = (share_right(model.predict(_pixels(split)), split) for split in (data.val, data.test))
     return Floor(
         name=f"logistic regression on {SIDE} x {SIDE} pixels",
         accuracy=val, test=test, margin=LINEAR_MARGIN, seconds=time.perf_counter() - start,

@@ -6,7 +6,7 @@ import warnings
 import numpy as np
 from numpy.typing import NDArray
 
-from nas.tasks.floor import Floor
+from nas.tasks.floor import LINEAR_MARGIN, Floor, guessing
 from nas.tasks.text.data import TextData, TextSplit
 from nas.tasks.text.evaluate import merit
 
@@ -14,8 +14,6 @@ TRAIN_TEXTS = 30_000
 """At most so many: more take minutes."""
 PENALTIES = (1.0, 4.0, 16.0)
 """Inverse strengths of the linear model's penalty; the best on validation texts is taken."""
-GUESSING_MARGIN, LINEAR_MARGIN = 2.0, -1.0
-"""Standard errors: a network has to be surely better than guessing, and not surely worse than the linear model."""
 LINEAR = "TF-IDF and logistic regression"
 
 
@@ -24,15 +22,7 @@ def text_floors(data: TextData, seed: int) -> tuple[Floor, ...]:
 
     `seed` draws the training texts where there are more than `TRAIN_TEXTS`.
     """
-    return guessing(data), linear(data, seed)
-
-
-def guessing(data: TextData) -> Floor:
-    """The most frequent class of the training texts for every text."""
-    start = time.perf_counter()
-    frequent = int(np.bincount(data.train.labels).argmax())
-    val, test = (merit(np.full(len(split), frequent), split) for split in (data.val, data.test))
-    return Floor(name="guessing", accuracy=val, test=test, margin=GUESSING_MARGIN, seconds=time.perf_counter() - start)
+    return guessing(data.train, data.val, data.test, merit), linear(data, seed)
 
 
 def linear(data: TextData, seed: int) -> Floor:

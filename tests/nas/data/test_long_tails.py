@@ -12,8 +12,9 @@ from nas.data_options import DataOptions
 from nas.executors.shared_data import without_files
 from nas.tasks.classification import balanced_accuracy, loss
 from nas.tasks.classification.evaluate import evaluate_accuracy, hits_in_runtime
-from nas.tasks.classification.floors import guessing
+from nas.tasks.classification.floors import share_right
 from nas.tasks.classification.task import Classification, counting_std
+from nas.tasks.floor import guessing
 
 NAMES = ("common", "rare", "single")
 
@@ -65,7 +66,7 @@ def test_the_metric_is_honoured_wherever_networks_are_judged() -> None:
     share = float((plain.val.labels == 0).mean())
     for data, expected in ((plain, share), (balanced, 0.5)):
         assert evaluate_accuracy(Constant(), data.val, data.preprocess) == pytest.approx(expected)
-        assert guessing(data).accuracy == pytest.approx(expected)
+        assert guessing(data.train, data.val, data.test, share_right).accuracy == pytest.approx(expected)
         sent = without_files(data)  # as another process has it
         assert evaluate_accuracy(Constant(), sent.val.take(range(len(sent.val))), data.preprocess) == pytest.approx(
             expected

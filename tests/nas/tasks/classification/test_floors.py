@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from nas.data.images import ImageData, ImageSplit, Preprocess
-from nas.tasks.classification.floors import guessing, linear
-from nas.tasks.floor import Floor, missed_floor
+from nas.tasks.classification.floors import linear, share_right
+from nas.tasks.floor import Floor, guessing, missed_floor
 
 
 def _brightness(count: int, seed: int) -> ImageSplit:
@@ -19,7 +19,7 @@ def _brightness(count: int, seed: int) -> ImageSplit:
 def test_guessing_and_a_linear_model() -> None:
     train, val, test = _brightness(90, 0), _brightness(30, 1), _brightness(60, 2)
     data = ImageData("bright", ("dark", "bright"), train, val, test, 16, Preprocess.fit(train.images))
-    guessed = guessing(data)
+    guessed = guessing(data.train, data.val, data.test, share_right)
     assert (guessed.accuracy, guessed.test) == pytest.approx((2 / 3, 2 / 3))
     assert (linear(data, 0).accuracy, linear(data, 0).test) == (1.0, 1.0)
 
