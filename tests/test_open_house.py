@@ -313,6 +313,7 @@ class TokenTask:
     name: str = "tokens"
     metric: str = "accuracy"
     default_space: str = f"{ME}:SPACE"
+    fallback_space: str = f"{ME}:SPACE"
     default_data: str | None = "drawn"
     default_recipe: str = "tokens-usual"
     shape: TrainingShape = SHAPE
@@ -326,9 +327,6 @@ class TokenTask:
     @property
     def artifacts(self) -> SentenceArtifacts:
         return SentenceArtifacts()
-
-    def space_for(self, data: str) -> str:
-        return self.default_space
 
     def metric_of(self, data: SentenceData) -> str:
         return self.metric

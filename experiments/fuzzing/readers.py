@@ -101,10 +101,6 @@ def _read_arrays(folder: Path, rng: Rng) -> None:
 
 
 def _read_files(files: Sequence[Path], rng: Rng) -> None:
-    from nas.tasks.classification.data.peek import image_side
-
-    for file in files:
-        image_side(str(file))
     _each(partial(_classification, file, rng) for file in files)
 
 

@@ -102,7 +102,7 @@ class SearchConfig:
     def __post_init__(self) -> None:
         task = task_named(self.task)
         object.__setattr__(self, "data", self.data or self._default_data(task.default_data))
-        named = self.space or usual_space(self.task, self.data, self.target)
+        named = self.space or usual_space(self.task, self.target)
         space = resolve_space(named, self.out, document=self.space_document)
         if self.max_resolution is not None:
             space = at_resolutions(space, self.max_resolution)

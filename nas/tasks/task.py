@@ -167,7 +167,12 @@ class Task(Protocol[Data, Split]):
 
     @property
     def default_space(self) -> str:
-        """Reference of the space that fits all data of the task."""
+        """Reference of the space that is searched where none was asked for."""
+        ...
+
+    @property
+    def fallback_space(self) -> str:
+        """Reference of the space for targets that are not at hand and whose profiles lack blocks of `default_space`."""
         ...
 
     @property
@@ -203,13 +208,6 @@ class Task(Protocol[Data, Split]):
         ...
 
     # -- data ------------------------------------------------------------------------------------
-
-    def space_for(self, data: str) -> str:
-        """Reference of the space to search on the data of that name: `default_space`, or one that fits them better.
-
-        A quick look, without loading them; data that cannot be read are `load`'s to refuse.
-        """
-        ...
 
     def load(self, name_or_path: str, *, seed: int, options: DataOptions = USUAL) -> Data:
         """The data in memory.

@@ -95,6 +95,11 @@ class AugmentationSettings(Section):
     """Yun et al. 2019; 0: none."""
     mix_probability: Probability = 1.0
     """Probability that a batch is mixed, where one of the two is on."""
+    mix_from_epochs: Count = 0
+    """Nothing is mixed in trainings of fewer epochs: mixed images keep a network from learning few images by heart, and
+    cost accuracy where each is seen a few times."""
+    mix_until: Probability = 1.0
+    """Share of the training after which nothing is mixed any more."""
 
 
 class SizeStep(Section):

@@ -35,7 +35,7 @@ order the best candidates poorly. Beyond that the winner would rather be the luc
 STRETCH = 1.5
 """A training may take this much longer than it is expected to; then its learning rate has come down to zero and it
 ends, whatever the number of epochs. Otherwise one slow network would eat the budget."""
-CLOCK_EPOCHS = 1.25
+CLOCK_EPOCHS = 1.5
 """Epochs of a finalist by those that are expected to fit: the clock is to end its training, so that no time is left
 over where networks train faster than expected."""
 IN_TIME = 0.9

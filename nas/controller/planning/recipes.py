@@ -25,6 +25,7 @@ from nas.controller.planning.throughput import (
     largest_input,
     with_teacher,
 )
+from nas.controller.values import Evaluated
 from nas.deployment import CPU
 from nas.evaluation.short_training import ShortTraining
 from nas.measure.site import Run, call_here
@@ -89,6 +90,17 @@ class Recipes:
         In batches of `batch` images; None: in those of a full training.
         """
         return float(self._image_s(self.space.choices([arch]), batch)[0])
+
+    def full_image_s(self, candidate: Evaluated) -> float:
+        """Seconds that a full training will take for one image, by those of the candidate's short one.
+
+        Short trainings have smaller batches, whose updates are more of their time: this is taken off as the recorded
+        throughput has it. Without a short training some steps are timed.
+        """
+        if candidate.seconds_per_image is None:
+            return self.measured_image_s(candidate.arch)
+        whole, short = self.image_s(candidate.arch), self.image_s(candidate.arch, self.short_batch(candidate.arch))
+        return candidate.seconds_per_image * min(1.0, whole / short)
 
     def measured_image_s(self, arch: Architecture) -> float:
         """Seconds to train on one image, from a few steps."""

@@ -60,7 +60,7 @@ def plan_last_round(
         epoch_s = float(np.mean([recipes.image_s(e.arch) for e in leaders])) * images
         return open_end_plan(recipes.base, epoch_s, deployments, wanted, shape=shape, baselines=config.baselines)
     # The first is trained first, and often alone: with the mean, a slower second one would cost it epochs.
-    epoch_s = (leaders[0].seconds_per_image or recipes.measured_image_s(leaders[0].arch)) * images
+    epoch_s = recipes.full_image_s(leaders[0]) * images
     available_s = until_s - budget.elapsed_s
     if trained:
         left_s = budget.seconds - budget.elapsed_s - REPORT_S

@@ -17,18 +17,23 @@ _GROUP = 8
 
 
 class Augmenter:
-    """A recipe's augmentation; draws from torch's global state and the generator it is given."""
+    """A recipe's augmentation; draws from torch's global state and the generator it is given.
 
-    def __init__(self, settings: AugmentationSettings, num_classes: int, *, flip_ok: bool) -> None:
+    `epochs` are those that the training is planned for.
+    """
+
+    def __init__(self, settings: AugmentationSettings, num_classes: int, *, flip_ok: bool, epochs: int = 1) -> None:
         self.settings = settings
         self.flip = flip_ok if settings.flip == "auto" else settings.flip
         self.randaugment: Callable[[torch.Tensor], torch.Tensor] | None = None
         self.mixers: list[Callable[..., tuple[torch.Tensor, torch.Tensor]]] = []
-        if settings.randaugment_ops or settings.mixup_alpha > 0 or settings.cutmix_alpha > 0:
+        mixes = epochs >= settings.mix_from_epochs and (settings.mixup_alpha > 0 or settings.cutmix_alpha > 0)
+        if settings.randaugment_ops or mixes:
             from torchvision.transforms import v2  # takes seconds
 
             if ops := settings.randaugment_ops:
                 self.randaugment = v2.RandAugment(num_ops=ops, magnitude=settings.randaugment_magnitude)
+        if mixes:
             mixers = ((v2.MixUp, settings.mixup_alpha), (v2.CutMix, settings.cutmix_alpha))
             self.mixers = [mixer(alpha=alpha, num_classes=num_classes) for mixer, alpha in mixers if alpha > 0]
 
@@ -56,12 +61,16 @@ class Augmenter:
         return images
 
     def mixed(
-        self, images: torch.Tensor, targets: torch.Tensor, generator: torch.Generator
+        self, images: torch.Tensor, targets: torch.Tensor, generator: torch.Generator, progress: float = 0.0
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Boxes erased and images mixed: (n, 3, h, w) normalised -> the same, with targets (n,) or (n, c)."""
+        """Boxes erased and images mixed: (n, 3, h, w) normalised -> the same, with targets (n,) or (n, c).
+
+        `progress`: share of the training that is done.
+        """
         if self.settings.erasing_probability:
             images = erased(images, self.settings.erasing_probability, generator)
-        if self.mixers and float(torch.rand((), generator=generator)) < self.settings.mix_probability:
+        mixes = self.mixers and progress <= self.settings.mix_until
+        if mixes and float(torch.rand((), generator=generator)) < self.settings.mix_probability:
             mixer = self.mixers[int(torch.randint(len(self.mixers), (), generator=generator))]
             images, targets = mixer(images, targets)
         return images, targets

@@ -33,7 +33,9 @@ class ClassificationObjective:
         self._labels = torch.from_numpy(examples.train.labels)
         weights = examples.traits.class_weights
         self._class_weights = None if weights is None else torch.tensor(weights, device=device)
-        self._augmenter = Augmenter(recipe.augmentation, class_count(examples.size), flip_ok=examples.traits.flip_ok)
+        self._augmenter = Augmenter(
+            recipe.augmentation, class_count(examples.size), flip_ok=examples.traits.flip_ok, epochs=recipe.epochs
+        )
 
     @property
     def input(self) -> TensorSpec:
@@ -60,7 +62,7 @@ class ClassificationObjective:
         labels = self._labels.index_select(0, indices).to(self._device)
         side = side_at(self._recipe.growing_size, progress, images.shape[1])
         pixels = self._examples.preprocess.tensor(self._augmenter.images(images, generator, side))
-        return self._augmenter.mixed(pixels, labels, generator)
+        return self._augmenter.mixed(pixels, labels, generator, progress)
 
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         return classification.loss(outputs, targets, self._recipe.label_smoothing, self._class_weights)

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 SHAPE = TrainingShape(short_epochs=(2, 4), min_short_images=512, final_epochs=(5, 400))
 
-SMALL_SIDE, SMALL_SPACE = 64, "compact"
 """Images up to so many pixels high or wide, and the space whose networks learn them fastest (docs/training.md)."""
 
 
@@ -45,7 +44,8 @@ class Classification:
 
     name: str = "classification"
     metric: str = "accuracy"
-    default_space: str = "mixed"
+    default_space: str = "compact"
+    fallback_space: str = "mixed"
     default_data: str | None = "digits"
     default_recipe: str = "classification-fast"
     shape: TrainingShape = SHAPE
@@ -59,12 +59,6 @@ class Classification:
     @property
     def artifacts(self) -> ClassificationArtifacts:
         return ClassificationArtifacts()
-
-    def space_for(self, data: str) -> str:
-        from nas.tasks.classification.data.peek import image_side
-
-        side = image_side(data)
-        return self.default_space if side is None or side > SMALL_SIDE else SMALL_SPACE
 
     def load(self, name_or_path: str, *, seed: int, options: DataOptions = USUAL) -> ImageData:
         from nas.tasks.classification.data.registry import load_dataset

@@ -44,6 +44,7 @@ class Detection:
     name: str = "detection"
     metric: str = "mAP@50"
     default_space: str = "detect"
+    fallback_space: str = "detect"
     default_data: str | None = None
     default_recipe: str = "detection-fast"
     shape: TrainingShape = SHAPE
@@ -58,9 +59,6 @@ class Detection:
     @property
     def artifacts(self) -> DetectionArtifacts:
         return DetectionArtifacts()
-
-    def space_for(self, data: str) -> str:
-        return self.default_space
 
     def load(self, name_or_path: str, *, seed: int, options: DataOptions = USUAL) -> DetectionData:
         from nas.tasks.detection.data.load import MAX_RESOLUTION, load_detection

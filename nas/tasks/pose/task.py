@@ -44,6 +44,7 @@ class Pose:
     metric: str = "OKS-mAP@50:95"
     """Not at 0.5 alone: rounding to int8 moves points by pixels, which only the stricter similarities see."""
     default_space: str = "pose"
+    fallback_space: str = "pose"
     default_data: str | None = None
     default_recipe: str = "pose-fast"
     shape: TrainingShape = SHAPE
@@ -59,9 +60,6 @@ class Pose:
     @property
     def artifacts(self) -> PoseArtifacts:
         return PoseArtifacts()
-
-    def space_for(self, data: str) -> str:
-        return self.default_space
 
     def load(self, name_or_path: str, *, seed: int, options: DataOptions = USUAL) -> PoseData:
         from nas.tasks.detection.data.load import MAX_RESOLUTION

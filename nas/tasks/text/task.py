@@ -42,6 +42,7 @@ class TextClassification:
     name: str = "text"
     metric: str = "accuracy"
     default_space: str = "text"
+    fallback_space: str = "text"
     default_data: str | None = None
     default_recipe: str = "text"
     shape: TrainingShape = SHAPE
@@ -57,9 +58,6 @@ class TextClassification:
         from nas.tasks.text.artifacts import TextArtifacts
 
         return TextArtifacts()
-
-    def space_for(self, data: str) -> str:
-        return self.default_space
 
     def load(self, name_or_path: str, *, seed: int, options: DataOptions = USUAL) -> "TextData":
         from nas.tasks.text.data.load import load_texts

@@ -36,7 +36,7 @@ from nas.tasks import TASKS
 from nas.training import setup
 from nas.training.setup import Setup, fastest
 from search_spaces import load_search_space
-from tests.nas.executors.tasks import tiny_data
+from tests.nas.executors.tasks import images, tiny_data
 
 SPACE = load_search_space("mobile").restrict("resolution", [32])
 DEVICE = training_device()
@@ -200,6 +200,21 @@ def test_a_search_doubts_the_throughput_by_its_own_trainings(known: tuple[str, s
     path.write_text(before)
     assert doubt_throughput(recipes, estimated, [(a, replace(t, epochs=3)) for a, t in cut], 3, tmp_path)
     assert not path.exists()
+
+
+def test_a_full_training_is_planned_without_the_small_batches_of_the_short_one() -> None:
+    config = SearchConfig(limits=Limits.of(latency_ms=5.0))
+    base = TASKS["classification"].recipe(precision="fp32", batch_size=64, least_steps=0)
+    data, slow = replace(tiny_data(), train=images(600)), replace(SLOW, update_s=1000.0)
+    recipes = Recipes(config=config, space=SPACE, data=data, base=base, throughput=slow)
+    arch = SPACE.anchors[0]
+    candidate = Evaluated(arch, 0, 0.5, 1.0, 0.1)
+    assert recipes.full_image_s(candidate) == 0.1, "batches are equal"
+    smaller = replace(recipes, base=base.changed(least_steps=40))
+    assert smaller.short_batch(arch) == 32
+    ratio = recipes.image_s(arch, 64) / recipes.image_s(arch, 32)
+    assert ratio < 0.9
+    assert smaller.full_image_s(candidate) == pytest.approx(0.1 * ratio)
 
 
 def test_a_run_keeps_the_throughput_it_was_planned_with(tmp_path: Path) -> None:

@@ -95,6 +95,19 @@ def test_augmentation_hangs_on_the_step_alone(size: int) -> None:
     assert not torch.equal(first[0], second[0])
 
 
+@pytest.mark.parametrize(
+    ("epochs", "progress", "mixes"), [(59, 0.0, False), (60, 0.0, True), (60, 0.75, True), (60, 0.76, False)]
+)
+def test_images_are_mixed_in_long_trainings_until_their_end_begins(epochs: int, progress: float, mixes: bool) -> None:
+    settings = AugmentationSettings(cutmix_alpha=1.0, mix_from_epochs=60, mix_until=0.75)
+    augmenter = Augmenter(settings, 3, flip_ok=True, epochs=epochs)
+    images, targets = torch.rand(8, 3, 32, 32), torch.arange(8) % 3
+    with torch.random.fork_rng():
+        mixed = augmenter.mixed(images, targets, seed_step(0, 1, 1), progress)
+    assert (mixed[1].shape == (8, 3)) == mixes
+    assert torch.equal(mixed[0], images) == (not mixes)
+
+
 def test_digits_are_not_mirrored_unless_told() -> None:
     assert not Augmenter(AugmentationSettings(), 3, flip_ok=False).flip
     assert Augmenter(AugmentationSettings(flip=True), 3, flip_ok=False).flip

@@ -31,23 +31,21 @@ class DatasetSource:
     """`(root, options)`: reads the files in the folder `root`, or downloads them there. It keeps to `options.cap` and
     `options.fit` and leaves the rest to `nas.data.splits.complete`."""
     description: str
-    side: int
-    """Shorter side of the images as published, in pixels."""
 
 
 def _tv(
     name: str, dataset: str, resolution: int, description: str, side: int, **splits: Mapping[str, object]
 ) -> DatasetSource:
     load = partial(load_torchvision, name=name, dataset=dataset, resolution=resolution, side=side, splits=splits)
-    return DatasetSource(load, description, side)
+    return DatasetSource(load, description)
 
 
 _TRAIN, _VAL, _TEST = {"split": "train"}, {"split": "val"}, {"split": "test"}
 
 DATASETS: Mapping[str, DatasetSource] = {
-    "digits": DatasetSource(load_digits, "1,797 handwritten digits, 32 px, bundled with scikit-learn", 8),
-    "cifar10": DatasetSource(load_cifar10, "60,000 photos, 10 classes, 32 px", 32),
-    "cifar100": DatasetSource(load_cifar100, "60,000 photos, 100 classes, 32 px", 32),
+    "digits": DatasetSource(load_digits, "1,797 handwritten digits, 32 px, bundled with scikit-learn"),
+    "cifar10": DatasetSource(load_cifar10, "60,000 photos, 10 classes, 32 px"),
+    "cifar100": DatasetSource(load_cifar100, "60,000 photos, 100 classes, 32 px"),
     "fashionmnist": _tv(
         "fashionmnist",
         "FashionMNIST",
