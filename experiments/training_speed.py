@@ -98,7 +98,7 @@ def compare(network: str, resolution: int, *, images: int, recipe: str, override
             model = BASELINES[network]
             return model.build(model.signature((CLASSES,), split.input)).to(world.device)
 
-        objective = ClassificationObjective(examples, settings, world.device)
+        objective = ClassificationObjective(built(), examples, settings, world.device)
         training = Training(built(), objective, settings.changed(epochs=rounds + 1), world=world)
         waits: list[float] = []
 

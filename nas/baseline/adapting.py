@@ -10,7 +10,7 @@ from nas.baseline.folder import BaselineFolder, read_step, write_step
 from nas.data.images import Preprocess
 from nas.files.writing import sha256_of
 from nas.networks.description import NETWORK, load_network, weights_path
-from nas.networks.find import find_network
+from nas.networks.find import TRAINED_KINDS, find_network
 from nas.networks.reference import FORMS, Reference, load_reference
 from nas.progress import Progress
 from nas.tasks import TaskData, task_of
@@ -33,7 +33,7 @@ def brought(config: BaselineConfig, data: TaskData, input: TensorSpec) -> "Refer
     """
     from nas.networks.starting import network_to_start_from
 
-    found = find_network(config.baseline, accept=("network", "torchvision", "timm"), forms=FORMS)
+    found = find_network(config.baseline, accept=TRAINED_KINDS, forms=FORMS)
     if found.published is not None:
         start = network_to_start_from(found, data, input, config.seed)
         if not start.whole:

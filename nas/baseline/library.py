@@ -102,7 +102,7 @@ class Library(nn.Module):
 
 
 @dataclass(frozen=True, slots=True)
-class Lessons:
+class LibraryTraining:
     """How much a library learns."""
 
     steps: int
@@ -144,7 +144,7 @@ def begin(library: Library, inputs: torch.Tensor) -> None:
 def teach(
     library: Library,
     batches: Callable[[int], Iterator[torch.Tensor]],
-    lessons: Lessons,
+    training: LibraryTraining,
     path: Path | None = None,
     on_step: Callable[[int], None] = lambda step: None,
 ) -> None:
@@ -156,7 +156,7 @@ def teach(
     Args:
         library: with the teacher's units on the device of the batches.
         batches: gives the inputs (b, ...) of the steps from the given one on.
-        lessons: how much.
+        training: how much.
         path: file for what was learnt so far; None: it is kept nowhere.
         on_step: gets the number of steps that are done.
 
@@ -169,23 +169,23 @@ def teach(
     learns = any(True for _ in trained.parameters())
     optimizer = make_optimizer(trained, OPTIMIZER, OPTIMIZER.lr) if learns else None
     done = 0
-    if path is not None and taught_steps(path, lessons) is not None:
+    if path is not None and taught_steps(path, training) is not None:
         tensors, story = load_tensors(path)
         done = int(story["steps"])
         trained.load_state_dict(below("library", tensors))
-        if optimizer is not None and done < lessons.steps:
+        if optimizer is not None and done < training.steps:
             restore_optimizer(optimizer, below("optimizer", tensors), story["groups"])
     trained.train()
-    coming = batches(done) if learns and done < lessons.steps else iter(())
-    while done < lessons.steps and optimizer is not None:
-        rate = learning_rate(SCHEDULE, OPTIMIZER.lr, (done + 0.5) / lessons.steps, 1)
+    coming = batches(done) if learns and done < training.steps else iter(())
+    while done < training.steps and optimizer is not None:
+        rate = learning_rate(SCHEDULE, OPTIMIZER.lr, (done + 0.5) / training.steps, 1)
         set_rate(optimizer, rate)
         optimizer.zero_grad(set_to_none=True)
-        _learn(library, next(coming), np.random.default_rng((lessons.seed, done)))
+        _learn(library, next(coming), np.random.default_rng((training.seed, done)))
         optimizer.step()
         done += 1
-        if path is not None and (done % SAVE_STEPS == 0 or done == lessons.steps):
-            _save(path, trained, optimizer if done < lessons.steps else None, done, lessons)
+        if path is not None and (done % SAVE_STEPS == 0 or done == training.steps):
+            _save(path, trained, optimizer if done < training.steps else None, done, training)
         on_step(done)
     trained.eval()
 
@@ -219,8 +219,8 @@ def channel_error(output: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
     return ((output - wanted).square().mean(others) / (variance + QUIET * variance.mean() + 1e-12)).mean()
 
 
-def taught_steps(path: Path, lessons: Lessons) -> int | None:
-    """Steps after which a file was written; None where there is none of just these lessons.
+def taught_steps(path: Path, training: LibraryTraining) -> int | None:
+    """Steps after which a file was written; None where there is none of just this training.
 
     Raises:
         UserError: the file is damaged.
@@ -229,21 +229,27 @@ def taught_steps(path: Path, lessons: Lessons) -> int | None:
         return None
     _, story = load_tensors(path)
     same = (story.get("identity"), story.get("seed"), story.get("of")) == (
-        lessons.identity,
-        lessons.seed,
-        lessons.steps,
+        training.identity,
+        training.seed,
+        training.steps,
     )
     return int(story["steps"]) if same else None
 
 
 def _save(
-    path: Path, trained: nn.Module, optimizer: torch.optim.Optimizer | None, steps: int, lessons: Lessons
+    path: Path, trained: nn.Module, optimizer: torch.optim.Optimizer | None, steps: int, training: LibraryTraining
 ) -> None:
     tensors, groups = prefixed("library", trained.state_dict()), []
     if optimizer is not None:
         tensors |= prefixed("optimizer", optimizer_tensors(optimizer))
         groups = group_numbers(optimizer)
-    story = {"steps": steps, "of": lessons.steps, "seed": lessons.seed, "identity": lessons.identity, "groups": groups}
+    story = {
+        "steps": steps,
+        "of": training.steps,
+        "seed": training.seed,
+        "identity": training.identity,
+        "groups": groups,
+    }
     save_tensors(path, tensors, story)
 
 

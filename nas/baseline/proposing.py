@@ -9,7 +9,7 @@ from functools import partial
 import torch
 
 from nas.baseline.folder import checksum, read_step, write_step
-from nas.baseline.library import Lessons, Library, begin, replacement_losses, taught_steps, teach
+from nas.baseline.library import Library, LibraryTraining, begin, replacement_losses, taught_steps, teach
 from nas.baseline.shortlist import Question, Shortlist, fastest_ms, shortlist
 from nas.baseline.steps import Steps
 from nas.baseline.students import accuracy_at_a_glance, assemble, loss_against_teacher
@@ -27,7 +27,7 @@ EDGE = 1.1
 """Predicted so many times over the limit, the fastest network is refused without being made."""
 BEGUN_ON = 256
 """Training examples that the library's closed-form start is computed on."""
-LESSON = 64
+TEACHING_BATCH = 64
 """Examples in a step of the library."""
 GLANCE = 8
 """Examples on which the time of comparing options is estimated."""
@@ -89,25 +89,25 @@ def _times(steps: Steps, deployments: Sequence[Deployment]) -> list[UnitTimes]:
 def _library(steps: Steps, offered: Sequence[Sequence[str]]) -> Library:
     library = Library(steps.units, offered, steps.config.seed)
     room = steps.room
-    size = min(LESSON, max(2, room.objective.train_examples // 2))
+    size = min(TEACHING_BATCH, max(2, room.objective.train_examples // 2))
     batches = partial(room.batches, size, steps.config.seed)
     with steps.stage("library") as opening:
         count = steps.planned("library", lambda: _library_steps(steps, library, batches, size))
-        lessons = Lessons(count, steps.config.seed, json.dumps([steps.origin, library.offered]))
-        if taught_steps(steps.folder.library, lessons) is None:
-            begin(library, torch.cat(room.inputs[: max(1, BEGUN_ON // LESSON)]))
+        training = LibraryTraining(count, steps.config.seed, json.dumps([steps.origin, library.offered]))
+        if taught_steps(steps.folder.library, training) is None:
+            begin(library, torch.cat(room.inputs[: max(1, BEGUN_ON // TEACHING_BATCH)]))
         opening.advance(0)
     with steps.stage("library", count) as bar:
-        teach(library, batches, lessons, steps.folder.library, lambda step: bar.advance(1))
+        teach(library, batches, training, steps.folder.library, lambda step: bar.advance(1))
     return library
 
 
 def _library_steps(steps: Steps, library: Library, batches: Callable[[int], Iterator[torch.Tensor]], size: int) -> int:
     """Steps that fit into the library's share of the time."""
     trial = Library(steps.units, [names[1:] for names in library.offered])
-    teach(trial, batches, Lessons(1))  # torch and its caches warm up
+    teach(trial, batches, LibraryTraining(1))  # torch and its caches warm up
     began = time.monotonic()
-    teach(trial, batches, Lessons(2))
+    teach(trial, batches, LibraryTraining(2))
     step_s = (time.monotonic() - began) / 2
     most = MOST_EPOCHS * max(1, steps.room.objective.train_examples // size)
     return max(LEAST_STEPS, min(most, int(LIBRARY_SHARE * steps.left_s() / step_s)))

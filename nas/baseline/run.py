@@ -18,7 +18,7 @@ from nas.baseline.proposing import Made, propose
 from nas.baseline.result import write_evidence
 from nas.baseline.shortlist import Proposal
 from nas.baseline.steps import Steps
-from nas.baseline.teacher import TeacherNetwork, deployed_hits, judged
+from nas.baseline.teacher import TeacherNetwork, deployed_hits, evaluated_teacher
 from nas.controller.planning.budget import Budget
 from nas.controller.planning.plan import FEWER_THREADS
 from nas.controller.planning.plan_record import read_account
@@ -41,6 +41,7 @@ from nas.networks.units import run_counted
 from nas.progress import Progress, SilentProgress
 from nas.runtimes import deployments_here, nothing_runs
 from nas.tasks import TaskData, task_named
+from nas.tasks.baseline import PYTHON
 from nas.tasks.same_data import record_splits, require_same_data
 from nas.text import milliseconds, percent
 from search_spaces import TensorSpec
@@ -89,11 +90,13 @@ def run_baseline(
         before(folder)
         with budget.stage("baseline"):
             progress.note(f"baseline: {config.baseline}, weights from {found.weights}")
+            if str(found.description.source).startswith(PYTHON):
+                progress.note(f"the code of {config.baseline} was run to build it")
             if isinstance(found, Reference):
-                teacher = judged(found, data)
+                teacher = evaluated_teacher(found, data)
             else:
                 made = adapted(found, config, folder, data, progress)
-                teacher = judged(made.reference, data)
+                teacher = evaluated_teacher(made.reference, data)
                 teacher = replace(teacher, notes=(made.note, *teacher.notes))
             for note in teacher.notes:
                 progress.note(note)

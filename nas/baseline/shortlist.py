@@ -149,7 +149,7 @@ class _Work:
             for options, origin in _choices(scores, table, self.question.limit_ms * (1 - MARGIN)):
                 enough = len(self.known) >= self.question.most and options not in self.known
                 if (name, options) not in self.proposals and not enough and options not in self.broken:
-                    loss, accuracy = self._judged(options)
+                    loss, accuracy = self._loss_and_accuracy(options)
                     if not math.isfinite(loss):
                         self.broken.add(options)
                         continue
@@ -189,7 +189,7 @@ class _Work:
             self.proposals[name, t.options] = replace(self.proposals[name, t.options], measured_ms=t.p50_ms)
         self.tables[at] = table.with_mixed(timed)
 
-    def _judged(self, options: tuple[str, ...]) -> tuple[float, float]:
+    def _loss_and_accuracy(self, options: tuple[str, ...]) -> tuple[float, float]:
         if options not in self.known:
             network = assemble(self.question.room, self.question.library, options)
             loss = loss_against_teacher(self.question.room, network)

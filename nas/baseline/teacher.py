@@ -1,8 +1,7 @@
 """The network that was brought, judged before anything is made of it."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ from nas.deploy.tried import Deployed, TriedDeployment
 from nas.errors import UserError
 from nas.networks.description import NetworkDescription
 from nas.networks.reference import Reference
-from nas.networks.units import Unit
 from nas.runtimes import load_runtime
 from nas.runtimes.base import run_in_batches
 from nas.tasks import TaskData, task_of
@@ -44,17 +42,7 @@ class TeacherNetwork:
         return self.reference.description
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
-    """The teacher as it is, in every deployment."""
-
-    deployed: Deployed
-    test: Mapping[str, float] | None
-    """Figures of the chosen deployment on the test examples."""
-    units: tuple[Unit, ...] = field(default=())
-
-
-def judged(reference: Reference, data: TaskData) -> TeacherNetwork:
+def evaluated_teacher(reference: Reference, data: TaskData) -> TeacherNetwork:
     """The network on the validation examples, with the pre-processing that it was trained with.
 
     Where nothing tells that, the usual ones are tried on some examples and the best is taken, with a note.

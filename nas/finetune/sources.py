@@ -76,7 +76,7 @@ def chosen_networks(text: str, top: int) -> Chosen:
     first = found[0]
     if first.published is not None:
         task = task_of_baseline(baseline_names(first)[0])
-        folder = Path("runs") / f"{first.kind}-{first.published}"
+        folder = Path("runs") / f"{first.kind}-{first.published}".replace(":", ".")
         return Chosen(text=text, task=task, folder=folder, library=first)
     assert first.description is not None
     named = first.run if first.rank is not None else None

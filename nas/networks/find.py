@@ -7,9 +7,11 @@ ARCH.json                  an architecture as `SearchSpace.to_json` writes it; i
 FILE.onnx                  a network that nothing but its graph is known of
 torchvision:NAME           an architecture of torchvision; torchvision:NAME:FILE.safetensors with weights
 timm:NAME                  an architecture of timm; timm:NAME:FILE.safetensors with weights
+package.module:FUNCTION    what a function of an installed package builds; package.module:FUNCTION:FILE with weights
 """
 
 import json
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,7 +23,7 @@ from nas.errors import UserError
 from nas.networks.description import NETWORK, NetworkDescription, read_description, read_json, weights_path
 from nas.networks.run_networks import TRAINED, RunNetwork, numbered_network, run_networks, split_number
 from nas.tasks import task_named
-from nas.tasks.baseline import TIMM, TORCHVISION
+from nas.tasks.baseline import PYTHON, TIMM, TORCHVISION
 from search_spaces import Architecture, architecture_of_json, space_of
 
 RECEIPT, LABELS, ONNX = "receipt.json", "labels.json", "model.onnx"
@@ -34,7 +36,7 @@ RECORDS = (RECEIPT, TRAINED)
 RUN_DEPTH = 4
 """So many folders up a network's run is looked for."""
 
-Kind = Literal["network", "architecture", "onnx", "torchvision", "timm"]
+Kind = Literal["network", "architecture", "onnx", "torchvision", "timm", "python"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 _IS: Mapping[Kind, str] = {
     "network": "a network of this program with its weights",
@@ -42,6 +44,7 @@ _IS: Mapping[Kind, str] = {
     "onnx": "an ONNX file",
     "torchvision": "a network of torchvision",
     "timm": "a network of timm",
+    "python": "a network that a function builds",
 }
 _FORMS: Mapping[Kind, str] = {
     "network": "RUN#1, a bundle's folder, NAME.network.json",
@@ -49,9 +52,14 @@ _FORMS: Mapping[Kind, str] = {
     "onnx": "an ONNX file",
     "torchvision": "torchvision:NAME",
     "timm": "timm:NAME",
+    "python": "package.module:FUNCTION",
 }
-PREFIXES: Mapping[Kind, str] = {"torchvision": TORCHVISION, "timm": TIMM}
-"""How the names of a library's networks begin."""
+PREFIXES: Mapping[Kind, str] = {"torchvision": TORCHVISION, "timm": TIMM, "python": PYTHON}
+"""How the names of a library's networks begin, see `nas.tasks.baseline`."""
+TRAINED_KINDS: tuple[Kind, ...] = ("network", "torchvision", "timm", "python")
+"""Kinds of networks that may come with weights."""
+_FUNCTION = re.compile(r"([A-Za-z_]\w*(?:\.\w+)*:[A-Za-z_]\w*)(?::(.+))?")
+"""A function of a package, and a file of weights."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +88,8 @@ class FoundNetwork:
     rank: int | None = None
     """The k of `RUN#k`, where it was asked for by that."""
     published: str | None = None
-    """The name after `torchvision:` or `timm:`: that of the network in its library, which is the kind."""
+    """The name after `torchvision:` or `timm:`: that of the network in its library, which is the kind; of the kind
+    `python` the function."""
 
     @property
     def folder(self) -> Path:
@@ -153,7 +162,7 @@ def find_networks(text: str, top: int) -> list[FoundNetwork]:
     if split_number(text) is None and is_run(path):
         return [_of_run(text, path, network) for network in run_networks(path)[:top]]
     forms = "give RUN, RUN#1, a bundle's folder, NAME.network.json, torchvision:NAME or timm:NAME"
-    return [find_network(text, accept=frozenset[Kind]({"network", "torchvision", "timm"}), forms=forms)]
+    return [find_network(text, accept=TRAINED_KINDS, forms=forms)]
 
 
 def find_bundle(text: str) -> Path:
@@ -182,11 +191,17 @@ def is_run(folder: Path) -> bool:
 
 
 def _found(text: str, forms: str) -> FoundNetwork:
+    text = text.removeprefix(PYTHON)
     library = next((kind for kind, prefix in PREFIXES.items() if text.startswith(prefix)), None)
     if library is not None:
         name, _, file = text.removeprefix(PREFIXES[library]).partition(":")
         return FoundNetwork(text=text, kind=library, published=name, weights=Path(file).expanduser() if file else None)
     path = Path(text).expanduser()
+    function = None if path.exists() else _FUNCTION.fullmatch(text)
+    if function is not None:
+        name, file = function.groups()
+        weights = None if file is None else Path(file).expanduser()
+        return FoundNetwork(text=text, kind="python", published=name, weights=weights)
     numbered = split_number(text)
     if numbered is not None:
         return _of_run(text, numbered[0], numbered_network(*numbered), numbered[1])

@@ -110,6 +110,8 @@ def published_network(
             no weights of it, or they cannot be had.
     """
     name = baseline_names(found)[-1]
+    if found.kind == "python":
+        raise UserError(f"{found.text!r} names no weights", f"write {found.text}:FILE.safetensors")
     if task_of_baseline(name) != data.task:
         raise UserError(
             f"the network {found.text!r} is for {task_of_baseline(name)}, the data are for {data.task}",
@@ -131,6 +133,8 @@ def usual_preprocess(found: FoundNetwork) -> Preprocess | None:
         if name not in models.list_models(module=models):
             return None  # of the table of a task, as resnet10
         return _normalisation_of_torchvision(name, models.get_model_weights(name).DEFAULT)
+    if found.kind == "python":
+        return None
     import timm
 
     facts = timm.get_pretrained_cfg(name)
@@ -243,6 +247,8 @@ def _nearest(found: FoundNetwork, given: _Tensors, size: Size, input: TensorSpec
     """A network of the same library, of nearly that name, that the tensors fit; the number of classes may differ."""
     import torch
 
+    if found.kind == "python":
+        return None
     own = str(found.published)
     alike = [name for name in _library_names(found) if name[:3] == own[:3] and name != own]
     alike.sort(key=lambda name: SequenceMatcher(None, own, name).ratio(), reverse=True)

@@ -7,7 +7,7 @@ from nas.data.images import Preprocess
 from nas.errors import UserError
 from nas.files.writing import sha256_of
 from nas.networks.description import NetworkDescription
-from nas.networks.find import FoundNetwork, find_network
+from nas.networks.find import TRAINED_KINDS, FoundNetwork, find_network
 from nas.networks.libraries import baseline_names, network_of_file, published_network
 from nas.networks.weights import load_weights, read_weights
 from nas.tasks import TaskData, task_of_baseline
@@ -16,7 +16,10 @@ from search_spaces import TensorSpec
 if TYPE_CHECKING:
     from torch import nn
 
-FORMS = "give RUN#1, a bundle's folder, NAME.network.json, torchvision:NAME:FILE or timm:NAME:FILE"
+FORMS = (
+    "give RUN#1, a bundle's folder, NAME.network.json, torchvision:NAME:FILE, timm:NAME:FILE or "
+    "package.module:FUNCTION:FILE"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -42,7 +45,8 @@ def load_reference(text: str, data: TaskData, input: TensorSpec) -> Reference:
 
     Args:
         text: `RUN#k`, a bundle's folder, `NAME.network.json`, `torchvision:NAME` or `timm:NAME` with the weights that
-            the library publishes, or either with a file: `timm:NAME:FILE.safetensors`. A `.pth` file will do.
+            the library publishes, or either with a file: `timm:NAME:FILE.safetensors`; or a function that builds it,
+            with a file: `package.module:FUNCTION:FILE`. A `.pth` file will do.
         data: what it shall be good for. `labels.json` near the weights has to list their classes in their order.
         input: of a library's network, of which nothing else tells it; others bring their own.
 
@@ -50,7 +54,7 @@ def load_reference(text: str, data: TaskData, input: TensorSpec) -> Reference:
         UserError: there is none of that name; it is for another task, for other classes, or takes no such input; its
             weights are missing, damaged, changed, or another network's; a file could run code.
     """
-    found = find_network(text, accept=("network", "torchvision", "timm"), forms=FORMS)
+    found = find_network(text, accept=TRAINED_KINDS, forms=FORMS)
     if found.weights is None:
         return _published(found, data, input)
     description, network = trained_network(found, data, input, pickled=True)

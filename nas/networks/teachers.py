@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from nas.errors import UserError
-from nas.networks.find import FoundNetwork, find_network
+from nas.networks.find import TRAINED_KINDS, FoundNetwork, find_network
 from nas.networks.libraries import baseline_names
 from nas.networks.reference import trained_network
 from nas.tasks import TaskData, task_named
@@ -23,9 +23,9 @@ def teacher_of(text: str) -> FoundNetwork:
     """
     if not text:
         raise UserError("the recipe needs a teacher", "name one: --set distillation.teacher=RUN#1")
-    found = find_network(text, accept=("network", "torchvision", "timm"))
+    found = find_network(text, accept=TRAINED_KINDS)
     if found.weights is None:
-        raise UserError(f"the teacher {text!r} names no weights", f"write {found.kind}:NAME:FILE.safetensors")
+        raise UserError(f"the teacher {text!r} names no weights", f"write {text}:FILE.safetensors")
     if found.published is not None:
         baseline_names(found)  # refuses unknown names
     return found

@@ -12,8 +12,9 @@ from search_spaces.signature import OutputSpec, Signature, Size, TensorSpec
 if TYPE_CHECKING:
     from torch import nn
 
-TORCHVISION, TIMM = "torchvision:", "timm:"
-"""What the names of a library's networks begin with, as published there: `torchvision:resnet18`."""
+TORCHVISION, TIMM, PYTHON = "torchvision:", "timm:", "python:"
+"""What the names of a library's networks begin with, as published there: `torchvision:resnet18`; and those of networks
+that a function of an installed package builds: `python:package.module:function`."""
 
 
 @dataclass(frozen=True, slots=True)

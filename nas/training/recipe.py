@@ -96,10 +96,17 @@ class AugmentationSettings(Section):
     mix_probability: Probability = 1.0
     """Probability that a batch is mixed, where one of the two is on."""
     mix_from_epochs: Count = 0
-    """Nothing is mixed in trainings of fewer epochs: mixed images keep a network from learning few images by heart, and
+    """Nothing is mixed in trainings of fewer epochs: mixed images keep a network from learning images by heart, and
     cost accuracy where each is seen a few times."""
+    mix_from_weights: Amount = 0.0
+    """Nothing is mixed where the network has fewer weights for each training image: it learns none by heart."""
     mix_until: Probability = 1.0
     """Share of the training after which nothing is mixed any more."""
+
+    def mixes(self, epochs: int, weights_per_image: float) -> bool:
+        """True if images are mixed in a training of so many epochs."""
+        asked = self.mixup_alpha > 0 or self.cutmix_alpha > 0
+        return asked and epochs >= self.mix_from_epochs and weights_per_image >= self.mix_from_weights
 
 
 class SizeStep(Section):

@@ -99,7 +99,10 @@ class Recipes:
         """
         if candidate.seconds_per_image is None:
             return self.measured_image_s(candidate.arch)
-        whole, short = self.image_s(candidate.arch), self.image_s(candidate.arch, self.short_batch(candidate.arch))
+        shape = task_of(self.data).shape
+        enough = self.base.changed(epochs=min(shape.enough_epochs, shape.final_epochs[1]))
+        batches = enough.batch_for(len(self.data.train)), self.short_batch(candidate.arch)
+        whole, short = (self.image_s(candidate.arch, batch) for batch in batches)
         return candidate.seconds_per_image * min(1.0, whole / short)
 
     def measured_image_s(self, arch: Architecture) -> float:

@@ -1,16 +1,19 @@
-"""Well-known networks as baselines: torchvision's, and ResNet-10 at three widths; by name all of torchvision and timm.
+"""Well-known networks as baselines: torchvision's, and ResNet-10 at three widths; by name all of torchvision and timm,
+and what a function of somebody's own builds.
 
 Importing this module is cheap: torch, torchvision and timm are imported when one of their networks is asked for.
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
 from importlib.util import find_spec
+from inspect import signature as signature_of
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from nas.data.images import image_side
-from nas.errors import MissingDependencyError
-from nas.tasks.baseline import TIMM, TORCHVISION, BaselineNetwork
+from nas.errors import MissingDependencyError, UserError
+from nas.tasks.baseline import PYTHON, TIMM, TORCHVISION, BaselineNetwork
 from search_spaces.signature import LOGITS, OutputSpec, Signature, class_count
 
 if TYPE_CHECKING:
@@ -46,6 +49,37 @@ def _timm(name: str) -> Callable[[Signature], "nn.Module"]:
         import timm
 
         network: nn.Module = timm.create_model(name, pretrained=False, num_classes=class_count(signature.output.size))
+        return network
+
+    return make
+
+
+def _built_by(reference: str) -> Callable[[Signature], "nn.Module"]:
+    """Networks of a function `package.module:NAME`, which is told the number of classes where it takes `num_classes`.
+
+    Raises:
+        UserError: there is no such function. Asking imports the module, and so runs its code.
+    """
+    module, _, attribute = reference.partition(":")
+    hint = "write package.module:FUNCTION of an installed package, which returns a torch.nn.Module"
+    try:
+        function: Any = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UserError(f"there is no network {reference!r}: {error}", hint) from error
+    if not callable(function):
+        raise UserError(f"{reference!r} is no function but {type(function).__name__}", hint)
+
+    def make(signature: Signature) -> "nn.Module":
+        from torch import nn
+
+        known = {"num_classes": class_count(signature.output.size)}
+        try:
+            arguments = known if "num_classes" in signature_of(function).parameters else {}
+            network = function(**arguments)
+        except (TypeError, ValueError) as error:
+            raise UserError(f"{reference!r} cannot be called with num_classes alone: {error}", hint) from error
+        if not isinstance(network, nn.Module):
+            raise UserError(f"{reference!r} returns no network but {type(network).__name__}", hint)
         return network
 
     return make
@@ -95,11 +129,12 @@ def _is_timms(name: str) -> bool:
 
 
 class Baselines(Mapping[str, BaselineNetwork]):
-    """A table of networks to compare with, which also knows two families by name.
+    """A table of networks to compare with, which also knows three families by name.
 
     `torchvision:NAME` and `timm:NAME` are the classification networks of these libraries exactly as published, for any
-    number of classes. They are found by `in` and `[]` alone: who iterates or counts sees the table. Asking for one of
-    timm's raises `MissingDependencyError` where timm is not installed.
+    number of classes; `python:package.module:FUNCTION` is what that function returns. They are found by `in` and `[]`
+    alone: who iterates or counts sees the table. Asking for one of timm's raises `MissingDependencyError` where timm is
+    not installed; asking for a function runs its module's code, and raises `UserError` where there is none.
     """
 
     def __init__(self, table: Mapping[str, BaselineNetwork]) -> None:
@@ -110,6 +145,8 @@ class Baselines(Mapping[str, BaselineNetwork]):
             return _classifier(_torchvision(own), "as torchvision publishes it")
         if name.startswith(TIMM) and _is_timms(own := name.removeprefix(TIMM)):
             return _classifier(_timm(own), "as timm publishes it")
+        if name.startswith(PYTHON):
+            return _classifier(_built_by(name.removeprefix(PYTHON)), "as somebody's code builds it")
         return self._table[name]
 
     def __iter__(self) -> Iterator[str]:

@@ -22,20 +22,27 @@ from search_spaces.signature import class_count
 class ClassificationObjective:
     """Labelled images; see `nas.training.objective.Objective`.
 
+    Args:
+        network: that is trained: whether images are mixed depends on its size.
+
     Raises:
         UserError: the recipe has settings of another task.
     """
 
-    def __init__(self, examples: Examples[ImageSplit], recipe: Recipe, device: torch.device) -> None:
+    def __init__(
+        self, network: nn.Module, examples: Examples[ImageSplit], recipe: Recipe, device: torch.device
+    ) -> None:
         check_recipe(recipe)
+        settings, count = recipe.augmentation, sum(parameter.numel() for parameter in network.parameters())
         self._examples, self._recipe, self._device = examples, recipe, device
         self._images = torch.from_numpy(examples.train.images)
         self._labels = torch.from_numpy(examples.train.labels)
         weights = examples.traits.class_weights
         self._class_weights = None if weights is None else torch.tensor(weights, device=device)
         self._augmenter = Augmenter(
-            recipe.augmentation, class_count(examples.size), flip_ok=examples.traits.flip_ok, epochs=recipe.epochs
-        )
+            settings, class_count(examples.size), flip_ok=examples.traits.flip_ok,
+            mixes=settings.mixes(recipe.epochs, count / len(examples.train)),
+        )  # fmt: skip
 
     @property
     def input(self) -> TensorSpec:

@@ -115,7 +115,7 @@ class Classification:
     ) -> "Objective":
         from nas.tasks.classification.objective import ClassificationObjective
 
-        return ClassificationObjective(examples, recipe, device)
+        return ClassificationObjective(network, examples, recipe, device)
 
     def teacher_view(
         self, input: TensorSpec, own: TensorSpec, given: Preprocess, wanted: Preprocess | None

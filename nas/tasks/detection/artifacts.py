@@ -3,7 +3,8 @@
 import io
 import math
 import time
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,8 +33,8 @@ SHEET, SHEET_IMAGES = "detections.png", 12
 
 
 @dataclass(frozen=True, slots=True)
-class DetectionProcessor:
-    """See `nas.tasks.artifacts.Processor`: label, score and box of each object, in pixels of the picture."""
+class ObjectProcessor:
+    """The half of `nas.tasks.artifacts.Processor` that does not depend on what is told of each object."""
 
     how: Mapping[str, Any]
     rules: Mapping[str, Any]
@@ -43,6 +44,11 @@ class DetectionProcessor:
         image = image_of(example)
         inputs, factors = preprocess(image, self.how)
         return Prepared(inputs, (factors, image.size), size=image.size)
+
+
+@dataclass(frozen=True, slots=True)
+class DetectionProcessor(ObjectProcessor):
+    """See `nas.tasks.artifacts.Processor`: label, score and box of each object, in pixels of the picture."""
 
     def postprocess(self, output: NDArray[np.float32], context: Any) -> list[dict[str, Any]]:
         factors, size = context
@@ -59,19 +65,49 @@ class DetectionProcessor:
         return png.getvalue()
 
 
-class DetectionArtifacts:
-    """See `nas.tasks.artifacts.BundleArtifacts`."""
+class ObjectArtifacts(ABC):
+    """The part of `nas.tasks.artifacts.BundleArtifacts` that does not depend on what is told of each object."""
+
+    @abstractmethod
+    def rules(self, kind: str, side: int) -> dict[str, Any]:
+        """From raw outputs of a head of that kind to answers, for images of `side` pixels."""
+
+    @abstractmethod
+    def processor(self, folder: Path) -> ObjectProcessor:
+        """See `nas.tasks.artifacts.BundleArtifacts.processor`."""
 
     def documents(self, preprocess: Preprocess, signature: Signature) -> dict[str, Any]:
         resize = "longer side, bilinear with antialiasing; the picture at the top left, the rest of the square grey"
         side = image_side(signature.input)
         return {
             PREPROCESS: preprocess_document(preprocess, side, resize=resize, padding=PADDING),
-            POSTPROCESS: postprocess_document(signature.output.kind, side),
+            POSTPROCESS: self.rules(signature.output.kind, side),
         }
 
     def read_preprocess(self, folder: Path) -> Preprocess | None:
         return read_preprocess(folder)
+
+    def read_sample(self, folder: Path, sample: Mapping[str, Any]) -> NDArray[np.float32]:
+        return self.processor(folder).preprocess(folder / Path(sample["image"]).name).inputs
+
+    def usual_example(self, folder: Path, sample: Mapping[str, Any]) -> Any:
+        return usual_picture(folder, sample)
+
+    def write_output(self, folder: Path, output: NDArray[np.float32]) -> dict[str, Any]:
+        # Many numbers: thousands of places, for each of which there are four and the classes.
+        np.save(folder / OUTPUT, output, allow_pickle=False)
+        return {"outputs": OUTPUT}
+
+    def read_output(self, folder: Path, sample: Mapping[str, Any]) -> NDArray[np.float32]:
+        output: NDArray[np.float32] = np.load(folder / Path(sample["outputs"]).name, allow_pickle=False)
+        return output
+
+
+class DetectionArtifacts(ObjectArtifacts):
+    """See `nas.tasks.artifacts.BundleArtifacts`."""
+
+    def rules(self, kind: str, side: int) -> dict[str, Any]:
+        return postprocess_document(kind, side)
 
     def script(self, signature: Signature) -> str:
         return detection_script(signature.output.kind)
@@ -93,30 +129,21 @@ class DetectionArtifacts:
         ]
         return data.inputs(example), {**sample_entries(folder, example.images[0], data.picture_size), "truth": truth}
 
-    def read_sample(self, folder: Path, sample: Mapping[str, Any]) -> NDArray[np.float32]:
-        return self.processor(folder).preprocess(folder / Path(sample["image"]).name).inputs
-
-    def usual_example(self, folder: Path, sample: Mapping[str, Any]) -> Any:
-        return usual_picture(folder, sample)
-
-    def write_output(self, folder: Path, output: NDArray[np.float32]) -> dict[str, Any]:
-        # Many numbers: thousands of places, for each of which there are four and the classes.
-        np.save(folder / OUTPUT, output, allow_pickle=False)
-        return {"outputs": OUTPUT}
-
-    def read_output(self, folder: Path, sample: Mapping[str, Any]) -> NDArray[np.float32]:
-        output: NDArray[np.float32] = np.load(folder / Path(sample["outputs"]).name, allow_pickle=False)
-        return output
-
     def figures(self, run: "Run", data: "DetectionData", signature: Signature, batch: int) -> Figures:
+        from nas.tasks.detection.agreement import shown
         from nas.tasks.detection.evaluate import metrics_in_runtime
+        from nas.tasks.detection.heads import HEADS
 
         split, head_kind = data.for_input("val", signature.input), signature.output.kind
+
+        def decode(raw: NDArray[np.float32]) -> None:
+            shown(*HEADS[head_kind].decode(raw, split.resolution))
+
         found = metrics_in_runtime(run, split, data.preprocess, head_kind=head_kind, batch=batch)
         by_class = dict(zip(data.classes, (None if math.isnan(ap) else ap for ap in found.per_class_ap50), strict=True))
         return Figures(
             accuracy={"map50_95": found.map50_95, "per_class_ap50": by_class},
-            more={"postprocess_ms": _postprocess_ms(run, split.some(TIMED_IMAGES), data.preprocess, head_kind, batch)},
+            more={"postprocess_ms": postprocess_ms(run, split.some(TIMED_IMAGES), data.preprocess, decode, batch)},
         )
 
     def sheet(self, run: "Run", data: "DetectionData", signature: Signature, batch: int) -> Sheet | None:
@@ -167,15 +194,18 @@ def levels_of(head_kind: str, resolution: int) -> "tuple[Level, ...]":
     return tuple(Level(resolution // stride, float(stride), 0.5, ((float(stride),) * 2,)) for stride in STRIDES)
 
 
-def _postprocess_ms(run: "Run", split: "DetectionSplit", preprocess: Preprocess, head_kind: str, batch: int) -> float:
-    """Median milliseconds of decoding and suppression for an image, by the thresholds of the bundle's script."""
-    from nas.tasks.detection.agreement import shown
-    from nas.tasks.detection.heads import HEADS
-
+def postprocess_ms(
+    run: "Run",
+    split: "DetectionSplit",
+    preprocess: Preprocess,
+    decode: Callable[[NDArray[np.float32]], Any],
+    batch: int,
+) -> float:
+    """Median milliseconds of `decode`, which makes answers of an image's raw outputs (1, ...)."""
     times_ms = []
     for image in split.images:
         raw = run(preprocess.array(np.repeat(image[None], batch, axis=0)))[:1]
         start = time.perf_counter()
-        shown(*HEADS[head_kind].decode(raw, split.resolution))
+        decode(raw)
         times_ms.append(1e3 * (time.perf_counter() - start))
     return float(np.median(times_ms))

@@ -1,11 +1,14 @@
 """The objective of detection: augmented images with boxes, the head's loss, mAP@50."""
 
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
+
 import torch
 from torch import nn
 
 from nas.errors import UserError
 from nas.tasks.detection.augment import BoxAugmenter, augmentation_at
-from nas.tasks.detection.data.values import DetectionSplit
+from nas.tasks.detection.data.values import Boxes, DetectionSplit
 from nas.tasks.detection.distill import box_distillation_loss
 from nas.tasks.detection.evaluate import metrics_of
 from nas.tasks.detection.heads import HEADS, BoxTargets
@@ -17,8 +20,62 @@ from nas.training.precision import Precision
 from nas.training.recipe import Recipe
 from search_spaces import TensorSpec
 
+Split = TypeVar("Split", bound=DetectionSplit)
 
-class DetectionObjective:
+
+class ObjectObjective(Generic[Split]):
+    """What objectives on images with objects share, whatever is told of each object.
+
+    Args:
+        examples: letterboxed images.
+        recipe: how they are augmented.
+        device: that trains.
+        augmenter: makes batches of the training images, mirrored or not.
+    """
+
+    def __init__(
+        self,
+        examples: Examples[Split],
+        recipe: Recipe,
+        device: torch.device,
+        augmenter: Callable[..., BoxAugmenter] = BoxAugmenter,
+    ) -> None:
+        settings = recipe.augmentation
+        flip = examples.traits.flip_ok if settings.flip == "auto" else settings.flip
+        self._examples, self._device, self._crop = examples, device, settings.crop
+        self._augmenter = augmenter(examples.train, flip=flip)
+        self._images = torch.from_numpy(examples.train.images)
+
+    @property
+    def input(self) -> TensorSpec:
+        return self._examples.train.input
+
+    @property
+    def train_examples(self) -> int:
+        return len(self._examples.train)
+
+    @property
+    def val_examples(self) -> int:
+        return len(self._examples.val)
+
+    def inputs(self, indices: torch.Tensor) -> torch.Tensor:
+        images = self._images.index_select(0, indices).to(self._device)
+        prepared: torch.Tensor = self._examples.preprocess.tensor(images)
+        return prepared
+
+    def guessing_loss(self, first_loss: float) -> float:
+        # Unlike cross-entropy it depends on the head and on how many objects there are.
+        return first_loss
+
+    def _augmented(
+        self, indices: torch.Tensor, generator: torch.Generator, progress: float
+    ) -> tuple[torch.Tensor, Sequence[Boxes]]:
+        """Normalised images (n, 3, side, side), and the objects of each."""
+        images, objects = self._augmenter.batch(indices, generator, augmentation_at(self._crop, progress))
+        return self._examples.preprocess.tensor(images.to(self._device)), objects
+
+
+class DetectionObjective(ObjectObjective[DetectionSplit]):
     """Images with boxes; see `nas.training.objective.Objective`.
 
     The accuracy is the mAP@50, a fraction; the details of a validation have "mAP@50:95".
@@ -51,46 +108,20 @@ class DetectionObjective:
                 f"the teacher {teacher.name!r} ({teacher.network.head_kind}) cannot teach this network ({kind})",
                 "both have to be networks of the space detect",
             )
-        self._examples, self._device, self._head = examples, device, HEADS[kind]
-        settings = recipe.augmentation
-        self._crop = settings.crop
-        flip = examples.traits.flip_ok if settings.flip == "auto" else settings.flip
-        self._augmenter = BoxAugmenter(examples.train, flip=flip)
-        self._images = torch.from_numpy(examples.train.images)
-
-    @property
-    def input(self) -> TensorSpec:
-        return self._examples.train.input
-
-    @property
-    def train_examples(self) -> int:
-        return len(self._examples.train)
-
-    @property
-    def val_examples(self) -> int:
-        return len(self._examples.val)
-
-    def inputs(self, indices: torch.Tensor) -> torch.Tensor:
-        images = self._images.index_select(0, indices).to(self._device)
-        prepared: torch.Tensor = self._examples.preprocess.tensor(images)
-        return prepared
+        super().__init__(examples, recipe, device)
+        self._head = HEADS[kind]
 
     def batch(
         self, indices: torch.Tensor, generator: torch.Generator, progress: float
     ) -> tuple[torch.Tensor, list[BoxTargets]]:
-        images, boxes = self._augmenter.batch(indices, generator, augmentation_at(self._crop, progress))
-        targets = [BoxTargets.of(of_image).to(self._device) for of_image in boxes]
-        return self._examples.preprocess.tensor(images.to(self._device)), targets
+        images, boxes = self._augmented(indices, generator, progress)
+        return images, [BoxTargets.of(of_image).to(self._device) for of_image in boxes]
 
     def loss(self, outputs: torch.Tensor, targets: list[BoxTargets]) -> torch.Tensor:
         return self._head.loss(outputs, targets, self._examples.train.resolution)
 
     def distillation_loss(self, outputs: torch.Tensor, teacher_outputs: torch.Tensor) -> torch.Tensor:
         return box_distillation_loss(outputs, teacher_outputs, self._examples.train.resolution)
-
-    def guessing_loss(self, first_loss: float) -> float:
-        # Unlike cross-entropy it depends on the head and on how many objects there are.
-        return first_loss
 
     def validate(self, network: nn.Module, precision: Precision) -> Validation:
         val, preprocess = self._examples.val, self._examples.preprocess

@@ -1,7 +1,7 @@
 """Object detection as a `nas.tasks.task.Task`."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +14,11 @@ from nas.tasks.baseline import BaselineNetwork
 from nas.tasks.detection.artifacts import DetectionArtifacts
 from nas.tasks.detection.baselines import BASELINES
 from nas.tasks.detection.data import Boxes, DetectionData, DetectionSplit
-from nas.tasks.detection.recipe import check_recipe
 from nas.tasks.floor import Floor
-from nas.tasks.images import USUAL_PREPROCESS, at_fitting_resolutions, side_label, teacher_images
+from nas.tasks.objects import ObjectTask
 from nas.tasks.task import Run, TrainingShape
 from nas.training.precision import Precision
-from search_spaces import SearchSpace, Signature, TensorSpec
-from search_spaces.architecture import Option
+from search_spaces import Signature
 
 if TYPE_CHECKING:
     import torch
@@ -38,7 +36,7 @@ after 25, 0.38 after 38)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Detection:
+class Detection(ObjectTask[DetectionData, DetectionSplit]):
     """Boxes with classes, mean average precision at an IoU of 0.5."""
 
     name: str = "detection"
@@ -67,23 +65,6 @@ class Detection:
         data = load_detection(name_or_path, seed=seed, max_resolution=options.cap(MAX_RESOLUTION))
         return replace(data, flip_ok=data.flip_ok and options.flip)
 
-    def metric_of(self, data: DetectionData) -> str:
-        return self.metric
-
-    def check(self, data: DetectionData) -> None:
-        """Loading has checked everything."""
-
-    def proxy_labels(self, split: DetectionSplit) -> NDArray[np.int64]:
-        return np.zeros(len(split), np.int64)
-
-    def searchable(
-        self, space: SearchSpace, data: DetectionData, allowed: Mapping[str, Sequence[Option]]
-    ) -> SearchSpace:
-        return at_fitting_resolutions(space, data.native_resolution, allowed)
-
-    def input_label(self, input: TensorSpec) -> str:
-        return side_label(input)
-
     def arrays(self, split: DetectionSplit) -> dict[str, NDArray[Any]]:
         """Boxes of all images in one array each, with `ends` (n,): the number of boxes up to and with each image."""
         return {
@@ -101,20 +82,6 @@ class Detection:
         boxes = tuple(Boxes(*of_image) for of_image in zip(*parts, strict=True)) if len(images) else ()
         return DetectionSplit(images, boxes, arrays["extents"])
 
-    @property
-    def recipes(self) -> Mapping[str, str]:
-        from nas.training.recipe_files import yaml_recipes
-
-        return yaml_recipes("nas.tasks.detection")
-
-    def check_recipe(self, recipe: "Recipe") -> None:
-        check_recipe(recipe)
-
-    def recipe(self, **settings: Any) -> "Recipe":
-        from nas.training.recipe_files import load_recipe, shared_recipes
-
-        return load_recipe("detection-search", bundled=shared_recipes() | dict(self.recipes)).changed(**settings)
-
     def objective(
         self,
         network: "nn.Module",
@@ -127,11 +94,6 @@ class Detection:
         from nas.tasks.detection.objective import DetectionObjective
 
         return DetectionObjective(network, examples, recipe, device, teacher)
-
-    def teacher_view(
-        self, input: TensorSpec, own: TensorSpec, given: Preprocess, wanted: Preprocess | None
-    ) -> "Callable[[torch.Tensor], torch.Tensor] | None":
-        return teacher_images(input, input, given, wanted)  # its cells have to be those of the network
 
     def accuracy(
         self,
@@ -181,21 +143,5 @@ class Detection:
         side = image_side(signature.input)
         return agreement(got, expected, head_kind=signature.output.kind, resolution=side)
 
-    def hits(
-        self, outputs: NDArray[np.float32], split: DetectionSplit, signature: Signature
-    ) -> NDArray[np.bool_] | None:
-        """None: mean average precision is no share of right answers."""
-        return None
-
-    def usual_preprocess(self, data: DetectionData) -> Mapping[str, Any]:
-        return {"the data's own": data.preprocess, **USUAL_PREPROCESS}
-
-    def mirrored(self, network: "nn.Module", data: DetectionData) -> "nn.Module | None":
-        return None  # boxes of a mirror image lie elsewhere, and two sets of them have no mean
-
     def floors(self, data: DetectionData, seed: int) -> tuple[Floor, ...]:
         return ()  # no box is found by guessing
-
-    def standard_error(self, accuracy: float, split: DetectionSplit) -> float | None:
-        """None: mean average precision is no count of right answers."""
-        return None

@@ -1,7 +1,6 @@
 """The bundle of a network that finds poses in an image."""
 
 import io
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -10,40 +9,38 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nas.data.images import Preprocess, image_side
-from nas.data.portable import PADDING
-from nas.data.preprocessing import PREPROCESS, preprocess_document, read_instructions, read_preprocess
-from nas.data.processor import image_of, read_document, read_labels, sample_entries, usual_picture
+from nas.data.preprocessing import read_instructions
+from nas.data.processor import image_of, read_document, read_labels, sample_entries
 from nas.errors import UserError
 from nas.files.writing import write_json
-from nas.tasks.artifacts import Figures, Prepared, Sheet
-from nas.tasks.detection.artifacts import LABELS, OUTPUT, POSTPROCESS, SHEET_IMAGES, TIMED_IMAGES, levels_of
-from nas.tasks.detection.portable import preprocess
+from nas.tasks.artifacts import Figures, Sheet
+from nas.tasks.detection.artifacts import (
+    LABELS,
+    POSTPROCESS,
+    SHEET_IMAGES,
+    TIMED_IMAGES,
+    ObjectArtifacts,
+    ObjectProcessor,
+    levels_of,
+    postprocess_ms,
+)
 from nas.tasks.pose.data.skeleton import Skeleton
 from nas.tasks.pose.portable import described_poses, find_poses
 from nas.tasks.pose.script import pose_script
 from search_spaces import Signature, TensorSpec
 
 if TYPE_CHECKING:
-    from nas.tasks.pose.data.values import PoseData, PoseSplit
+    from nas.tasks.pose.data.values import PoseData
     from nas.tasks.task import Run
 
 SKELETON, SHEET = "skeleton.json", "poses.png"
 
 
 @dataclass(frozen=True, slots=True)
-class PoseProcessor:
+class PoseProcessor(ObjectProcessor):
     """See `nas.tasks.artifacts.Processor`: label, score, box and points of each object, in pixels of the picture."""
 
-    how: Mapping[str, Any]
-    rules: Mapping[str, Any]
-    labels: Sequence[str]
     skeleton: Skeleton
-
-    def preprocess(self, example: Any) -> Prepared:
-        image = image_of(example)
-        inputs, factors = preprocess(image, self.how)
-        return Prepared(inputs, (factors, image.size), size=image.size)
 
     def postprocess(self, output: NDArray[np.float32], context: Any) -> list[dict[str, Any]]:
         factors, size = context
@@ -59,21 +56,13 @@ class PoseProcessor:
         return png.getvalue()
 
 
-class PoseArtifacts:
+class PoseArtifacts(ObjectArtifacts):
     """See `nas.tasks.artifacts.BundleArtifacts`."""
 
     beyond_rows = "points"
 
-    def documents(self, preprocess: Preprocess, signature: Signature) -> dict[str, Any]:
-        resize = "longer side, bilinear with antialiasing; the picture at the top left, the rest of the square grey"
-        side = image_side(signature.input)
-        return {
-            PREPROCESS: preprocess_document(preprocess, side, resize=resize, padding=PADDING),
-            POSTPROCESS: postprocess_document(signature.output.kind, side),
-        }
-
-    def read_preprocess(self, folder: Path) -> Preprocess | None:
-        return read_preprocess(folder)
+    def rules(self, kind: str, side: int) -> dict[str, Any]:
+        return postprocess_document(kind, side)
 
     def script(self, signature: Signature) -> str:
         return pose_script()
@@ -102,24 +91,14 @@ class PoseArtifacts:
         ]
         return data.inputs(example), {**sample_entries(folder, example.images[0], data.picture_size), "truth": truth}
 
-    def read_sample(self, folder: Path, sample: Mapping[str, Any]) -> NDArray[np.float32]:
-        return self.processor(folder).preprocess(folder / Path(sample["image"]).name).inputs
-
-    def usual_example(self, folder: Path, sample: Mapping[str, Any]) -> Any:
-        return usual_picture(folder, sample)
-
-    def write_output(self, folder: Path, output: NDArray[np.float32]) -> dict[str, Any]:
-        np.save(folder / OUTPUT, output, allow_pickle=False)
-        return {"outputs": OUTPUT}
-
-    def read_output(self, folder: Path, sample: Mapping[str, Any]) -> NDArray[np.float32]:
-        output: NDArray[np.float32] = np.load(folder / Path(sample["outputs"]).name, allow_pickle=False)
-        return output
-
     def figures(self, run: "Run", data: "PoseData", signature: Signature, batch: int) -> Figures:
-        from nas.tasks.pose.evaluate import figures_of, found_in_runtime
+        from nas.tasks.detection.agreement import MOST_SHOWN, SHOWN_IOU
+        from nas.tasks.pose.evaluate import SHOWN_SCORE, figures_of, found_in_runtime, poses_of
         from nas.tasks.pose.floors import in_boxes_found, mean_pose
         from nas.tasks.pose.metrics import oks_precision
+
+        def decode(raw: NDArray[np.float32]) -> None:
+            poses_of(raw, split.resolution, SHOWN_SCORE, iou=SHOWN_IOU, most=MOST_SHOWN)
 
         split = data.for_input("val", signature.input)
         found = found_in_runtime(run, split, data.preprocess, batch=batch)
@@ -133,7 +112,7 @@ class PoseArtifacts:
                 "mean_pose_in_found_boxes": floor.map50_95,
                 "sigmas_assumed": data.skeleton.assumed,
             },
-            more={"postprocess_ms": _postprocess_ms(run, split.some(TIMED_IMAGES), data.preprocess, batch)},
+            more={"postprocess_ms": postprocess_ms(run, split.some(TIMED_IMAGES), data.preprocess, decode, batch)},
         )
 
     def sheet(self, run: "Run", data: "PoseData", signature: Signature, batch: int) -> Sheet | None:
@@ -176,17 +155,3 @@ def _read_skeleton(folder: Path) -> Skeleton:
         raise UserError(
             f"'{folder / SKELETON}' does not describe points: {error}", "export the network again"
         ) from error
-
-
-def _postprocess_ms(run: "Run", split: "PoseSplit", preprocess: Preprocess, batch: int) -> float:
-    """Median milliseconds of decoding and suppression for an image, by the thresholds of the bundle's script."""
-    from nas.tasks.detection.agreement import MOST_SHOWN, SHOWN_IOU
-    from nas.tasks.pose.evaluate import SHOWN_SCORE, poses_of
-
-    times_ms = []
-    for image in split.images:
-        raw = run(preprocess.array(np.repeat(image[None], batch, axis=0)))[:1]
-        start = time.perf_counter()
-        poses_of(raw, split.resolution, SHOWN_SCORE, iou=SHOWN_IOU, most=MOST_SHOWN)
-        times_ms.append(1e3 * (time.perf_counter() - start))
-    return float(np.median(times_ms))

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from nas.errors import UserError
-from nas.tasks.detection.augment import augmentation_at
+from nas.tasks.detection.objective import ObjectObjective
 from nas.tasks.detection.recipe import check_recipe
 from nas.tasks.examples import Examples
 from nas.tasks.pose.augment import PoseAugmenter
@@ -16,11 +16,10 @@ from nas.training.distill import Teacher
 from nas.training.objective import Validation
 from nas.training.precision import Precision
 from nas.training.recipe import Recipe
-from search_spaces import TensorSpec
 from search_spaces.pose import ANCHOR_FREE_POSE
 
 
-class PoseObjective:
+class PoseObjective(ObjectObjective[PoseSplit]):
     """Images with poses; see `nas.training.objective.Objective`.
 
     The accuracy is the OKS-mAP@50:95, a fraction; the details of a validation have "OKS-mAP@50" and "box mAP@50".
@@ -48,47 +47,21 @@ class PoseObjective:
         for who, other in (("this network", network), ("the teacher", teacher and teacher.network)):
             if other is not None and str(getattr(other, "head_kind", "none")) != ANCHOR_FREE_POSE:
                 raise UserError(f"{who} finds no poses", "take a network of the space pose")
-        self._examples, self._device = examples, device
+        super().__init__(examples, recipe, device, PoseAugmenter)
         self._loss = PoseLoss(torch.from_numpy(examples.train.skeleton.sigma_array))
-        settings = recipe.augmentation
-        self._crop = settings.crop
-        flip = examples.traits.flip_ok if settings.flip == "auto" else settings.flip
-        self._augmenter = PoseAugmenter(examples.train, flip=flip)
-        self._images = torch.from_numpy(examples.train.images)
-
-    @property
-    def input(self) -> TensorSpec:
-        return self._examples.train.input
-
-    @property
-    def train_examples(self) -> int:
-        return len(self._examples.train)
-
-    @property
-    def val_examples(self) -> int:
-        return len(self._examples.val)
-
-    def inputs(self, indices: torch.Tensor) -> torch.Tensor:
-        images = self._images.index_select(0, indices).to(self._device)
-        prepared: torch.Tensor = self._examples.preprocess.tensor(images)
-        return prepared
 
     def batch(
         self, indices: torch.Tensor, generator: torch.Generator, progress: float
     ) -> tuple[torch.Tensor, PoseTargets]:
-        images, boxes = self._augmenter.batch(indices, generator, augmentation_at(self._crop, progress))
-        poses = [of_image for of_image in boxes if isinstance(of_image, Poses)]
-        targets = PoseTargets.of(poses, progress, self._device)
-        return self._examples.preprocess.tensor(images.to(self._device)), targets
+        images, found = self._augmented(indices, generator, progress)
+        poses = [of_image for of_image in found if isinstance(of_image, Poses)]
+        return images, PoseTargets.of(poses, progress, self._device)
 
     def loss(self, outputs: torch.Tensor, targets: PoseTargets) -> torch.Tensor:
         return self._loss(outputs, targets, self._examples.train.resolution)
 
     def distillation_loss(self, outputs: torch.Tensor, teacher_outputs: torch.Tensor) -> torch.Tensor:
         return pose_distillation_loss(outputs, teacher_outputs, self._examples.train.resolution)
-
-    def guessing_loss(self, first_loss: float) -> float:
-        return first_loss
 
     def validate(self, network: nn.Module, precision: Precision) -> Validation:
         val, preprocess = self._examples.val, self._examples.preprocess

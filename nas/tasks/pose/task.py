@@ -1,7 +1,7 @@
 """Pose estimation as a `nas.tasks.task.Task`."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -12,16 +12,14 @@ from numpy.typing import NDArray
 from nas.data.images import Preprocess, image_side
 from nas.data_options import USUAL, DataOptions, refuse
 from nas.tasks.baseline import BaselineNetwork
-from nas.tasks.detection.recipe import check_recipe
 from nas.tasks.floor import Floor
-from nas.tasks.images import USUAL_PREPROCESS, at_fitting_resolutions, side_label, teacher_images
+from nas.tasks.objects import ObjectTask
 from nas.tasks.pose.artifacts import PoseArtifacts
 from nas.tasks.pose.data.skeleton import Skeleton
 from nas.tasks.pose.data.values import PoseData, Poses, PoseSplit
 from nas.tasks.task import Run, TrainingShape
 from nas.training.precision import Precision
-from search_spaces import SearchSpace, Signature, TensorSpec
-from search_spaces.architecture import Option
+from search_spaces import Signature
 
 if TYPE_CHECKING:
     import torch
@@ -37,7 +35,7 @@ SHAPE = TrainingShape(short_epochs=(10, 40), min_short_images=128, final_epochs=
 
 
 @dataclass(frozen=True, slots=True)
-class Pose:
+class Pose(ObjectTask[PoseData, PoseSplit]):
     """Boxes of one class with points, mean average precision by object keypoint similarity."""
 
     name: str = "pose"
@@ -69,21 +67,6 @@ class Pose:
         data = load_pose(name_or_path, seed=seed, max_resolution=options.cap(MAX_RESOLUTION))
         return replace(data, flip_ok=data.flip_ok and options.flip)
 
-    def metric_of(self, data: PoseData) -> str:
-        return self.metric
-
-    def check(self, data: PoseData) -> None:
-        """Loading has checked everything."""
-
-    def proxy_labels(self, split: PoseSplit) -> NDArray[np.int64]:
-        return np.zeros(len(split), np.int64)
-
-    def searchable(self, space: SearchSpace, data: PoseData, allowed: Mapping[str, Sequence[Option]]) -> SearchSpace:
-        return at_fitting_resolutions(space, data.native_resolution, allowed)
-
-    def input_label(self, input: TensorSpec) -> str:
-        return side_label(input)
-
     def arrays(self, split: PoseSplit) -> dict[str, NDArray[Any]]:
         """Objects of all images in one array each, with `ends` (n,): their number up to and with each image; and the
         skeleton as JSON."""
@@ -110,20 +93,6 @@ class Pose:
         skeleton = Skeleton.from_json(json.loads(arrays["skeleton"].tobytes()))
         return PoseSplit(images, poses, arrays["extents"], skeleton=skeleton)
 
-    @property
-    def recipes(self) -> Mapping[str, str]:
-        from nas.training.recipe_files import yaml_recipes
-
-        return yaml_recipes("nas.tasks.pose")
-
-    def check_recipe(self, recipe: "Recipe") -> None:
-        check_recipe(recipe)
-
-    def recipe(self, **settings: Any) -> "Recipe":
-        from nas.training.recipe_files import load_recipe, shared_recipes
-
-        return load_recipe("pose-search", bundled=shared_recipes() | dict(self.recipes)).changed(**settings)
-
     def objective(
         self,
         network: "nn.Module",
@@ -136,11 +105,6 @@ class Pose:
         from nas.tasks.pose.objective import PoseObjective
 
         return PoseObjective(network, examples, recipe, device, teacher)
-
-    def teacher_view(
-        self, input: TensorSpec, own: TensorSpec, given: Preprocess, wanted: Preprocess | None
-    ) -> "Callable[[torch.Tensor], torch.Tensor] | None":
-        return teacher_images(input, input, given, wanted)  # its cells have to be those of the network
 
     def accuracy(
         self,
@@ -184,21 +148,7 @@ class Pose:
 
         return agreement(got, expected, resolution=image_side(signature.input))
 
-    def hits(self, outputs: NDArray[np.float32], split: PoseSplit, signature: Signature) -> NDArray[np.bool_] | None:
-        """None: mean average precision is no share of right answers."""
-        return None
-
-    def usual_preprocess(self, data: PoseData) -> Mapping[str, Any]:
-        return {"the data's own": data.preprocess, **USUAL_PREPROCESS}
-
-    def mirrored(self, network: "nn.Module", data: PoseData) -> "nn.Module | None":
-        return None  # poses of a mirror image lie elsewhere, and two sets of them have no mean
-
     def floors(self, data: PoseData, seed: int) -> tuple[Floor, ...]:
         from nas.tasks.pose.floors import pose_floors
 
         return pose_floors(data)
-
-    def standard_error(self, accuracy: float, split: PoseSplit) -> float | None:
-        """None: mean average precision is no count of right answers."""
-        return None

@@ -14,8 +14,8 @@ from nas.baseline import fitting
 from nas.baseline import library as module
 from nas.baseline.fitting import fit_last_layer
 from nas.baseline.library import (
-    Lessons,
     Library,
+    LibraryTraining,
     begin,
     channel_error,
     replacement_losses,
@@ -71,7 +71,7 @@ def test_options_begin_near_and_learn_to_give_what_their_units_give() -> None:
     before = errors(library)
     begin(library, INPUTS)
     begun = errors(library)
-    teach(library, batches, Lessons(60))
+    teach(library, batches, LibraryTraining(60))
     after = errors(library)
     assert not library.shelves.training
     for key, error in after.items():
@@ -114,7 +114,7 @@ def test_what_has_too_many_inputs_gets_the_scale_alone(monkeypatch: pytest.Monke
 def test_the_teacher_is_left_as_it_is() -> None:
     library = make()
     before = [{k: v.clone() for k, v in unit.module.state_dict().items()} for unit in library.units]
-    teach(library, batches, Lessons(3))
+    teach(library, batches, LibraryTraining(3))
     for unit, state in zip(library.units, before, strict=True):
         assert all(torch.equal(v, state[k]) for k, v in unit.module.state_dict().items())
 
@@ -122,16 +122,16 @@ def test_the_teacher_is_left_as_it_is() -> None:
 def test_a_killed_teaching_goes_on_to_the_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SAVE_STEPS", 2)
     whole, killed, again = make(), make(), make()
-    teach(whole, batches, Lessons(7))
+    teach(whole, batches, LibraryTraining(7))
     with pytest.raises(KeyboardInterrupt):
-        teach(killed, batches, Lessons(7), tmp_path / "library.safetensors", _kill_at(5))
+        teach(killed, batches, LibraryTraining(7), tmp_path / "library.safetensors", _kill_at(5))
     done: list[int] = []
-    teach(again, batches, Lessons(7), tmp_path / "library.safetensors", done.append)
+    teach(again, batches, LibraryTraining(7), tmp_path / "library.safetensors", done.append)
     assert done == [5, 6, 7]
     expected = whole.shelves.state_dict()
     assert all(torch.equal(tensor, expected[name]) for name, tensor in again.shelves.state_dict().items())
     finished = make()
-    teach(finished, batches, Lessons(7), tmp_path / "library.safetensors", done.append)
+    teach(finished, batches, LibraryTraining(7), tmp_path / "library.safetensors", done.append)
     assert done == [5, 6, 7], "what was finished is only read"
     assert all(torch.equal(tensor, expected[name]) for name, tensor in finished.shelves.state_dict().items())
 
@@ -146,15 +146,15 @@ def _kill_at(step: int) -> Callable[[int], None]:
 
 def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "library.safetensors"
-    teach(make(), batches, Lessons(2), path)
+    teach(make(), batches, LibraryTraining(2), path)
     path.write_bytes(path.read_bytes()[:-1] + b"\0")
     with pytest.raises(UserError):
-        teach(make(), batches, Lessons(2), path)
+        teach(make(), batches, LibraryTraining(2), path)
 
 
 def test_losses_are_those_of_whole_networks_with_one_option() -> None:
     library = make()
-    teach(library, batches, Lessons(5))
+    teach(library, batches, LibraryTraining(5))
     losses = replacement_losses(library, [INPUTS[:8], INPUTS[8:]], mse_loss)
     assert all(named[KEEP] == 0 for named in losses)
     network = library.network([KEEP, "bottleneck", KEEP, KEEP]).eval()
@@ -175,10 +175,10 @@ def test_options_that_give_no_numbers_are_left_out() -> None:
 
 def test_a_library_of_other_options_is_taught_anew(tmp_path: Path) -> None:
     path, done = tmp_path / "library.safetensors", list[int]()
-    teach(make(), batches, Lessons(2, identity="one"), path)
-    assert taught_steps(path, Lessons(2, identity="one")) == 2
-    assert taught_steps(path, Lessons(2, identity="other")) is None
-    teach(make(), batches, Lessons(2, identity="other"), path, done.append)
+    teach(make(), batches, LibraryTraining(2, identity="one"), path)
+    assert taught_steps(path, LibraryTraining(2, identity="one")) == 2
+    assert taught_steps(path, LibraryTraining(2, identity="other")) is None
+    teach(make(), batches, LibraryTraining(2, identity="other"), path, done.append)
     assert done == [1, 2]
 
 

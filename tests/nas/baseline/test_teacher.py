@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from nas.baseline.teacher import guessing_bound, judged, torch_outputs
+from nas.baseline.teacher import evaluated_teacher, guessing_bound, torch_outputs
 from nas.data import ImageData
 from nas.data.images import Preprocess, image_input
 from nas.errors import UserError
@@ -29,7 +29,7 @@ def reference(teacher: Path, digits: ImageData) -> Reference:
 
 def test_what_its_files_say_of_the_input_is_used(reference: Reference, digits: ImageData) -> None:
     assert reference.preprocess == digits.preprocess
-    found = judged(reference, digits.with_preprocess(Preprocess((0.9,) * 3, (0.1,) * 3)))
+    found = evaluated_teacher(reference, digits.with_preprocess(Preprocess((0.9,) * 3, (0.1,) * 3)))
     assert found.data.preprocess == digits.preprocess
     assert found.accuracy == found.hits.mean() > 0.8
     assert found.notes == ()
@@ -40,11 +40,11 @@ def test_where_nothing_says_the_usual_ones_are_tried_and_told(teacher: Path, dig
     (tmp_path / "bare" / "preprocess.json").unlink()
     bare = load_reference(str(tmp_path / "bare"), digits, image_input(SIDE))
     assert bare.preprocess is None
-    found = judged(bare, digits)
+    found = evaluated_teacher(bare, digits)
     (note,) = found.notes
     assert "nothing says how the baseline's input was normalised" in note
     assert all(name in note for name in USUAL_PREPROCESS)
-    shares = [judged(replace(bare, preprocess=p), digits).accuracy for p in (digits.preprocess,)]
+    shares = [evaluated_teacher(replace(bare, preprocess=p), digits).accuracy for p in (digits.preprocess,)]
     assert found.accuracy >= max(shares)
 
 
@@ -57,7 +57,7 @@ def test_a_network_that_guesses_is_refused(reference: Reference, digits: ImageDa
             return logits.roll(3, dims=1)
 
     with pytest.raises(UserError, match="about as often as guessing") as caught:
-        judged(replace(reference, network=Rolled()), digits)
+        evaluated_teacher(replace(reference, network=Rolled()), digits)
     assert "normalisations tried" in str(caught.value.hint)
 
 

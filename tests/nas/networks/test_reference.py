@@ -18,7 +18,9 @@ from nas.errors import UnknownNameError, UserError
 from nas.files.tensors import checksum
 from nas.files.writing import sha256_of
 from nas.networks.description import NetworkDescription, save_network
+from nas.networks.find import find_network
 from nas.networks.reference import load_reference
+from nas.networks.starting import network_to_start_from
 from nas.networks.teachers import load_teacher
 from nas.tasks.classification.data.registry import load_dataset
 from tests.nas.detectors import rectangle_data
@@ -222,6 +224,68 @@ def test_networks_that_are_of_no_use(digits: ImageData, tmp_path: Path) -> None:
     file = saved(of_torchvision(), tmp_path / "x.safetensors")
     with pytest.raises(UserError, match=r"takes no input of 3 x 8 x 8: "):
         load_reference(f"torchvision:{SMALL}:{file}", digits, image_input(8))
+
+
+class OfMine(torch.nn.Module):
+    """A network that only its author's package knows."""
+
+    def __init__(self, num_classes: int) -> None:
+        super().__init__()
+        self.body, self.last = torch.nn.Conv2d(3, 4, 3, stride=2), torch.nn.Linear(4, num_classes)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.last(self.body(images).mean((2, 3)))
+        return logits
+
+
+def for_digits() -> torch.nn.Module:
+    return OfMine(10)
+
+
+def number() -> int:
+    return 3
+
+
+def unusual(width: int) -> torch.nn.Module:
+    return OfMine(width)
+
+
+ME = "tests.nas.networks.test_reference"
+
+
+@pytest.mark.parametrize("function", ["OfMine", "for_digits"])
+def test_a_network_that_a_function_builds(function: str, digits: ImageData, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    network = OfMine(10).eval()
+    file = saved(network, tmp_path / "mine.safetensors")
+    found = load_reference(f"{ME}:{function}:{file}", digits, IMAGES)
+    assert found.description.source == f"python:{ME}:{function}"
+    assert same_answers(found.network, network)
+    assert NetworkDescription.from_json(found.description.to_json()) == found.description
+    assert load_teacher(f"{ME}:{function}:{file}", digits, IMAGES, torch.device("cpu")).network is not None
+    begun = network_to_start_from(find_network(f"{ME}:{function}:{file}"), digits, IMAGES)
+    assert (begun.whole, begun.preprocess) == (True, None)
+
+
+def test_a_function_that_is_told_the_classes_builds_for_others(digits: ImageData, tmp_path: Path) -> None:
+    file = saved(OfMine(7), tmp_path / "seven.safetensors")
+    begun = network_to_start_from(find_network(f"{ME}:OfMine:{file}"), digits, IMAGES)
+    assert not begun.whole
+    assert begun.network(torch.zeros(1, 3, 32, 32)).shape == (1, 10)
+
+
+def test_functions_that_build_no_network(digits: ImageData, tmp_path: Path) -> None:
+    file = saved(OfMine(10), tmp_path / "mine.safetensors")
+    for text, message in (
+        (f"{ME}:absent:{file}", "there is no network .*:absent'"),
+        (f"nowhere.at_all:build:{file}", "No module named 'nowhere'"),
+        (f"{ME}:SMALL:{file}", "is no function but str"),
+        (f"{ME}:number:{file}", "returns no network but int"),
+        (f"{ME}:unusual:{file}", "cannot be called with num_classes alone"),
+        (f"{ME}:OfMine", "names no weights"),
+    ):
+        with pytest.raises(UserError, match=message):
+            load_reference(text, digits, IMAGES)
 
 
 def test_another_task(tmp_path: Path) -> None:

@@ -95,12 +95,19 @@ def test_augmentation_hangs_on_the_step_alone(size: int) -> None:
     assert not torch.equal(first[0], second[0])
 
 
-@pytest.mark.parametrize(
-    ("epochs", "progress", "mixes"), [(59, 0.0, False), (60, 0.0, True), (60, 0.75, True), (60, 0.76, False)]
-)
-def test_images_are_mixed_in_long_trainings_until_their_end_begins(epochs: int, progress: float, mixes: bool) -> None:
-    settings = AugmentationSettings(cutmix_alpha=1.0, mix_from_epochs=60, mix_until=0.75)
-    augmenter = Augmenter(settings, 3, flip_ok=True, epochs=epochs)
+def test_images_are_mixed_in_long_trainings_of_large_networks() -> None:
+    settings = AugmentationSettings(cutmix_alpha=1.0, mix_from_epochs=60, mix_from_weights=50)
+    cases = {(60, 50.0): True, (59, 50.0): False, (60, 49.0): False}
+    assert {case: settings.mixes(*case) for case in cases} == cases
+    assert not AugmentationSettings().mixes(100, 100.0), "nothing says how"
+
+
+@pytest.mark.parametrize(("progress", "asked", "mixes"), [
+    (0.0, True, True), (0.75, True, True), (0.76, True, False), (0.0, False, False),
+])  # fmt: skip
+def test_images_are_mixed_until_the_end_begins(progress: float, asked: bool, mixes: bool) -> None:
+    settings = AugmentationSettings(cutmix_alpha=1.0, mix_until=0.75)
+    augmenter = Augmenter(settings, 3, flip_ok=True, mixes=asked)
     images, targets = torch.rand(8, 3, 32, 32), torch.arange(8) % 3
     with torch.random.fork_rng():
         mixed = augmenter.mixed(images, targets, seed_step(0, 1, 1), progress)
