@@ -63,7 +63,7 @@ def latency_table(document: Document) -> Table:
         f"Latency at batch {smallest}, ms per call (continuous calls, {_sessions(document['sessions'])}"
         + (f"; p50 with pauses: {' and '.join(patterns)}, one session)" if patterns else ")"),
         ["network", "deployment"],
-        ["input", "p50", "p90", "p99", *patterns, "spread %", "memory MB", *(["images/s"] if alone else [])],
+        ["input", "p50", "p90", "p99", "calls", *patterns, "spread %", "memory MB", *(["images/s"] if alone else [])],
     )
     sizes = {model["model"]: model for model in document["models"]}
     for cell in _one_call_at_a_time(document, smallest):
@@ -75,6 +75,7 @@ def latency_table(document: Document) -> Table:
             _marked(milliseconds(cell["p50_ms"]), cell),
             milliseconds(cell["p90_ms"]),
             milliseconds(cell["p99_ms"]),
+            "-" if cell["calls_per_session"] is None else str(cell["calls_per_session"]),
             *(milliseconds(cell["p50_by_calls_ms"].get(calls)) for calls in patterns),
             f"{cell['between_session_spread_pct']:.1f}" if len(cell["session_p50_ms"]) > 1 else "-",
             "-" if cell["memory_bytes"] is None else f"{cell['memory_bytes'] / 1e6:.1f}",

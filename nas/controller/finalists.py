@@ -197,6 +197,7 @@ class FinalRound:
             site=self.site, upper_bound=None if self.site else self._upper_bound(candidate),
             slack=self._slack(outcome.accuracy), isa=self._isa,
             fewer_threads=self.fewer_threads, left_s=self.left_s,
+            expected_ms=lambda d: self.scorer.predicted(candidate.arch, d).mean_ms,
         )  # fmt: skip
         return self.as_finalist(candidate, outcome, deployed)
 

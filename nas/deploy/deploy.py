@@ -71,6 +71,7 @@ def deploy(
     isa: Collection[str] | None = None,
     fewer_threads: Sequence[int] = (),
     left_s: Callable[[], float] = lambda: math.inf,
+    expected_ms: Callable[[Deployment], float] = lambda deployment: 0.0,
 ) -> Deployed:
     """Export `network`, try `deployments` (all of one batch), and choose one that keeps limits and accuracy.
 
@@ -87,7 +88,9 @@ def deploy(
     for accuracy, the best deployment is tried again with mirrored views: they cost speed alone.
 
     `left_s` says how many seconds are left: what is not expected to end in them is left out, such a deployment with the
-    reason `LEFT_OUT`. One that can be prepared is tried and measured in any case.
+    reason `LEFT_OUT`. One that can be prepared is tried and measured in any case. `expected_ms`: the latency that is
+    predicted; the first deployment is tried first (others are compared with its accuracy), then the fastest, so that
+    slow ones are left out.
     """
     signature = description.signature
     folder.mkdir(parents=True, exist_ok=True)
@@ -115,8 +118,9 @@ def deploy(
 
     task = task_of(data)
     usual_part = task.int8_float_part if isinstance(task, PartlyFloat) else ""
-    for d in deployments:
+    for d in [*deployments[:1], *sorted(deployments[1:], key=expected_ms)]:
         tried.append(attempt(d, usual_part if d.precision == INT8 else ""))
+    tried.sort(key=lambda t: deployments.index(t.deployment))
     if trained:
         tried = with_float_parts(tried, max_drop, attempt)
     if in_training is not None:

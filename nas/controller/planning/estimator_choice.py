@@ -95,7 +95,7 @@ def typical_short_s(recipes: Recipes, admissible: Admissible) -> float:
         arch = recipes.space.architecture(row)
         short = recipes.short(arch)
         images = short.train_images or len(recipes.data.train)
-        found.append(short.recipe.epochs * images * recipes.image_s(arch))
+        found.append(short.recipe.epochs * images * recipes.image_s(arch, short.recipe.batch_for(images)))
     return float(np.median(found))
 
 

@@ -153,6 +153,7 @@ def deployed_network(
     isa: Collection[str] | None = None,
     fewer_threads: Sequence[int] = (),
     left_s: Callable[[], float] = lambda: math.inf,
+    expected_ms: Callable[[Deployment], float] = lambda deployment: 0.0,
 ) -> Deployed:
     """`deploy`, or what it found before where `folder` holds that; chosen by the present limits either way.
 
@@ -165,7 +166,7 @@ def deployed_network(
             network, description, data, deployments,
             folder=folder, max_drop=max_drop, rejection=rejection, upper_bound=upper_bound,
             measurer=site.measure if site else None, slack=slack, isa=isa, fewer_threads=fewer_threads,
-            left_s=left_s,
+            left_s=left_s, expected_ms=expected_ms,
         )  # fmt: skip
         write_deployed(folder, found, site)
         return found

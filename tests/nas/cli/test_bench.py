@@ -29,6 +29,7 @@ def test_two_networks_side_by_side(
     cells = {(Path(c["model"]).name, c["batch"]): c for c in document["cells"]}
     assert cells["good.onnx", 2]["images_per_s"] > 0
     assert cells["good.onnx", 1]["p50_ms"] <= cells["good.onnx", 1]["p99_ms"]
+    assert cells["good.onnx", 1]["calls_per_session"] > 0
     assert {cells["bad.onnx", batch]["not_measured"] for batch in (1, 2)} == {"its output is not finite"}
     (operators,) = document["operators"]
     assert (operators["model"], len(operators["slowest"])) == (str(good), 2)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain, repeat
 from pathlib import Path
 
 import numpy as np
@@ -126,6 +127,22 @@ def test_what_there_is_no_time_for_is_left_out_and_said(digits: ImageData, tmp_p
     again = read_deployed(tmp_path, description, deployments, None)
     assert again is not None, "a run that goes on does not try it either"
     assert [t.reason for t in again.tried] == ["", LEFT_OUT]
+
+
+def test_slow_deployments_are_left_out_before_fast_ones(digits: ImageData, tmp_path: Path) -> None:
+    """There is time for one beside the first, with whose accuracy the others are compared."""
+    left_s = chain([float("inf")], repeat(0.0))
+    expected_ms = {"onnxruntime-fp32": 9.0, "onnxruntime-int8": 3.0, "openvino-fp32": 1.0}
+    deployments = [
+        Deployment("onnxruntime", "fp32", 2), Deployment("onnxruntime", "int8", 2), Deployment("openvino", "fp32", 2)
+    ]  # fmt: skip
+    description = NetworkDescription.of_baseline("resnet10_w50", (10,), image_input(32))
+    found = deploy(
+        description.build(), description, digits, deployments, folder=tmp_path, max_drop=1.0, upper_bound=lambda _: 1.0,
+        left_s=lambda: next(left_s), expected_ms=lambda deployment: expected_ms[deployment.name],
+    )  # fmt: skip
+    assert [t.deployment for t in found.tried] == deployments, "as they were given"
+    assert [t.reason == LEFT_OUT for t in found.tried] == [False, True, False]
 
 
 def test_fewer_threads_are_delivered_where_they_are_faster(digits: ImageData, tmp_path: Path) -> None:
