@@ -94,8 +94,8 @@ def test_a_command_refuses_what_it_cannot_use(tmp_path: Path) -> None:
     refused = {
         "architecture": {"bench", "export", "finetune", "teacher"},
         "onnx": {"export", "finetune", "teacher"},
-        "torchvision": {"export", "finetune", "teacher"},
-        "timm": {"bench", "export", "finetune", "teacher"},
+        "torchvision": {"export", "teacher"},
+        "timm": {"bench", "export", "teacher"},
     }
     for kind, commands in refused.items():
         for name, command in COMMANDS.items():
