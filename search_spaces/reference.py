@@ -19,6 +19,7 @@ from functools import cache, lru_cache
 from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from search_spaces.architecture import Architecture, parse_architecture_json
 from search_spaces.blocks import BlockFamily
@@ -140,7 +141,7 @@ def load_family(reference: str) -> BlockFamily | None:
     """The family of blocks that a table names by `package.module:ATTRIBUTE`, called by that; None for a plain name."""
     if ":" not in reference:
         return None
-    found = _attribute(reference, "family of blocks")
+    found = imported(reference, "family of blocks")
     if not isinstance(found, BlockFamily):
         raise UserError(f"{reference!r} is no family of blocks but {type(found).__name__}", "name a BlockFamily")
     return found.named(reference)
@@ -153,7 +154,7 @@ def _bundled(name: str) -> SearchSpace:
 
 @lru_cache(maxsize=64)
 def _imported_space(reference: str) -> SearchSpace:
-    found = _attribute(reference, "search space")
+    found = imported(reference, "search space")
     if callable(found) and not isinstance(found, SearchSpace):
         try:
             found = found()
@@ -167,12 +168,16 @@ def _imported_space(reference: str) -> SearchSpace:
     return found.named(reference)
 
 
-def _attribute(reference: str, kind: str) -> object:
+def imported(reference: str, kind: str, hint: str = "write package.module:ATTRIBUTE of an installed package") -> Any:
+    """What `reference`, `package.module:ATTRIBUTE`, names. That imports the module, and so runs its code.
+
+    Raises:
+        UserError: there is no such module or attribute; `kind` says what it was to be.
+    """
     module, _, attribute = reference.partition(":")
     try:
         return getattr(import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
-        hint = "write package.module:ATTRIBUTE of an installed package"
         raise UserError(f"there is no {kind} {reference!r}: {error}", hint) from error
 
 

@@ -1,7 +1,6 @@
 """What was brought, made to answer for the data: a library's network for other classes is fine-tuned first."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -9,30 +8,29 @@ from nas.baseline.config import BaselineConfig
 from nas.baseline.folder import BaselineFolder, read_step, write_step
 from nas.data.images import Preprocess
 from nas.files.writing import sha256_of
+from nas.finetune.run import Job, train_candidate
+from nas.finetune.sources import Candidate, prepared_for
 from nas.networks.description import NETWORK, load_network, weights_path
 from nas.networks.find import TRAINED_KINDS, find_network
 from nas.networks.reference import FORMS, Reference, load_reference
+from nas.networks.starting import StartingNetwork, network_to_start_from
 from nas.progress import Progress
 from nas.tasks import TaskData, task_of
 from nas.tasks.recipes import recipe_named
 from nas.text import duration, percent
+from nas.training.world import World
 from search_spaces import TensorSpec
-
-if TYPE_CHECKING:
-    from nas.networks.starting import StartingNetwork
 
 SHARE, EPOCHS = 0.25, 20
 """Share of the budget, and epochs, that fine-tuning takes at most."""
 
 
-def brought(config: BaselineConfig, data: TaskData, input: TensorSpec) -> "Reference | StartingNetwork":
+def brought(config: BaselineConfig, data: TaskData, input: TensorSpec) -> Reference | StartingNetwork:
     """The network that `config` names: trained on the classes of `data`, or a library's that has still to be.
 
     Raises:
         UserError: there is none, or it is of no use here, see `nas.networks.reference.load_reference`.
     """
-    from nas.networks.starting import network_to_start_from
-
     found = find_network(config.baseline, accept=TRAINED_KINDS, forms=FORMS)
     if found.published is not None:
         start = network_to_start_from(found, data, input, config.seed)
@@ -51,7 +49,7 @@ class Adapted:
 
 
 def adapted(
-    start: "StartingNetwork", config: BaselineConfig, folder: BaselineFolder, data: TaskData, progress: Progress
+    start: StartingNetwork, config: BaselineConfig, folder: BaselineFolder, data: TaskData, progress: Progress
 ) -> Adapted:
     """The network after it was fine-tuned on `data` with the task's fast recipe, in `folder.adapted`.
 
@@ -60,10 +58,6 @@ def adapted(
     Raises:
         UserError: the disk is full, or the folder was changed.
     """
-    from nas.finetune.run import Job, train_candidate
-    from nas.finetune.sources import Candidate, prepared_for
-    from nas.training.world import World
-
     task, data = task_of(data), prepared_for(start, data)
     identity = {"sha256": start.sha256, "network": start.description.to_json()}
     limit_s = read_step(folder.adapting, identity)
@@ -76,12 +70,11 @@ def adapted(
     candidate = Candidate(rank=1, description=start.description, sha256=start.sha256, start=start)
     told = train_candidate(candidate, job, folder.adapted, World(0, 1, torch.device("cpu")))
     path = folder.adapted / NETWORK
-    weights = weights_path(path)
     reference = Reference(
         text=config.baseline,
         description=start.description,
         network=load_network(path, fold=False),
-        sha256=sha256_of(weights),
+        sha256=sha256_of(weights_path(path)),
         preprocess=data.preprocess if isinstance(data.preprocess, Preprocess) else None,
         weights=f"{start.weights}, fine-tuned on these data",
     )

@@ -56,9 +56,10 @@ _FORMS: Mapping[Kind, str] = {
 }
 PREFIXES: Mapping[Kind, str] = {"torchvision": TORCHVISION, "timm": TIMM, "python": PYTHON}
 """How the names of a library's networks begin, see `nas.tasks.baseline`."""
+_LIBRARIES: tuple[Kind, ...] = ("torchvision", "timm")
 TRAINED_KINDS: tuple[Kind, ...] = ("network", "torchvision", "timm", "python")
 """Kinds of networks that may come with weights."""
-_FUNCTION = re.compile(r"([A-Za-z_]\w*(?:\.\w+)*:[A-Za-z_]\w*)(?::(.+))?")
+_FUNCTION = re.compile(rf"(?:{PYTHON})?([A-Za-z_]\w*(?:\.\w+)*:[A-Za-z_]\w*)(?::(.+))?")
 """A function of a package, and a file of weights."""
 
 
@@ -191,8 +192,7 @@ def is_run(folder: Path) -> bool:
 
 
 def _found(text: str, forms: str) -> FoundNetwork:
-    text = text.removeprefix(PYTHON)
-    library = next((kind for kind, prefix in PREFIXES.items() if text.startswith(prefix)), None)
+    library = next((kind for kind in _LIBRARIES if text.startswith(PREFIXES[kind])), None)
     if library is not None:
         name, _, file = text.removeprefix(PREFIXES[library]).partition(":")
         return FoundNetwork(text=text, kind=library, published=name, weights=Path(file).expanduser() if file else None)

@@ -98,6 +98,16 @@ def network_of_file(
     )
 
 
+def require_task(found: FoundNetwork, data: TaskData, role: str = "network") -> None:
+    """Raises `UserError` where a network is for another task than `data`."""
+    task = found.task if found.published is None else task_of_baseline(baseline_names(found)[0])
+    if task != data.task:
+        raise UserError(
+            f"the {role} {found.text!r} is for {task}, the data are for {data.task}",
+            f"give a {role} that was trained on these data",
+        )
+
+
 def published_network(
     found: FoundNetwork, data: TaskData, input: TensorSpec, *, same_classes: bool = True
 ) -> PublishedNetwork:
@@ -112,11 +122,7 @@ def published_network(
     name = baseline_names(found)[-1]
     if found.kind == "python":
         raise UserError(f"{found.text!r} names no weights", f"write {found.text}:FILE.safetensors")
-    if task_of_baseline(name) != data.task:
-        raise UserError(
-            f"the network {found.text!r} is for {task_of_baseline(name)}, the data are for {data.task}",
-            "give a network that was trained on these data",
-        )
+    require_task(found, data)
     description = NetworkDescription.of_baseline(name, data.output_size, input)
     load = _load_from_torchvision if found.kind == "torchvision" else _load_from_timm
     published = load(found, description, same_classes)
@@ -247,8 +253,6 @@ def _nearest(found: FoundNetwork, given: _Tensors, size: Size, input: TensorSpec
     """A network of the same library, of nearly that name, that the tensors fit; the number of classes may differ."""
     import torch
 
-    if found.kind == "python":
-        return None
     own = str(found.published)
     alike = [name for name in _library_names(found) if name[:3] == own[:3] and name != own]
     alike.sort(key=lambda name: SequenceMatcher(None, own, name).ratio(), reverse=True)
@@ -273,7 +277,9 @@ def _renamed(name: str, tensors: _Tensors) -> _Tensors:
 
 
 def _library_names(found: FoundNetwork) -> list[str]:
-    """All classification networks of the library."""
+    """All classification networks of the library; none of somebody's own functions."""
+    if found.kind == "python":
+        return []
     if found.kind == "torchvision":
         from torchvision import models
 

@@ -8,9 +8,9 @@ from nas.errors import UserError
 from nas.files.writing import sha256_of
 from nas.networks.description import NetworkDescription
 from nas.networks.find import TRAINED_KINDS, FoundNetwork, find_network
-from nas.networks.libraries import baseline_names, network_of_file, published_network
+from nas.networks.libraries import network_of_file, published_network, require_task
 from nas.networks.weights import load_weights, read_weights
-from nas.tasks import TaskData, task_of_baseline
+from nas.tasks import TaskData
 from search_spaces import TensorSpec
 
 if TYPE_CHECKING:
@@ -86,9 +86,7 @@ def trained_network(
 
     assert found.weights is not None
     who, hint = f"the {role} {found.text!r}", f"give a {role} that was trained on these data"
-    task = found.task if found.published is None else task_of_baseline(baseline_names(found)[0])
-    if task != data.task:
-        raise UserError(f"{who} is for {task}, the data are for {data.task}", hint)
+    require_task(found, data, role)
     network: nn.Module | None = None
     if found.description is not None:
         description = found.description

@@ -4,13 +4,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nas.data.images import Preprocess
-from nas.errors import UserError
 from nas.files.tensors import checksum
 from nas.networks.description import NetworkDescription
 from nas.networks.find import FoundNetwork
-from nas.networks.libraries import baseline_names, network_of_file, published_network, usual_preprocess
+from nas.networks.libraries import network_of_file, published_network, require_task, usual_preprocess
 from nas.networks.weights import read_weights
-from nas.tasks import TaskData, task_of_baseline
+from nas.tasks import TaskData
 from search_spaces import TensorSpec
 from search_spaces.signature import Size
 
@@ -48,11 +47,7 @@ def network_to_start_from(found: FoundNetwork, data: TaskData, input: TensorSpec
         UserError: there is no such network, it is for another task, its weights cannot be had or are another
             network's, or it does not take such an input.
     """
-    task = task_of_baseline(baseline_names(found)[0])
-    if task != data.task:
-        raise UserError(
-            f"the network {found.text!r} is for {task}, the data are for {data.task}", "give a network for this task"
-        )
+    require_task(found, data)
     if found.weights is None:
         published = published_network(found, data, input, same_classes=False)
         known, trained, label = published.description, published.network, published.weights
@@ -61,7 +56,7 @@ def network_to_start_from(found: FoundNetwork, data: TaskData, input: TensorSpec
         known, trained = network_of_file(found, read_weights(found.weights), data.output_size, input)
         label = found.weights.name
         preprocess = found.preprocess(known.task) or usual_preprocess(found)
-    description, network = for_size(known, trained, data.output_size, seed)
+    description, network = _for_size(known, trained, data.output_size, seed)
     return StartingNetwork(
         description=description,
         network=network,
@@ -72,7 +67,7 @@ def network_to_start_from(found: FoundNetwork, data: TaskData, input: TensorSpec
     )
 
 
-def for_size(
+def _for_size(
     description: NetworkDescription, trained: "nn.Module", size: Size, seed: int
 ) -> "tuple[NetworkDescription, nn.Module]":
     """The network with an answer of `size`; the same where it has that. Tensors of another shape are drawn anew."""

@@ -1,7 +1,6 @@
 """Tasks by name or reference, and the one that data belong to. The rest of the engine knows only `Task`."""
 
 from collections.abc import Mapping
-from importlib import import_module
 from types import MappingProxyType
 from typing import Any
 
@@ -12,6 +11,7 @@ from nas.tasks.detection.task import Detection
 from nas.tasks.pose.task import Pose
 from nas.tasks.task import Task, TaskData, TaskSplit, TrainingShape
 from nas.tasks.text.task import TextClassification
+from search_spaces.reference import imported
 
 __all__ = [
     "TASKS",
@@ -45,14 +45,10 @@ def task_named(reference: str) -> Task[Any, Any]:
     """
     if reference in TASKS:
         return TASKS[reference]
-    module, colon, attribute = reference.partition(":")
-    if not colon:
+    if ":" not in reference:
         raise UnknownNameError("task", reference, TASKS)
     hint = f"write package.module:ATTRIBUTE of an installed package, or one of {', '.join(TASKS)}"
-    try:
-        found: Task[Any, Any] = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise UserError(f"there is no task {reference!r}: {error}", hint) from error
+    found: Task[Any, Any] = imported(reference, "task", hint)
     lacking = sorted(name for name in _MEMBERS if not hasattr(found, name))
     if lacking:
         raise UserError(f"{reference!r} is no task: it has no {', '.join(lacking)}", hint)

@@ -19,17 +19,15 @@ _GROUP = 8
 class Augmenter:
     """A recipe's augmentation; draws from torch's global state and the generator it is given.
 
-    `mixes`: whether images are mixed, as `AugmentationSettings.mixes` says; None: where the recipe says how.
+    Without `mixes` nothing is mixed, whatever the recipe says.
     """
 
-    def __init__(
-        self, settings: AugmentationSettings, num_classes: int, *, flip_ok: bool, mixes: bool | None = None
-    ) -> None:
+    def __init__(self, settings: AugmentationSettings, num_classes: int, *, flip_ok: bool, mixes: bool = True) -> None:
         self.settings = settings
         self.flip = flip_ok if settings.flip == "auto" else settings.flip
         self.randaugment: Callable[[torch.Tensor], torch.Tensor] | None = None
         self.mixers: list[Callable[..., tuple[torch.Tensor, torch.Tensor]]] = []
-        mixes = settings.mixup_alpha > 0 or settings.cutmix_alpha > 0 if mixes is None else mixes
+        mixes = mixes and (settings.mixup_alpha > 0 or settings.cutmix_alpha > 0)
         if settings.randaugment_ops or mixes:
             from torchvision.transforms import v2  # takes seconds
 

@@ -5,7 +5,6 @@ Importing this module is cheap: torch, torchvision and timm are imported when on
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from importlib import import_module
 from importlib.util import find_spec
 from inspect import signature as signature_of
 from types import MappingProxyType
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from nas.data.images import image_side
 from nas.errors import MissingDependencyError, UserError
 from nas.tasks.baseline import PYTHON, TIMM, TORCHVISION, BaselineNetwork
+from search_spaces.reference import imported
 from search_spaces.signature import LOGITS, OutputSpec, Signature, class_count
 
 if TYPE_CHECKING:
@@ -60,12 +60,8 @@ def _built_by(reference: str) -> Callable[[Signature], "nn.Module"]:
     Raises:
         UserError: there is no such function. Asking imports the module, and so runs its code.
     """
-    module, _, attribute = reference.partition(":")
     hint = "write package.module:FUNCTION of an installed package, which returns a torch.nn.Module"
-    try:
-        function: Any = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise UserError(f"there is no network {reference!r}: {error}", hint) from error
+    function = imported(reference, "network", hint)
     if not callable(function):
         raise UserError(f"{reference!r} is no function but {type(function).__name__}", hint)
 

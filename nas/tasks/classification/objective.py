@@ -12,14 +12,14 @@ from nas.tasks.classification.augment import Augmenter, side_at
 from nas.tasks.classification.evaluate import accuracy_and_loss
 from nas.tasks.classification.recipe import check_recipe
 from nas.tasks.examples import Examples
+from nas.tasks.objectives import ImagesObjective
 from nas.training.objective import LOSS, Validation
 from nas.training.precision import Precision
 from nas.training.recipe import Recipe
-from search_spaces import TensorSpec
 from search_spaces.signature import class_count
 
 
-class ClassificationObjective:
+class ClassificationObjective(ImagesObjective[ImageSplit]):
     """Labelled images; see `nas.training.objective.Objective`.
 
     Args:
@@ -34,8 +34,8 @@ class ClassificationObjective:
     ) -> None:
         check_recipe(recipe)
         settings, count = recipe.augmentation, sum(parameter.numel() for parameter in network.parameters())
-        self._examples, self._recipe, self._device = examples, recipe, device
-        self._images = torch.from_numpy(examples.train.images)
+        super().__init__(examples, device)
+        self._recipe = recipe
         self._labels = torch.from_numpy(examples.train.labels)
         weights = examples.traits.class_weights
         self._class_weights = None if weights is None else torch.tensor(weights, device=device)
@@ -43,23 +43,6 @@ class ClassificationObjective:
             settings, class_count(examples.size), flip_ok=examples.traits.flip_ok,
             mixes=settings.mixes(recipe.epochs, count / len(examples.train)),
         )  # fmt: skip
-
-    @property
-    def input(self) -> TensorSpec:
-        return self._examples.train.input
-
-    @property
-    def train_examples(self) -> int:
-        return len(self._examples.train)
-
-    @property
-    def val_examples(self) -> int:
-        return len(self._examples.val)
-
-    def inputs(self, indices: torch.Tensor) -> torch.Tensor:
-        images = self._images.index_select(0, indices).to(self._device)
-        prepared: torch.Tensor = self._examples.preprocess.tensor(images)
-        return prepared
 
     def batch(
         self, indices: torch.Tensor, generator: torch.Generator, progress: float

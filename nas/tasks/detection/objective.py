@@ -1,7 +1,7 @@
 """The objective of detection: augmented images with boxes, the head's loss, mAP@50."""
 
 from collections.abc import Callable, Sequence
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import nn
@@ -14,16 +14,16 @@ from nas.tasks.detection.evaluate import metrics_of
 from nas.tasks.detection.heads import HEADS, BoxTargets
 from nas.tasks.detection.recipe import check_recipe
 from nas.tasks.examples import Examples
+from nas.tasks.objectives import ImagesObjective
 from nas.training.distill import Teacher
 from nas.training.objective import Validation
 from nas.training.precision import Precision
 from nas.training.recipe import Recipe
-from search_spaces import TensorSpec
 
 Split = TypeVar("Split", bound=DetectionSplit)
 
 
-class ObjectObjective(Generic[Split]):
+class ObjectObjective(ImagesObjective[Split]):
     """What objectives on images with objects share, whatever is told of each object.
 
     Args:
@@ -42,26 +42,9 @@ class ObjectObjective(Generic[Split]):
     ) -> None:
         settings = recipe.augmentation
         flip = examples.traits.flip_ok if settings.flip == "auto" else settings.flip
-        self._examples, self._device, self._crop = examples, device, settings.crop
+        super().__init__(examples, device)
+        self._crop = settings.crop
         self._augmenter = augmenter(examples.train, flip=flip)
-        self._images = torch.from_numpy(examples.train.images)
-
-    @property
-    def input(self) -> TensorSpec:
-        return self._examples.train.input
-
-    @property
-    def train_examples(self) -> int:
-        return len(self._examples.train)
-
-    @property
-    def val_examples(self) -> int:
-        return len(self._examples.val)
-
-    def inputs(self, indices: torch.Tensor) -> torch.Tensor:
-        images = self._images.index_select(0, indices).to(self._device)
-        prepared: torch.Tensor = self._examples.preprocess.tensor(images)
-        return prepared
 
     def guessing_loss(self, first_loss: float) -> float:
         # Unlike cross-entropy it depends on the head and on how many objects there are.

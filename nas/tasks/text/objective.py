@@ -9,6 +9,7 @@ from torch import nn
 from nas.tasks import classification
 from nas.tasks.classification.objective import soft_label_loss
 from nas.tasks.examples import Examples
+from nas.tasks.objectives import ExamplesObjective
 from nas.tasks.text.data import TextSplit
 from nas.tasks.text.evaluate import logits_of, merit_of
 from nas.tasks.text.linear_model import begin_wide
@@ -18,11 +19,10 @@ from nas.tasks.text.tokenizer import SPECIAL
 from nas.training.objective import LOSS, Validation
 from nas.training.precision import Precision
 from nas.training.recipe import Recipe
-from search_spaces import TensorSpec
 from search_spaces.signature import class_count
 
 
-class TextObjective:
+class TextObjective(ExamplesObjective[TextSplit]):
     """Labelled texts; see `nas.training.objective.Objective`.
 
     Raises:
@@ -32,25 +32,14 @@ class TextObjective:
     def __init__(self, network: nn.Module, examples: Examples[TextSplit], recipe: Recipe, device: torch.device) -> None:
         """The wide path of a network that has learnt nothing yet is begun here, from the training texts."""
         check_recipe(recipe)
-        self._examples, self._recipe, self._device = examples, recipe, device
+        super().__init__(examples, device)
+        self._recipe = recipe
         self._classes = class_count(examples.size)
         ids = examples.train.ids.astype(np.int64)
         weights = examples.traits.class_weights
         begin_wide(network, examples.preprocess, ids, examples.train.labels, self._classes, weights=weights)
         self._ids, self._labels = torch.from_numpy(ids), torch.from_numpy(np.array(examples.train.labels))
         self._class_weights = None if weights is None else torch.tensor(weights, device=device)
-
-    @property
-    def input(self) -> TensorSpec:
-        return self._examples.train.input
-
-    @property
-    def train_examples(self) -> int:
-        return len(self._examples.train)
-
-    @property
-    def val_examples(self) -> int:
-        return len(self._examples.val)
 
     def inputs(self, indices: torch.Tensor) -> torch.Tensor:
         return self._ids.index_select(0, indices).to(self._device)

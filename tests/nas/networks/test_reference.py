@@ -262,6 +262,7 @@ def test_a_network_that_a_function_builds(function: str, digits: ImageData, tmp_
     assert found.description.source == f"python:{ME}:{function}"
     assert same_answers(found.network, network)
     assert NetworkDescription.from_json(found.description.to_json()) == found.description
+    assert find_network(f"python:{ME}:{function}:{file}").published == f"{ME}:{function}", "as descriptions name it"
     assert load_teacher(f"{ME}:{function}:{file}", digits, IMAGES, torch.device("cpu")).network is not None
     begun = network_to_start_from(find_network(f"{ME}:{function}:{file}"), digits, IMAGES)
     assert (begun.whole, begun.preprocess) == (True, None)
