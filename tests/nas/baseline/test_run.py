@@ -148,7 +148,9 @@ def test_a_baseline_for_other_classes_is_fine_tuned_first(
     assert again["baseline"]["accuracy"] == document["baseline"]["accuracy"]
 
 
-def test_a_limit_below_every_network_is_refused_before_anything_is_taught(teacher: Path, tmp_path: Path) -> None:
+def test_a_limit_below_every_network_is_refused_before_anything_is_taught(
+    teacher: Path, tmp_path: Path, planned: None
+) -> None:
     with pytest.raises(InfeasibleError, match="the fastest one takes about"):
         run_baseline(configured(teacher, tmp_path / "run", limits=latency(1e-4), precisions=("fp32",)))
     assert not (tmp_path / "run" / "library.safetensors").exists()
