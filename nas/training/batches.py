@@ -107,7 +107,12 @@ class Ahead(Generic[T]):
 
     def __init__(self, items: Iterator[T], count: int) -> None:
         self._items, self._left = items, count
-        self._beside = ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(1,))
+        # torch keeps a number for each thread, and the one that was set last, wherever that was: a thread that computes
+        # for the first time takes it. So this one takes its own before it is changed, and the changed one does not stay.
+        threads = torch.get_num_threads()
+        self._beside = ThreadPoolExecutor(1)
+        self._beside.submit(_compute_alone).result()
+        torch.set_num_threads(threads)
         self._coming: Future[T] | None = None
 
     def __enter__(self) -> Self:
@@ -129,3 +134,9 @@ class Ahead(Generic[T]):
         if self._left:
             self._left -= 1
             self._coming = self._beside.submit(next, self._items)
+
+
+def _compute_alone() -> None:
+    """Have this thread compute with no others."""
+    torch.set_num_threads(1)
+    torch.get_num_threads()  # or it would take what is set elsewhere until it computes

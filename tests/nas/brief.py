@@ -13,6 +13,7 @@ import pytest
 
 from nas.controller.prediction import probes, target_model
 from nas.deploy.deploy import deploy
+from nas.evaluation.estimators import ZeroCostEstimator
 from nas.measure import protocol
 from nas.samplers import surrogate
 from nas.samplers.surrogate import SurrogateSettings
@@ -36,6 +37,7 @@ def shorten(patch: pytest.MonkeyPatch, shape: TrainingShape = EPOCHS, *, session
     patch.setattr(Classification, "floors", lambda task, data, seed: ())
     # A zero-cost score takes as long as such a training; of two networks one is chosen as well as of eight.
     patch.setattr(surrogate, "SurrogateSettings", partial(SurrogateSettings, startup_pool=2, shortlist=2))
+    patch.setitem(ZeroCostEstimator.__init__.__kwdefaults__, "reference", 3)
 
 
 def shallow_networks(spaces: Sequence[SearchSpace], *arguments: Any) -> list[Architecture]:
@@ -66,6 +68,7 @@ def hurry(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(probes, "PROBES", probes.FEW_PROBES)
     patch.setattr(profiling, "SECONDS_PER_MODEL", 0.03)
     patch.setattr(profiling, "NODE_SECONDS", 0.03)
+    patch.setattr(target_model, "SPEED_SESSIONS", 1)
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ def test_search_from_data_to_files(
 ) -> None:
     few = {name: Classification().baselines[name] for name in ("resnet10_w50",)}
     monkeypatch.setattr(Classification, "baselines", few)  # nine trainings show no more than one
-    shape = TrainingShape(short_epochs=(1, 2), min_short_images=512, final_epochs=(4, 4))
+    shape = TrainingShape(short_epochs=(1, 2), min_short_images=512, final_epochs=(2, 2))
     shorten(monkeypatch, shape, sessions=3)
     out = tmp_path / "run"
     line = ["search", "--target", "fake", "--latency-ms", "200", "--max-trials", "2", "--out", str(out), "--json"]
@@ -60,7 +60,7 @@ def test_search_from_data_to_files(
     assert best["judged_ms"] >= max(best["session_p50_ms"])
     won = {entry["key"] for entry in document["best"]}
     assert all((out / entry["folder"]).is_dir() and entry["key"] not in won for entry in document["finalists"])
-    assert document["best"][0]["epochs"] == 4
+    assert document["best"][0]["epochs"] == 2
     assert document["best"][0]["accuracy"]["test"] > 0.5, "colours are easy"
 
     assert run(line) == 0

@@ -1,5 +1,7 @@
 """Schedules, batches, set-up and distillation."""
 
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -225,3 +227,25 @@ def test_the_moving_average_is_timms() -> None:
     assert expected["1.num_batches_tracked"] == 19
     assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
     assert not torch.equal(found["0.weight"], network.state_dict()["0.weight"])
+
+
+_THREADS = """
+import threading, torch
+from nas.training.batches import Ahead
+
+torch.set_num_threads(2)
+with Ahead(iter([torch.get_num_threads] * 2), 2) as coming:
+    ask = coming.take()
+    with_items = coming._beside.submit(torch.get_num_threads).result()
+    elsewhere = []
+    other = threading.Thread(target=lambda: elsewhere.append(torch.get_num_threads()))
+    other.start()
+    other.join()
+    print(ask(), with_items, *elsewhere)
+"""
+
+
+def test_only_the_thread_that_prepares_batches_computes_alone() -> None:
+    """In a process that computed nothing before: torch gives a new thread the number that was set last, anywhere."""
+    said = subprocess.run([sys.executable, "-c", _THREADS], capture_output=True, text=True, check=True)
+    assert said.stdout.split() == ["2", "1", "2"]
