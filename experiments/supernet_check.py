@@ -299,7 +299,7 @@ def proxy_scores(
     known: dict[str, dict[str, list[float | None]]] = json.loads(file.read_text()) if file.exists() else {}
     for key, arch in archs.items():
         split = images.at("train", space.resolution(arch)).some(PROXY_IMAGES, seed)
-        batch = torch.from_numpy(images.preprocess.array(split.images)), torch.from_numpy(split.labels)
+        batch = torch.from_numpy(images.preprocess.array(split.images[:])), torch.from_numpy(split.labels)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             network = space.build(arch, images.output_size)

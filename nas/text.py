@@ -17,6 +17,14 @@ def duration(seconds: float) -> str:
     return f"{hours} h {minutes} min" if minutes else f"{hours} h"
 
 
+def memory_size(size_bytes: float) -> str:
+    """`950 KiB`, `12.3 MiB`, `16.8 GiB`: three figures at most."""
+    for factor, unit in ((2**30, "GiB"), (2**20, "MiB")):
+        if size_bytes >= factor:
+            return f"{size_bytes / factor:.3g} {unit}"
+    return f"{size_bytes / 2**10:.0f} KiB"
+
+
 def milliseconds(value: float | None) -> str:
     """Three significant digits without exponent: `0.0123`, `1.10`, `62.5`, `1200`; a dash for None or nan."""
     if value is None or not math.isfinite(value):

@@ -29,6 +29,7 @@ COMMANDS: Mapping[str, str] = {
     "advise": "nas.cli.advise:advise",
     "serve": "nas.cli.serve:serve",
     "report": "nas.cli.report:report",
+    "cache": "nas.cli.cache:cache",
 }
 """Command -> where it lives, in the order `nas --help` shows them. A new command is one file and one line here."""
 

@@ -17,7 +17,7 @@ Contents = NDArray[np.uint64]
 """(n,) one content for each example."""
 
 
-def content_of(data: bytes) -> int:
+def content_of(data: "bytes | memoryview") -> int:
     """The content of these bytes, 0 <= content < 2**64."""
     return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")
 

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from nas.data.contents import Contents, contents_of_arrays, labelled
-from nas.data.decode import decode_all
+from nas.data.contents import Contents, content_of, contents_of_arrays, labelled
+from nas.data.decoded import decoded
 from nas.data.memo import Memo
 from nas.data.originals import Originals
 from nas.data.portable import PADDING, affine, normalised
+from nas.data.store import Wanted, stored_images, too_large_for_memory
+from nas.data.stored import Images, StoredImages, take
 from nas.data_options import Fit
 from nas.errors import UserError
 from search_spaces.signature import Size, TensorSpec
@@ -45,9 +47,9 @@ def image_side(input: TensorSpec) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ImageSplit:
-    """Labelled square images in memory."""
+    """Labelled square images, in memory or, where they are too many for it, in a file."""
 
-    images: NDArray[np.uint8]
+    images: Images
     """(n, h, w, 3) uint8, RGB, h == w."""
     labels: NDArray[np.int64]
     """(n,) int64, indices into the data set's `classes`."""
@@ -71,7 +73,7 @@ class ImageSplit:
     @property
     def contents(self) -> Contents:
         """(n,) what the images are, see `nas.data.contents`; the same at any resolution."""
-        return contents_of_arrays(self.images) if self.sources is None else self.sources
+        return contents_of_arrays(self.images[:]) if self.sources is None else self.sources
 
     @property
     def fingerprints(self) -> Contents:
@@ -99,7 +101,11 @@ class ImageSplit:
         """The images at `indices`, in that order."""
         originals = None if self.originals is None else self.originals.take(indices)
         sources = None if self.sources is None else self.sources[indices]
-        return ImageSplit(self.images[indices], self.labels[indices], originals, sources, self.balanced)
+        return ImageSplit(take(self.images, indices), self.labels[indices], originals, sources, self.balanced)
+
+
+FITTED_BYTES = 2 * 2**30
+"""Pixel values that a normalisation is fitted on, at most: more cost minutes and change its fourth digit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +136,13 @@ class Preprocess:
         return rows.view(n, height, width, 3).permute(0, 3, 1, 2)
 
     @classmethod
-    def fit(cls, images: NDArray[np.uint8], framing: Fit = "crop") -> "Preprocess":
-        """Mean and standard deviation of each channel over `images`, (n, h, w, 3) uint8, which `framing` has made."""
+    def fit(cls, images: Images, framing: Fit = "crop") -> "Preprocess":
+        """Mean and standard deviation of each channel over `images`, (n, h, w, 3) uint8, which `framing` has made; over
+        every so many of them where they have more than `FITTED_BYTES`."""
+        step = -(-len(images) * int(np.prod(images.shape[1:])) // FITTED_BYTES)
+        if step > 1:  # of images in memory no copy is made
+            stored = isinstance(images, StoredImages)
+            images = take(images, np.arange(0, len(images), step)) if stored else images[::step]
         return replace(cls.of_histogram(histogram(images)), framing=framing)
 
     @classmethod
@@ -148,7 +159,7 @@ class Preprocess:
         return cls((means[0], means[1], means[2]), (stds[0], stds[1], stds[2]))
 
 
-def histogram(images: NDArray[np.uint8]) -> NDArray[np.int64]:
+def histogram(images: Images) -> NDArray[np.int64]:
     """(3, 256) int64: how often each channel of `images`, (n, h, w, 3) uint8, has each value."""
     counts = np.zeros((3, 256), np.int64)
     chunk = 64  # np.bincount makes an int64 copy of what it counts
@@ -186,7 +197,7 @@ class RawImages:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ImageData:
-    """A classification data set in memory, always with three splits.
+    """A classification data set, always with three splits.
 
     - `train`: weights are fitted on it, int8 ranges are calibrated on it.
     - `val`: every decision of a search (proxies, short trainings, early stopping, choice of precision) uses it.
@@ -242,7 +253,7 @@ class ImageData:
 
     def inputs(self, split: ImageSplit) -> NDArray[np.float32]:
         """The examples of `split` as a network takes them, (n, 3, h, w) float32."""
-        return self.preprocess.array(split.images)
+        return self.preprocess.array(split.images[:])
 
     def at(self, split: SplitName, resolution: int) -> ImageSplit:
         """`split` resized to `resolution`; kept in memory, so that a second call costs nothing."""
@@ -285,8 +296,28 @@ class ImageData:
 
 def resized(split: ImageSplit, resolution: int) -> ImageSplit:
     """`split` at (resolution, resolution), by antialiased bilinear interpolation."""
-    images = resize_images(split.images, resolution)
-    return ImageSplit(images, split.labels, sources=split.contents, balanced=split.balanced)
+    images, contents = split.images, split.contents
+    if not too_large_for_memory(len(split) * resolution * resolution * 3):
+        small: Images = resize_images(images, resolution)
+    else:
+        small, _ = stored_images(
+            Wanted(source=_source(images), identity=_identity(images), images=len(images), side=resolution),
+            lambda start, stop: (resize_images(images[start:stop], resolution), contents[start:stop]),
+        )
+    return ImageSplit(small, split.labels, sources=contents, balanced=split.balanced)
+
+
+def _source(images: Images) -> str:
+    """What images that are resized into the store are, for people."""
+    side = images.shape[1]
+    return f"{images.file.parent.name} ({side} px)" if isinstance(images, StoredImages) else f"images of {side} px"
+
+
+def _identity(images: Images) -> str:
+    """Which images these are; those in a file are known by it."""
+    if isinstance(images, StoredImages):
+        return f"resized {images.file.parent.name} {content_of(images.rows.tobytes())}"
+    return f"resized {content_of(np.ascontiguousarray(images).data)}"
 
 
 def from_originals(split: ImageSplit, resolution: int, fit: Fit = "crop") -> ImageSplit:
@@ -297,11 +328,11 @@ def from_originals(split: ImageSplit, resolution: int, fit: Fit = "crop") -> Ima
     """
     files = split.originals
     assert files is not None
-    images = decode_all(files.readers(), files.labels(), resolution, exact=True, fit=fit)
+    images, _ = decoded(files, files.readers(), files.labels(), resolution, exact=True, fit=fit)
     return ImageSplit(images, split.labels, files, split.sources, split.balanced)
 
 
-def resize_images(images: NDArray[np.uint8], resolution: int, fit: Fit = "crop") -> NDArray[np.uint8]:
+def resize_images(images: Images, resolution: int, fit: Fit = "crop") -> NDArray[np.uint8]:
     """(n, h, w, 3) uint8 -> (n, resolution, resolution, 3), as `nas.data.portable.squared` says of single pictures."""
     import torch
     from torch.nn.functional import interpolate

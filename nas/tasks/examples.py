@@ -10,6 +10,8 @@ from search_spaces import TensorSpec
 from search_spaces.signature import Size
 
 Split = TypeVar("Split", bound=TaskSplit)
+FEW = 8
+"""Where at most one of so many examples is asked for, the others are not made."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -61,9 +63,12 @@ def examples_of(
         validate_on: the split that plays the part of the validation split.
         train_images: use only so many training examples, drawn at random with `seed`; None: all.
     """
-    train = data.for_input("train", input)
-    if train_images is not None and train_images < len(train):
-        train = train.some(train_images, seed)
+    if train_images is not None and train_images * FEW <= len(data.train):
+        train = some_for_input(data, "train", input, train_images, seed)  # the others need not be made
+    else:
+        train = data.for_input("train", input)
+        if train_images is not None and train_images < len(train):
+            train = train.some(train_images, seed)
     return Examples(
         train=train,
         val=data.for_input(validate_on, input),

@@ -2,26 +2,25 @@
 
 from typing import Generic, Protocol, TypeVar
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
+from nas.data.stored import Images, StoredImages
 from nas.tasks.examples import Examples
 from nas.tasks.task import TaskSplit
 from search_spaces import TensorSpec
 
 
-class Images(TaskSplit, Protocol):
+class WithImages(TaskSplit, Protocol):
     """Examples with images."""
 
     @property
-    def images(self) -> NDArray[np.uint8]:
+    def images(self) -> Images:
         """(n, side, side, 3)."""
         ...
 
 
 Split = TypeVar("Split", bound=TaskSplit)
-ImagesSplit = TypeVar("ImagesSplit", bound=Images)
+ImagesSplit = TypeVar("ImagesSplit", bound=WithImages)
 
 
 class ExamplesObjective(Generic[Split]):
@@ -48,9 +47,16 @@ class ImagesObjective(ExamplesObjective[ImagesSplit]):
 
     def __init__(self, examples: Examples[ImagesSplit], device: torch.device) -> None:
         super().__init__(examples, device)
-        self._images = torch.from_numpy(examples.train.images)
+        images = examples.train.images
+        self._images = images if isinstance(images, StoredImages) else torch.from_numpy(images)
+
+    def pixels(self, indices: torch.Tensor) -> torch.Tensor:
+        """The training images at `indices` (b,) int64, (b, side, side, 3) uint8 on the device."""
+        if isinstance(self._images, StoredImages):
+            return torch.from_numpy(self._images[indices.numpy()]).to(self._device)
+        # index_select copies whole images; an index goes through them byte by byte.
+        return self._images.index_select(0, indices).to(self._device)
 
     def inputs(self, indices: torch.Tensor) -> torch.Tensor:
-        images = self._images.index_select(0, indices).to(self._device)
-        prepared: torch.Tensor = self._examples.preprocess.tensor(images)
+        prepared: torch.Tensor = self._examples.preprocess.tensor(self.pixels(indices))
         return prepared

@@ -246,11 +246,11 @@ class Task(Protocol[Data, Split]):
         """Name that people give an input of that kind: `96 px`."""
         ...
 
-    def arrays(self, split: Split) -> dict[str, NDArray[Any]]:
-        """Everything in `split` as plain arrays (no objects), for other processes."""
+    def arrays(self, split: Split) -> dict[str, Any]:
+        """Everything in `split` as plain arrays (no objects), or as `StoredImages`, for other processes."""
         ...
 
-    def split_of(self, arrays: Mapping[str, NDArray[Any]]) -> Split:
+    def split_of(self, arrays: Mapping[str, Any]) -> Split:
         """The inverse of `arrays`."""
         ...
 

@@ -54,4 +54,4 @@ def linear(data: ImageData, seed: int) -> Floor:
 def _pixels(split: ImageSplit) -> NDArray[np.float32]:
     """(n, SIDE * SIDE * 3) float32 in [0, 1]."""
     small = split if split.resolution == SIDE else resized(split, SIDE)
-    return small.images.reshape(len(small), -1).astype(np.float32) / np.float32(255)
+    return small.images[:].reshape(len(small), -1).astype(np.float32) / np.float32(255)

@@ -47,8 +47,7 @@ class ClassificationObjective(ImagesObjective[ImageSplit]):
     def batch(
         self, indices: torch.Tensor, generator: torch.Generator, progress: float
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        # index_select copies whole images; an index goes through them byte by byte.
-        images = self._images.index_select(0, indices).to(self._device)
+        images = self.pixels(indices)
         labels = self._labels.index_select(0, indices).to(self._device)
         side = side_at(self._recipe.growing_size, progress, images.shape[1])
         pixels = self._examples.preprocess.tensor(self._augmenter.images(images, generator, side))

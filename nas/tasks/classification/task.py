@@ -83,12 +83,14 @@ class Classification:
     def input_label(self, input: TensorSpec) -> str:
         return side_label(input)
 
-    def arrays(self, split: ImageSplit) -> dict[str, NDArray[Any]]:
+    def arrays(self, split: ImageSplit) -> dict[str, Any]:
         flag = {"balanced": np.ones(1, np.bool_)} if split.balanced else {}
-        return {"images": split.images, "labels": split.labels, **flag}
+        sources = {} if split.sources is None else {"sources": split.sources}
+        return {"images": split.images, "labels": split.labels, **sources, **flag}
 
-    def split_of(self, arrays: Mapping[str, NDArray[Any]]) -> ImageSplit:
-        return ImageSplit(arrays["images"], arrays["labels"], balanced="balanced" in arrays)
+    def split_of(self, arrays: Mapping[str, Any]) -> ImageSplit:
+        sources = arrays.get("sources")
+        return ImageSplit(arrays["images"], arrays["labels"], sources=sources, balanced="balanced" in arrays)
 
     @property
     def recipes(self) -> Mapping[str, str]:

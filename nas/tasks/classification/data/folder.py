@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from nas.data.contents import remembering
-from nas.data.decode import IMAGE_SUFFIXES, decode_all, picture_size, stored_resolution, usual_size
+from nas.data.decode import IMAGE_SUFFIXES, picture_size, stored_resolution, usual_size
+from nas.data.decoded import decoded
 from nas.data.images import ImageSplit, RawImages
 from nas.data.tree import SPLIT_NAMES, Tree, read_archive, read_folder
 from nas.data_options import DataOptions, Fit
@@ -85,8 +85,7 @@ def _decode_split(split: Tree, where: str, classes: tuple[str, ...], size: int, 
     # Sorted, so that the order never depends on the file system or on how the archive was made.
     items = sorted(((p, r) for p, r in split.files.items() if len(p) > 1), key=lambda item: item[0])
     index = {name: label for label, name in enumerate(classes)}
-    contents = np.zeros(len(items), np.uint64)
-    readers = [remembering(read, contents, at) for at, (_, read) in enumerate(items)]
-    images = decode_all(readers, [f"{where}/{'/'.join(parts)}" for parts, _ in items], size, fit=fit)
+    files, names = split.originals([parts for parts, _ in items]), [f"{where}/{'/'.join(parts)}" for parts, _ in items]
+    images, contents = decoded(files, [read for _, read in items], names, size, fit=fit)
     labels = np.array([index[parts[0]] for parts, _ in items], np.int64)
-    return ImageSplit(images, labels, split.originals([parts for parts, _ in items]), contents)
+    return ImageSplit(images, labels, files, contents)
