@@ -481,6 +481,7 @@ def test_from_a_new_device_to_a_benchmark(
     script = subprocess.run([sys.executable, str(bundle / "run.py")], capture_output=True, text=True, check=False)
     assert script.returncode == 0, script.stderr
 
-    assert run(["bench", str(bundle), f"{out}#1", "--batch", "1", "--streams", "1", "--sessions", "1", "--json"]) == 0
+    few = ["--runtime", "onnxruntime", "--batch", "1", "--streams", "1", "--sessions", "1"]
+    assert run(["bench", str(bundle), f"{out}#1", *few, "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert rows

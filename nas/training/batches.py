@@ -107,8 +107,8 @@ class Ahead(Generic[T]):
 
     def __init__(self, items: Iterator[T], count: int) -> None:
         self._items, self._left = items, count
-        # torch keeps a number for each thread, and the one that was set last, wherever that was: a thread that computes
-        # for the first time takes it. So this one takes its own before it is changed, and the changed one does not stay.
+        # torch keeps a number for each thread, and the one that was set last in any: a thread that computes for the
+        # first time takes it. So this one takes its own before it is changed, and the changed one does not stay.
         threads = torch.get_num_threads()
         self._beside = ThreadPoolExecutor(1)
         self._beside.submit(_compute_alone).result()

@@ -60,6 +60,7 @@ def hurry(patch: pytest.MonkeyPatch) -> None:
     They are prepared in this process, since each worker that does it imports torch for seconds first.
     """
     patch.setattr(protocol, "REPEATS", 0)
+    patch.setitem(deploy.__kwdefaults__, "sessions", 1)
     patch.setitem(protocol.measure.__kwdefaults__, "seconds_per_model", 0.03)
     patch.setitem(calling.with_calls.__kwdefaults__, "networks", calling.LEAST)
     for module in (calling, completing, profiling, target_model):

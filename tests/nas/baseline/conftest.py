@@ -18,6 +18,7 @@ from nas.baseline.config import BaselineConfig
 from nas.baseline.run import run_baseline
 from nas.baseline.steps import Steps
 from nas.data.images import image_input
+from nas.deploy.deploy import deploy
 from nas.limits import Limits
 from nas.networks.description import NetworkDescription, save_network
 from nas.tasks.classification.data.registry import load_dataset
@@ -73,6 +74,8 @@ def plan_by_work(monkeypatch: pytest.MonkeyPatch) -> None:
     # Its options are timed one by one, in a session of which these are nearly all of the time.
     monkeypatch.setattr(times, "SECONDS", 0.05)
     monkeypatch.setattr(times, "PROFILED_S", 0.05)
+    monkeypatch.setattr(shortlist, "SESSIONS", 1)
+    monkeypatch.setitem(deploy.__kwdefaults__, "sessions", 1)
     # Other tests run beside this one: what is delivered is to keep its limit all the same.
     monkeypatch.setattr(shortlist, "MARGIN", 0.3)
 

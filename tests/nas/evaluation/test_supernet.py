@@ -64,7 +64,7 @@ def test_so_in_the_whole_space_at_every_total_stride(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SEARCH_SPACES)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_every_network_of_the_space_is_a_path(name: str, seed: int) -> None:
     supernet = meta_supernet(name)

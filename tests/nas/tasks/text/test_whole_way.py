@@ -48,5 +48,6 @@ def test_from_a_table_to_an_answer(
         script = subprocess.run(line, capture_output=True, text=True, check=False)
         assert script.returncode == 0, script.stderr
     assert script.stdout.startswith(answers[0][0]["label"])
-    assert run(["bench", str(bundle), "--batch", "1", "--streams", "1", "--sessions", "1", "--json"]) == 0
+    few = ["--runtime", "onnxruntime", "--batch", "1", "--streams", "1", "--sessions", "1"]
+    assert run(["bench", str(bundle), *few, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)
