@@ -5,8 +5,7 @@ TARGET ?= local
 LATENCY_MS ?= 10
 DATA ?= digits
 BUDGET ?= 150s
-# One more than a small machine has cores: a quarter of the time of a test is waiting, for a process or for a cluster.
-JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); test $$n -lt 4 && echo $$((n + 1)) || echo 4)
+JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); test $$n -lt 4 && echo $$n || echo 4)
 
 VENV := .venv
 BIN := $(VENV)/bin

@@ -192,6 +192,16 @@ def memory_bytes() -> int:
     return _least(psutil.virtual_memory().total, cgroup_memory_bytes())
 
 
+TRAINING_MEMORY = "NAS_TRAINING_MEMORY_BYTES"
+"""Variable with the part of the memory that trainings in this process may count on, where others train beside it."""
+
+
+def training_memory_bytes() -> int:
+    """Memory that trainings in this process may count on: all there is, or the part that `TRAINING_MEMORY` says."""
+    part = os.environ.get(TRAINING_MEMORY, "")
+    return min(int(part), memory_bytes()) if part.isdecimal() else memory_bytes()
+
+
 def available_memory_bytes() -> int:
     """Memory that can still be taken without swapping, on the machine and in the control group."""
     import psutil

@@ -16,7 +16,7 @@ from nas.executors.journal import Journal
 from nas.executors.shared_data import SharedData, share
 from nas.executors.training import train_briefly
 from nas.executors.worker import READY, Setup
-from nas.machine import available_memory_bytes
+from nas.machine import available_memory_bytes, training_memory_bytes
 from nas.measure.host import affinity, usable_threads
 from nas.measure.process import POLL_S, Limits, SupervisedProcess
 from nas.measure.topology import performance_cores
@@ -244,6 +244,7 @@ class LocalExecutor:
             data=data,
             cores=cores,
             threads=self._threads,
+            memory_bytes=training_memory_bytes() // len(self._cores),
             heartbeat=folder.absolute() / "heartbeat",
             journal=self.journal,
         )

@@ -15,6 +15,7 @@ from pathlib import Path
 from nas.executors.base import Evaluate, Evaluation, Failure, Outcome
 from nas.executors.journal import Journal
 from nas.executors.shared_data import SharedData
+from nas.machine import TRAINING_MEMORY
 from nas.measure.heartbeat import Heartbeat
 from nas.measure.procfs import die_with_parent
 from nas.tasks import TaskData
@@ -31,6 +32,8 @@ class Setup:
     cores: tuple[int, ...]
     """The only ones it may use; empty: wherever it is let."""
     threads: int
+    memory_bytes: int
+    """Memory that its trainings may count on."""
     heartbeat: Path
     journal: Journal | None
     """Journal that keeps outcomes before they are sent; None: they are not kept."""
@@ -50,6 +53,7 @@ def serve(connection: Connection) -> None:
     heartbeat.note(-1, "starting")
     if setup.cores and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, setup.cores)
+    os.environ[TRAINING_MEMORY] = str(setup.memory_bytes)
     import torch
 
     torch.set_num_threads(setup.threads)

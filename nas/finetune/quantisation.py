@@ -6,6 +6,7 @@ QuantizeLinear / DequantizeLinear pairs, which ONNX Runtime and OpenVINO execute
 
 import warnings
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -100,7 +101,7 @@ def train_quantized(
     examples = examples_of(data, spec, validate_on=recipe.validate_on)
     objective = task_of(data).objective(student, examples, stage, device=world.device)
     calibrate(student, calibration_inputs(objective, recipe.qat.calibration_images, recipe.seed))
-    plain_setup = Setup(precision="fp32", channels_last=setup.channels_last, batch_size=setup.batch_size)
+    plain_setup = replace(setup, precision="fp32")
     training = Training(student, objective, stage, world=world, setup=plain_setup)
     train_in(folder, training)
     student.load_state_dict(load_tensors(folder / BEST)[0])

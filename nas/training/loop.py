@@ -112,10 +112,11 @@ class Training:
         self.learner.to(world.device).to(memory_format=setup.memory_format)
         if recipe.norm_momentum is not None:
             set_norm_momentum(self.learner, recipe.norm_momentum)
-        self.batches = _batches(objective.train_examples, setup.batch_size, recipe, world)
+        self.batches = _batches(objective.train_examples, setup.batch_size // setup.passes, recipe, world)
         whole, reference = setup.batch_size * recipe.accumulate_steps, recipe.optimizer.lr_batch_size
         self.peak_lr = recipe.optimizer.lr * (whole / reference if reference is not None else 1.0)
-        self.steps_per_epoch = math.ceil(self.batches.per_epoch / recipe.accumulate_steps)
+        self._group = recipe.accumulate_steps * setup.passes
+        self.steps_per_epoch = math.ceil(self.batches.per_epoch / self._group)
         self.parameters = list(self.learner.parameters())
         fp16 = setup.precision == "fp16"
         self.optimizer = make_optimizer(self.learner, recipe.optimizer, self.peak_lr, may_skip_steps=fp16)
@@ -223,7 +224,7 @@ class Training:
     def _train_epoch(self, epoch: int, done: "_Steps") -> Stopped | None:
         """The steps of one epoch, told to `done`; the reason why they ended early, if they did."""
         self.learner.train()
-        count, group = self.batches.per_epoch, self.recipe.accumulate_steps
+        count, group = self.batches.per_epoch, self._group
         with Ahead(self._prepared(epoch), count) as coming:
             for index in range(count):
                 if self.clock.is_out:

@@ -7,12 +7,13 @@ import copy
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 import torch
 from torch import nn
 
+from nas.machine import training_memory_bytes
 from nas.training.optimizer import make_optimizer
 from nas.training.precision import Precision, autocast
 from nas.training.recipe import OptimizerSettings, Recipe
@@ -23,6 +24,12 @@ _MIN_GAIN = 1.1
 ENOUGH_S = 2.0
 """Seconds after which a step need not be timed again for a plan, however slow the machine is just now."""
 _BATCHES = (32, 64, 128, 256, 512)
+MEMORY_SHARE, PROCESS_BYTES = 0.5, 2**30
+"""Share of the memory beside a process of this size that a training step may take for its examples."""
+FEWEST_AT_ONCE = 8
+"""Examples that a batch norm has to see at once."""
+WITH_GRADIENTS = 1.5
+"""Memory of a step by what its forward pass keeps."""
 _MIN_STEPS = 20
 """Smallest number of steps per epoch that an automatic batch size leaves."""
 
@@ -34,6 +41,8 @@ class Setup:
     precision: Precision
     channels_last: bool
     batch_size: int
+    passes: int = 1
+    """Parts that a batch goes through the network in, one after the other, so that it fits into memory."""
 
     @property
     def memory_format(self) -> torch.memory_format:
@@ -64,7 +73,7 @@ def choose_setup(recipe: Recipe, network: nn.Module, input: TensorSpec, examples
 
     best = options[0] if len(options) == 1 else fastest({option: seconds(option) for option in options})
     if recipe.batch_size != "auto":
-        return best
+        return in_passes(best, kept_bytes(network, input, best, device), memory_for_training(device))
     rate = size / seconds(best)
     for larger in _BATCHES[1:]:
         if examples / larger < _MIN_STEPS:
@@ -78,6 +87,51 @@ def choose_setup(recipe: Recipe, network: nn.Module, input: TensorSpec, examples
             break
         best, rate = option, found
     return best
+
+
+def in_passes(setup: Setup, example_bytes: float, allowed_bytes: float) -> Setup:
+    """The setup with as many passes as it takes to keep to `allowed_bytes`, each of `FEWEST_AT_ONCE` examples at least;
+    `example_bytes` are those of one example."""
+    passes = 1
+    while (
+        setup.batch_size // (2 * passes) >= FEWEST_AT_ONCE and setup.batch_size / passes * example_bytes > allowed_bytes
+    ):
+        passes *= 2
+    return replace(setup, passes=passes)
+
+
+def memory_for_training(device: torch.device) -> float:
+    """Bytes that a step may take for its examples: half of what a process has beside itself.
+
+    By what the device has rather than by what is free just now: the same training is to be the same another time.
+    """
+    if device.type == "cuda":
+        return MEMORY_SHARE * torch.cuda.get_device_properties(device).total_memory
+    return MEMORY_SHARE * max(training_memory_bytes() - PROCESS_BYTES, PROCESS_BYTES / 4)
+
+
+def kept_bytes(network: nn.Module, input: TensorSpec, setup: Setup, device: torch.device) -> float:
+    """Bytes that a training step keeps for each example: what its backward pass needs, and its gradients on the way.
+
+    Counted in a forward pass of a copy on two random inputs. The network is not changed, and torch's global random
+    state neither.
+    """
+    seen: dict[int, int] = {}
+
+    def note(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        seen[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.random.fork_rng():
+        copied = copy.deepcopy(network).to(device).to(memory_format=setup.memory_format).train()
+        inputs = laid_out(input.draw_torch(2).to(device), setup)
+        with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor), autocast(device, setup.precision):
+            outputs = copied(inputs)
+    for own in (*copied.parameters(), *copied.buffers()):
+        seen.pop(own.untyped_storage().data_ptr(), None)
+    del outputs  # not before: memory that is free again would be counted once for several tensors
+    return WITH_GRADIENTS * sum(seen.values()) / len(inputs)
 
 
 def fastest(seconds: Mapping[Setup, float]) -> Setup:

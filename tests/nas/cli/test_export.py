@@ -10,6 +10,7 @@ import PIL
 import pytest
 
 from nas.cli.main import run
+from nas.deploy.deploy import deploy
 from nas.networks.find import RECEIPT
 from search_spaces import load_search_space
 from tests.nas.bare_python import make_bare_python
@@ -20,8 +21,9 @@ FAST = ["--runtime", "onnxruntime", "--threads", "1", "--data", "digits", "--max
 
 @pytest.mark.slow
 def test_from_weights_to_a_bundle_that_runs_where_nothing_else_is(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setitem(deploy.__kwdefaults__, "sessions", 3)  # as people are given them
     weights = save_pair(tmp_path).with_name("model.safetensors")
     arch, out = tmp_path / "arch.json", tmp_path / "bundle"
     _, description = small_network()

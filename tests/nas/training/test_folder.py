@@ -193,6 +193,21 @@ def test_accumulated_gradients_are_those_of_the_whole_batch(
         assert torch.allclose(parameter.grad, gradient, atol=1e-5)
 
 
+def test_a_batch_in_passes_trains_as_accumulated_gradients_do(images: Examples[ImageSplit]) -> None:
+    """With the rate of the whole batch."""
+    whole = training(images, "epochs=2")
+    recipe = whole.recipe
+    in_passes = training_of("classification", small_network(), images, recipe, replace(whole.setup, passes=2))
+    halves = recipe.changed(accumulate_steps=2)
+    accumulated = training_of("classification", small_network(), images, halves, replace(whole.setup, batch_size=8))
+    assert in_passes.peak_lr == accumulated.peak_lr == whole.peak_lr
+    assert in_passes.batches.per_epoch == accumulated.batches.per_epoch > whole.batches.per_epoch
+    assert in_passes.steps_per_epoch == whole.steps_per_epoch
+    assert in_passes.run().accuracy == accumulated.run().accuracy
+    one, other = in_passes.network.state_dict(), accumulated.network.state_dict()
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
 def test_a_training_that_diverges_is_refused(images: Examples[ImageSplit], tmp_path: Path) -> None:
     with pytest.raises(UserError, match="diverged in epoch"):
         kept(images, tmp_path, "optimizer.lr=1e30", "clip_norm=null").run()
