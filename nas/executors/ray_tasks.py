@@ -22,7 +22,7 @@ from nas.executors.ray_cluster import Slots, connected, cores_held, nodes_of, sl
 from nas.executors.shared_data import without_files
 from nas.executors.training import train_briefly
 from nas.executors.worker import Setup
-from nas.machine import available_memory_bytes, training_memory_bytes, threads_that_sleep
+from nas.machine import available_memory_bytes, threads_that_sleep, training_memory_bytes
 from nas.measure.host import usable_threads
 from nas.measure.others import crowded_now
 from nas.measure.process import Limits
