@@ -59,6 +59,8 @@ _MALLOC, _KEEP = (
     ":glibc.malloc.top_pad=268435456",
 )
 """Free memory stays with the process, in huge pages."""
+_KEPT_FROM = 8 * 2**30
+"""Bytes of memory below which it is not kept: each process of a search would stay as large as it ever was."""
 _KEPT_HERE = "NAS_KEEPS_MEMORY"
 """Variable that says that the allocator's settings are ours, not the user's."""
 
@@ -69,9 +71,9 @@ def restart_with_kept_memory() -> None:
     A training step takes and frees hundreds of megabytes. glibc gives large blocks back to the system at once, which
     hands out others page by page and zeroes each: a tenth to a quarter of a step (`python -m
     experiments.step_memory`). The allocator reads its settings at the start of a process alone. Nothing happens where
-    they are set already, by us or by the user, or where the C library is not glibc.
+    they are set already, by us or by the user, where the C library is not glibc, or where memory is short.
     """
-    if _MALLOC not in os.environ and _has_glibc():
+    if _keeps_memory():
         os.environ |= {_MALLOC: _KEEP, _KEPT_HERE: "1"}
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
@@ -80,11 +82,18 @@ def environment(*, trains: bool) -> dict[str, str]:
     """Variables for a new process: those of this one. One that trains keeps its memory; any other is without that, and
     without what `threads_that_sleep` set: a network is timed as it will be run."""
     if trains:
-        ours = {_MALLOC: _KEEP, _KEPT_HERE: "1"} if _MALLOC not in os.environ else {}
+        ours = {_MALLOC: _KEEP, _KEPT_HERE: "1"} if _keeps_memory() else {}
         return {**os.environ, **ours}
     left_out = [(_WAITING, _SET_HERE), (_MALLOC, _KEPT_HERE)]
     names = {name for pair in left_out if pair[1] in os.environ for name in pair}
     return {name: value for name, value in os.environ.items() if name not in names}
+
+
+def _keeps_memory() -> bool:
+    """True if processes that train are to keep what they free, and nobody said how memory is given back."""
+    total = parse_meminfo(_read(Path("/proc/meminfo")) or "")
+    limits = [limit for limit in (total, cgroup_memory_bytes()) if limit is not None]
+    return _MALLOC not in os.environ and _has_glibc() and min(limits, default=0) >= _KEPT_FROM
 
 
 def _has_glibc() -> bool:

@@ -24,12 +24,11 @@ _MIN_GAIN = 1.1
 ENOUGH_S = 2.0
 """Seconds after which a step need not be timed again for a plan, however slow the machine is just now."""
 _BATCHES = (32, 64, 128, 256, 512)
-MEMORY_SHARE, PROCESS_BYTES = 0.5, 2**30
-"""Share of the memory beside a process of this size that a training step may take for its examples."""
+MEMORY_SHARE, PROCESSES_BYTES = 0.5, 3 * 2**29
+"""Share of the memory that a training step may take for its examples, beside processes of this size: the search, the
+one that trains, and one that measures."""
 FEWEST_AT_ONCE = 8
 """Examples that a batch norm has to see at once."""
-WITH_GRADIENTS = 1.5
-"""Memory of a step by what its forward pass keeps."""
 _MIN_STEPS = 20
 """Smallest number of steps per epoch that an automatic batch size leaves."""
 
@@ -101,17 +100,20 @@ def in_passes(setup: Setup, example_bytes: float, allowed_bytes: float) -> Setup
 
 
 def memory_for_training(device: torch.device) -> float:
-    """Bytes that a step may take for its examples: half of what a process has beside itself.
+    """Bytes that a step may take for its examples: half of what is left beside the processes of a search.
 
     By what the device has rather than by what is free just now: the same training is to be the same another time.
     """
     if device.type == "cuda":
         return MEMORY_SHARE * torch.cuda.get_device_properties(device).total_memory
-    return MEMORY_SHARE * max(training_memory_bytes() - PROCESS_BYTES, PROCESS_BYTES / 4)
+    return MEMORY_SHARE * max(training_memory_bytes() - PROCESSES_BYTES, PROCESSES_BYTES / 8)
 
 
 def kept_bytes(network: nn.Module, input: TensorSpec, setup: Setup, device: torch.device) -> float:
-    """Bytes that a training step keeps for each example: what its backward pass needs, and its gradients on the way.
+    """Bytes that a training step keeps of each example for its backward pass: all that is kept at any time.
+
+    At its peak a step takes 0.6 to 1.0 of it (four networks of `compact` and `mixed`, bf16, 32 to 128 px): some is free
+    again before the last gradients need memory.
 
     Counted in a forward pass of a copy on two random inputs. The network is not changed, and torch's global random
     state neither.
@@ -131,7 +133,7 @@ def kept_bytes(network: nn.Module, input: TensorSpec, setup: Setup, device: torc
     for own in (*copied.parameters(), *copied.buffers()):
         seen.pop(own.untyped_storage().data_ptr(), None)
     del outputs  # not before: memory that is free again would be counted once for several tensors
-    return WITH_GRADIENTS * sum(seen.values()) / len(inputs)
+    return sum(seen.values()) / len(inputs)
 
 
 def fastest(seconds: Mapping[Setup, float]) -> Setup:

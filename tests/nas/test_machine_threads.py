@@ -19,6 +19,15 @@ def _untouched(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in (POLICY, machine._SET_HERE, MALLOC, machine._KEPT_HERE):
         monkeypatch.setenv(name, "")  # so that what the tests set is undone
         monkeypatch.delenv(name)
+    monkeypatch.setattr(machine, "_KEPT_FROM", 0)  # however small the machine
+
+
+def test_where_memory_is_short_none_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "_KEPT_FROM", 2**60)
+    monkeypatch.setattr(os, "execv", lambda *_: pytest.fail("began anew"))
+    machine.restart_with_kept_memory()
+    assert MALLOC not in os.environ
+    assert MALLOC not in machine.environment(trains=True)
 
 
 def test_by_default_nothing_changes() -> None:

@@ -10,7 +10,7 @@ from nas import machine
 from nas.data.images import image_input
 from nas.training import setup as setting_up
 from nas.training.recipe import Recipe
-from nas.training.setup import FEWEST_AT_ONCE, WITH_GRADIENTS, Setup, choose_setup, in_passes, kept_bytes
+from nas.training.setup import FEWEST_AT_ONCE, Setup, choose_setup, in_passes, kept_bytes
 from tests.nas.training.conftest import small_network
 
 CPU = torch.device("cpu")
@@ -21,9 +21,9 @@ def test_what_the_backward_pass_needs_is_counted() -> None:
     """Of a convolution its input, of a ReLU its output; no weights, and nothing twice."""
     network = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 4, 1))
     kept = 4 * 32 * 32 * (3 + 16)
-    assert kept_bytes(network, image_input(32), PLAIN, CPU) == pytest.approx(WITH_GRADIENTS * kept, rel=0.01)
+    assert kept_bytes(network, image_input(32), PLAIN, CPU) == pytest.approx(kept, rel=0.01)
     large = kept_bytes(network, image_input(64), PLAIN, CPU)
-    assert large == pytest.approx(4 * WITH_GRADIENTS * kept, rel=0.01)
+    assert large == pytest.approx(4 * kept, rel=0.01)
 
 
 def test_counting_changes_nothing() -> None:
@@ -56,8 +56,8 @@ def test_the_memory_that_is_allowed_decides(monkeypatch: pytest.MonkeyPatch) -> 
 def test_trainings_side_by_side_share_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "memory_bytes", lambda: 8 * 2**30)
     monkeypatch.delenv(machine.TRAINING_MEMORY, raising=False)
-    assert setting_up.memory_for_training(CPU) == 3.5 * 2**30
+    assert setting_up.memory_for_training(CPU) == 3.25 * 2**30
     monkeypatch.setenv(machine.TRAINING_MEMORY, str(4 * 2**30))
-    assert setting_up.memory_for_training(CPU) == 1.5 * 2**30
+    assert setting_up.memory_for_training(CPU) == 1.25 * 2**30
     monkeypatch.setenv(machine.TRAINING_MEMORY, str(2**20))
     assert setting_up.memory_for_training(CPU) > 0
