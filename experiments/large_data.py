@@ -1,9 +1,10 @@
 """Data that are larger than the memory: a search of many JPEGs, its memory, and trainings from the store.
 
-`python -m experiments.large_data --from photos.tar --images 120000 --budget 15m --out large.json` makes
-that many JPEGs of 256 px out of real ones (other crops, mirrored, brighter or darker), searches a network for them, and
-notes the largest private memory of the search with all its processes. Run it where memory is limited: in a container,
-or a control group, of 2 GiB. `--throughput 20000` instead times one training from the store and from an array.
+`python -m experiments.large_data --from photos.tar --images 120000 --budget 15m --out large.json` makes that many JPEGs
+of 256 px out of real ones (other crops, mirrored, brighter or darker), searches a network for them, and notes the
+largest private memory of the search with all its processes. `--group /sys/fs/cgroup/memory/two-gib` puts the search
+alone into a control group that limits its memory. `--throughput 20000` instead times one training from the store and
+from an array.
 """
 
 import json
@@ -84,11 +85,17 @@ def _changed(data: bytes, seed: int) -> Image.Image:
     return ImageEnhance.Brightness(picture).enhance(float(rng.uniform(0.8, 1.2)))
 
 
-def searched(line: Sequence[str], log: Path) -> dict[str, Any]:
-    """Run `nas search` and tell its exit code, its seconds and the largest private memory of all its processes."""
+def searched(line: Sequence[str], log: Path, group: Path | None = None) -> dict[str, Any]:
+    """Run `nas search`, in the control group where one is named.
+
+    Tells its exit code, its seconds and the largest private memory of all its processes.
+    """
     began, largest, alone = time.monotonic(), 0, 0
     with log.open("w", encoding="utf-8") as file:
-        process = subprocess.Popen([sys.executable, "-m", "nas", *line], stdout=file, stderr=subprocess.STDOUT)
+        command = [sys.executable, "-m", "nas", *line]
+        if group is not None:  # a process that puts itself there before it becomes the search
+            command = ["sh", "-c", 'echo $$ > "$0/cgroup.procs" && exec "$@"', str(group), *command]
+        process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT)
         while process.poll() is None:
             held = _private_bytes(process.pid)
             largest, alone = max(largest, sum(held)), max(alone, *held, 0)
@@ -147,12 +154,13 @@ def throughput(folder: Path, side: int, rounds: int) -> dict[str, Any]:
 @click.option("--latency-ms", default=2.0, show_default=True)
 @click.option("--workers", default=1, show_default=True)
 @click.option("--max-resolution", type=int, help="As of `nas search`.")
+@click.option("--group", type=click.Path(exists=True, path_type=Path), help="Control group to put the search into.")
 @click.option("--throughput", "timed", type=int, help="Time trainings on so many images instead of searching.")
 @click.option("--side", default=128, show_default=True, help="Of the images of these trainings.")
 @click.option("--out", type=click.Path(path_type=Path), help="Write the figures here.")
 def main(
     source: Path, images: int, work: Path, budget: float, latency_ms: float, workers: int, max_resolution: int | None,
-    timed: int | None, side: int, out: Path | None,
+    group: Path | None, timed: int | None, side: int, out: Path | None,
 ) -> None:  # fmt: skip
     """Search where data do not fit into memory, or time trainings on them."""
     count = images if timed is None else timed
@@ -170,7 +178,7 @@ def main(
         line = ["search", "--target", "local", "--data", str(folder), "--latency-ms", f"{latency_ms:g}"]
         line += ["--budget", f"{budget:g}s", "--workers", str(workers), "--out", str(run)]
         line += [] if max_resolution is None else ["--max-resolution", str(max_resolution)]
-        found |= {"command": " ".join(["nas", *line]), **searched(line, work / f"run-{workers}.log")}
+        found |= {"command": " ".join(["nas", *line]), **searched(line, work / f"run-{workers}.log", group)}
         if (run / "result.json").exists():
             document = json.loads((run / "result.json").read_text("utf-8"))
             found |= {"best": [b["accuracy"] for b in document["best"]], "stages_s": document["seconds"]}

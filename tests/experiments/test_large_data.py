@@ -40,6 +40,14 @@ def test_memory_of_a_command_is_noted(tmp_path: Path) -> None:
     assert "local" in (tmp_path / "log").read_text()
 
 
+def test_a_command_is_put_into_a_group(tmp_path: Path) -> None:
+    """A folder with a file in the group's place: what the system does with it is not our business."""
+    (tmp_path / "cgroup.procs").touch()
+    assert searched(["targets"], tmp_path / "log", tmp_path)["exit_code"] == 0
+    assert (tmp_path / "cgroup.procs").read_text().strip().isdecimal()
+    assert "local" in (tmp_path / "log").read_text()
+
+
 @pytest.mark.slow
 def test_trainings_from_the_store_are_timed(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
