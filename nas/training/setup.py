@@ -85,7 +85,7 @@ def choose_setup(recipe: Recipe, network: nn.Module, input: TensorSpec, examples
         if found < 1.05 * rate:
             break
         best, rate = option, found
-    return best
+    return in_passes(best, kept_bytes(network, input, best, device), memory_for_training(device))
 
 
 def in_passes(setup: Setup, example_bytes: float, allowed_bytes: float) -> Setup:
