@@ -17,7 +17,9 @@ from nas.controller.prediction.feasibility import examples
 from nas.controller.prediction.scoring import CandidateScorer
 from nas.controller.runs.run_folder import RunFolder
 from nas.controller.trials import trained_briefly
+from nas.evaluation.short_training import enough_to_compare
 from nas.samplers import RandomFeasibleSampler, WithExamples
+from nas.tasks import TaskData
 from search_spaces import Choices
 
 SEARCH_STUDY, RANDOM_STUDY = "search", "random"
@@ -54,7 +56,7 @@ def prepare_search(inputs: SearchInputs, folder: RunFolder, budget: Budget, engi
     )
     affordable, costs = plan.recipes.affordable(len(inputs.target.model.deployments))
     scorer, found, none = searchable(inputs.scorer, affordable, config.seed)
-    notes = [remark for remark in (none or costs, busy(plan.recipes)) if remark]
+    notes = [remark for remark in (none or costs, busy(plan.recipes), in_part(data)) if remark]
     labels = 0
     if folder.reused.exists():  # trials of another run: they were trained briefly
         sampler: BaseSampler = RandomFeasibleSampler(space, WithExamples(scorer.feasible, found), seed=config.seed)
@@ -64,6 +66,14 @@ def prepare_search(inputs: SearchInputs, folder: RunFolder, budget: Budget, engi
     choice = estimator_choice(config.estimator, folder, plan.recipes, scorer.feasible, phase_s, labels)
     notes += remarks(choice, len(data.train), config.max_trials)
     return PreparedSearch(inputs=inputs, plan=plan, scorer=scorer, examples=found, choice=choice, notes=tuple(notes))
+
+
+def in_part(data: TaskData) -> str | None:
+    """A remark where candidates are compared on a part of the validation examples."""
+    count = enough_to_compare(data)
+    if count is None:
+        return None
+    return f"candidates are compared on {count} of the {len(data.val)} validation examples, finalists on all of them"
 
 
 def busy(recipes: Recipes) -> str | None:

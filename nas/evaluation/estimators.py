@@ -15,7 +15,7 @@ from nas.evaluation.estimate import Estimate, Estimator, Unit, normal_interval
 from nas.evaluation.short_training import ShortTraining, trained
 from nas.evaluation.supernet.config import StepLog, SupernetConfig, SupernetLog
 from nas.networks.description import NetworkDescription
-from nas.tasks import TaskData, task_named, task_of
+from nas.tasks import TaskData, TaskSplit, task_named, task_of
 from search_spaces import Architecture, Choices, SearchSpace
 
 if TYPE_CHECKING:
@@ -122,15 +122,16 @@ class ShortTrainingEstimator:
 
     def _estimate(self, arch: Architecture) -> Estimate:
         description = NetworkDescription.of_architecture(self._space, arch, self._data.output_size)
-        start = time.perf_counter()
+        short, start = self._short(arch), time.perf_counter()
         try:
-            _, result = trained(description, self._data, self._short(arch), validates="last")
+            _, result = trained(description, self._data, short, validates="last")
         except (RuntimeError, MemoryError) as error:  # out of memory, or an operator that torch refuses
             return _failed(arch, start, f"{type(error).__name__}: {error}")
         if result.stopped == "diverged":
             return _failed(arch, start, "training diverged")
         curve = tuple(log.val_accuracy for log in result.curve if math.isfinite(log.val_accuracy))
-        return _seen(arch, result.accuracy, self._data, time.perf_counter() - start, curve)
+        seconds = time.perf_counter() - start
+        return _seen(arch, result.accuracy, self._data, seconds, curve, short.validation(self._data))
 
 
 class SupernetEstimator:
@@ -220,10 +221,15 @@ def _failed(arch: Architecture, start: float, reason: str) -> Estimate:
 
 
 def _seen(
-    arch: Architecture, accuracy: float, data: TaskData, seconds: float, curve: tuple[float, ...] = ()
+    arch: Architecture,
+    accuracy: float,
+    data: TaskData,
+    seconds: float,
+    curve: tuple[float, ...] = (),
+    validation: TaskSplit | None = None,
 ) -> Estimate:
-    """An accuracy on the validation images, whose number is all that its interval speaks of."""
-    std = task_of(data).standard_error(accuracy, data.val)
+    """An accuracy on some validation images (None: on all), whose number is all that its interval speaks of."""
+    std = task_of(data).standard_error(accuracy, data.val if validation is None else validation)
     interval = None if std is None else normal_interval(accuracy, std)
     return Estimate(arch=arch, value=accuracy, std=std, interval=interval, seconds=seconds, curve=curve)
 

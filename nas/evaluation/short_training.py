@@ -4,13 +4,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nas.networks.description import NetworkDescription
-from nas.tasks import TaskData, task_of
+from nas.tasks import TaskData, TaskSplit, task_of
 from nas.tasks.examples import examples_of
 from nas.training.recipe import Recipe
 from nas.training.result import EpochCallback, TrainResult, Validates
 
 if TYPE_CHECKING:
     from torch import nn
+
+ENOUGH, ENOUGH_STD = 5000, 0.0075
+"""Validation examples that candidates are compared on, if these make the accuracy of a half-right network as sure as
+that (its standard error): further ones cost time and change no order, of which a short training is less sure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +24,23 @@ class ShortTraining:
     recipe: Recipe
     train_images: int | None = None
     """Use only this many training images, drawn at random; None: all."""
+    val_images: int | None = None
+    """Validate on this many validation images, drawn at random and the same for all candidates; None: on all."""
+
+    def validation(self, data: TaskData) -> TaskSplit:
+        """The validation examples that count, as they are stored."""
+        return data.val if self.val_images is None else data.val.some(self.val_images)
+
+
+def enough_to_compare(data: TaskData) -> int | None:
+    """Number of validation examples that candidates are compared on; None: all of them.
+
+    Where some classes are rare and all count alike, many examples make little sure, and none is left out.
+    """
+    if len(data.val) <= ENOUGH:
+        return None
+    std = task_of(data).standard_error(0.5, data.val.some(ENOUGH))
+    return ENOUGH if std is not None and std <= ENOUGH_STD else None
 
 
 def trained(
@@ -43,7 +64,10 @@ def trained(
     from nas.training.precision import resolve_device
 
     recipe = short.recipe
-    examples = examples_of(data, description.signature.input, train_images=short.train_images, seed=recipe.seed)
+    examples = examples_of(
+        data, description.signature.input,
+        train_images=short.train_images, val_images=short.val_images, seed=recipe.seed,
+    )  # fmt: skip
     with torch.random.fork_rng():
         torch.manual_seed(recipe.seed)
         network = description.build()

@@ -53,6 +53,7 @@ def examples_of(
     *,
     validate_on: SplitName = "val",
     train_images: int | None = None,
+    val_images: int | None = None,
     seed: int = 0,
 ) -> Examples[Any]:
     """The examples of a data set for a network with this input.
@@ -62,6 +63,7 @@ def examples_of(
         input: of the network.
         validate_on: the split that plays the part of the validation split.
         train_images: use only so many training examples, drawn at random with `seed`; None: all.
+        val_images: validate on so many of them, drawn at random and always the same; None: on all.
     """
     if train_images is not None and train_images * FEW <= len(data.train):
         train = some_for_input(data, "train", input, train_images, seed)  # the others need not be made
@@ -69,9 +71,10 @@ def examples_of(
         train = data.for_input("train", input)
         if train_images is not None and train_images < len(train):
             train = train.some(train_images, seed)
+    val = data.for_input(validate_on, input)
     return Examples(
         train=train,
-        val=data.for_input(validate_on, input),
+        val=val if val_images is None else val.some(val_images),
         preprocess=data.preprocess,
         size=data.output_size,
         traits=data.traits,

@@ -3,7 +3,7 @@ repeats."""
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,7 @@ from nas.controller.planning.throughput import (
 )
 from nas.controller.values import Evaluated
 from nas.deployment import CPU
-from nas.evaluation.short_training import ShortTraining
+from nas.evaluation.short_training import ShortTraining, enough_to_compare
 from nas.measure.site import Run, call_here
 from nas.networks.description import NetworkDescription
 from nas.tasks import TaskData, task_of
@@ -77,7 +77,8 @@ class Recipes:
         images, shape = len(self.data.train), task_of(self.data).shape
         ends = math.isfinite(self.config.seconds)
         base = self.base.changed(time_limit_s=max(FEWEST_S, LONGEST_SHORT * self.short_s)) if ends else self.base
-        return short_training(base, images, lambda batch: self.image_s(arch, batch), self.short_s, shape)
+        short = short_training(base, images, lambda batch: self.image_s(arch, batch), self.short_s, shape)
+        return replace(short, val_images=enough_to_compare(self.data))
 
     def short_batch(self, arch: Architecture) -> int:
         """Images in a batch of the candidate's short training."""
