@@ -15,6 +15,7 @@ from nas.data.portable import MAX_PIXELS, open_image, squared, to_rgb
 from nas.data_options import Fit
 from nas.errors import UserError
 from nas.machine import available_memory_bytes
+from nas.text import memory_size
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff")
 MIN_RESOLUTION = 32
@@ -33,7 +34,7 @@ def ensure_fits(size_bytes: int, what: str) -> None:
     free = available_memory_bytes()
     if size_bytes > 0.8 * free:
         raise UserError(
-            f"{what} needs {size_bytes / 2**30:.1f} GiB of memory, {free / 2**30:.1f} GiB is free",
+            f"{what} needs {memory_size(size_bytes)} of memory, {memory_size(free)} is free",
             "use a part of the images, or store them at a lower resolution",
         )
 

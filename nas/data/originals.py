@@ -29,7 +29,7 @@ class Originals:
         return Originals(self.root, tuple(self.names[i] for i in indices))
 
     def readers(self) -> list[Reader]:
-        """How to read each of them, in order; those of an archive are read into memory.
+        """How to read each of them, in order; those of a compressed tar are read into memory.
 
         Raises:
             UserError: the archive is not what it was.

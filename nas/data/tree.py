@@ -1,6 +1,6 @@
 """The files of a data set, in a folder on disk or inside a tar or zip archive.
 
-Archives are read into memory: nothing is extracted, so no member name can write outside a folder.
+Nothing of an archive is extracted, so no member name can write outside a folder.
 """
 
 import os
@@ -8,7 +8,8 @@ import re
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from lzma import LZMAError
@@ -33,7 +34,12 @@ SPLIT_NAMES: Mapping[str, SplitName] = {
 """Names of the folders and files of a split, in lower case."""
 
 CHECK_BYTES = 2**26
-"""Read so much of an archive before looking again whether it fits into memory."""
+"""Read so much of a compressed archive before looking again whether it fits into memory."""
+
+# RuntimeError: of a member with a password; NotImplementedError: compressed in a way that Python does not know.
+_DAMAGED = (tarfile.TarError, zipfile.BadZipFile, zlib.error, LZMAError, EOFError, OSError, RuntimeError, ValueError)
+_ENCRYPTED = 1
+"""Bit in a zip's entry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,32 +105,42 @@ def read_folder(path: Path, suffixes: tuple[str, ...]) -> Tree:
 def read_archive(path: Path, suffixes: tuple[str, ...], only: Collection[Parts] | None = None) -> Tree:
     """The same of a tar (plain or compressed) or zip. `only`: the files to read; None: all of them.
 
+    Files are read where they are, when they are asked for; those of a compressed tar, which can be read from its
+    beginning alone, are kept in memory.
+
     Raises:
-        UserError: a damaged archive, one with a password, or one that does not fit into memory.
+        UserError: a damaged archive, one with a password, or a compressed tar that does not fit into memory. Its
+            readers raise it too, where the archive is no longer what it was.
     """
-    read = _read_zip if path.name.lower().endswith(".zip") else _read_tar
+    with _sentences(path):
+        files, folders = (_of_zip if path.name.lower().endswith(".zip") else _of_tar)(path, suffixes, only)
+    # An archive need not have entries for its folders.
+    for parts in files:
+        folders.update(parts[:depth] for depth in range(1, len(parts)))
+    return Tree(files, folders, path.absolute())
+
+
+@contextmanager
+def _sentences(path: Path) -> Iterator[None]:
+    """What is wrong with an archive becomes a `UserError`."""
     try:
-        contents, folders = read(path, suffixes, only)
-    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, LZMAError, EOFError, OSError, RuntimeError) as error:
-        # RuntimeError is what zipfile raises for an encrypted member
+        yield
+    except _DAMAGED as error:
         reason = (str(error).splitlines() or ["it is damaged"])[0].rstrip(":")  # tarfile lists every attempt
         raise UserError(
             f"cannot read archive '{path}': {reason}",
             "make it again with `tar -cf` or `zip -r`, without a password",
         ) from error
-    # An archive need not have entries for its folders.
-    for parts in contents:
-        folders.update(parts[:depth] for depth in range(1, len(parts)))
-    return Tree({k: partial(bytes, v) for k, v in contents.items()}, folders, path.absolute())
 
 
-def _read_tar(
+def _of_tar(
     path: Path, suffixes: tuple[str, ...], only: Collection[Parts] | None
-) -> tuple[dict[Parts, bytes], set[Parts]]:
-    contents: dict[Parts, bytes] = {}
+) -> tuple[dict[Parts, Reader], set[Parts]]:
+    files: dict[Parts, Reader] = {}
     folders: set[Parts] = set()
     total = next_check = 0
-    with tarfile.open(path) as archive:
+    archive, plain = _open_tar(path)
+    with archive:
         for member in archive:
             parts = _parts(member.name)
             if _hidden(parts):
@@ -132,33 +148,58 @@ def _read_tar(
             if member.isdir():
                 folders.add(parts)
             elif member.isreg() and parts[-1].lower().endswith(suffixes) and (only is None or parts in only):
+                if plain and not member.issparse():
+                    files[parts] = partial(_read_part, path, member.offset_data, member.size)
+                    continue
                 total += member.size
                 if total >= next_check:  # asking the system for each of a million files would take minutes
                     ensure_fits(total, f"archive '{path}'")
                     next_check = total + CHECK_BYTES
                 stream = archive.extractfile(member)
                 assert stream is not None  # a regular file always has one
-                contents[parts] = stream.read()
-    return contents, folders
+                files[parts] = partial(bytes, stream.read())
+    return files, folders
 
 
-def _read_zip(
+def _open_tar(path: Path) -> tuple[tarfile.TarFile, bool]:
+    """The archive, and whether it is not compressed."""
+    try:
+        return tarfile.open(path, "r:"), True
+    except tarfile.ReadError:
+        return tarfile.open(path), False
+
+
+def _of_zip(
     path: Path, suffixes: tuple[str, ...], only: Collection[Parts] | None
-) -> tuple[dict[Parts, bytes], set[Parts]]:
-    contents: dict[Parts, bytes] = {}
+) -> tuple[dict[Parts, Reader], set[Parts]]:
+    files: dict[Parts, Reader] = {}
     folders: set[Parts] = set()
-    with zipfile.ZipFile(path) as archive:
-        wanted = (info for info in archive.infolist() if only is None or _parts(info.filename) in only)
-        ensure_fits(sum(info.file_size for info in wanted), f"archive '{path}'")
-        for info in archive.infolist():
-            parts = _parts(info.filename)
-            if _hidden(parts):
-                continue
-            if info.is_dir():
-                folders.add(parts)
-            elif parts[-1].lower().endswith(suffixes) and (only is None or parts in only):
-                contents[parts] = archive.read(info)
-    return contents, folders
+    archive = zipfile.ZipFile(path)  # open as long as there is a reader of it
+    for info in archive.infolist():
+        parts = _parts(info.filename)
+        if _hidden(parts):
+            continue
+        if info.is_dir():
+            folders.add(parts)
+        elif parts[-1].lower().endswith(suffixes) and (only is None or parts in only):
+            if info.flag_bits & _ENCRYPTED:
+                raise zipfile.BadZipFile(f"file {info.filename!r} is encrypted")
+            files[parts] = partial(_read_member, path, archive, info)
+    return files, folders
+
+
+def _read_part(path: Path, offset: int, size: int) -> bytes:
+    with _sentences(path), path.open("rb") as file:
+        file.seek(offset)
+        found = file.read(size)
+        if len(found) < size:
+            raise EOFError("it is shorter than it was")
+        return found
+
+
+def _read_member(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
+    with _sentences(path):
+        return archive.read(info)
 
 
 def _parts(name: str) -> Parts:

@@ -407,3 +407,38 @@ def test_cifar10_mosaics_become_npz(tmp_path: Path) -> None:
     assert np.array_equal(data.val.images, tiles[1].reshape(-1, 32, 32, 3))
     assert data.classes[3] == "cat"
     assert data.notes == ()
+
+
+@pytest.mark.parametrize("suffix", [".tar", ".zip"])
+def test_an_archive_is_read_where_it_is(
+    make_folder: MakeFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    from nas.data import tree
+
+    archive = tmp_path / f"photos{suffix}"
+    shutil.make_archive(str(archive.with_suffix("")), suffix[1:], make_folder())
+    monkeypatch.setattr(tree, "ensure_fits", refuse)
+    found = tree.read_archive(archive, (".png",))
+    part, read = next((parts, read) for parts, read in found.files.items() if parts[0] == "train")
+    assert read() == make_folder().joinpath(*part).read_bytes()
+    size = archive.stat().st_size
+    with archive.open("r+b") as file:
+        file.truncate(size // 4)
+    with pytest.raises(UserError, match=f"cannot read archive '{archive}'"):
+        [read() for read in found.files.values()]
+
+
+def refuse(*_: object) -> None:
+    raise AssertionError("nothing is kept in memory")
+
+
+def test_a_compressed_tar_has_to_fit_into_memory(
+    make_folder: MakeFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import nas.data.decode as decode
+
+    archive = tmp_path / "photos.tar.gz"
+    shutil.make_archive(str(tmp_path / "photos"), "gztar", make_folder())
+    monkeypatch.setattr(decode, "available_memory_bytes", lambda: 1)
+    with pytest.raises(UserError, match=r"photos.tar.gz' needs .* of memory"):
+        load_dataset(str(archive))
