@@ -4,8 +4,8 @@
 
 The script is what a user would write in forty lines: one-cycle SGD with Nesterov's momentum, batches of 32, mirrored
 images, one shift per batch of up to a tenth of the side, label smoothing of .1. Both compute in bf16, on the same
-images, in the same process, with the same threads, one training after the other; accuracies are of the validation images. A row
-that is in the file already is not made again.
+images, in the same process, with the same threads, one training after the other; accuracies are of the validation
+images. A row that is in the file already is not made again.
 """
 
 import json
