@@ -41,8 +41,8 @@ class Place:
     @property
     def measured(self) -> set[str]:
         """Keys of the networks that every deployment here has a time of."""
-        whole = np.isfinite(self.latency_ms).all(axis=0)
-        return {key for key, there in zip(self.keys, whole, strict=True) if there}
+        unknown = np.isnan(self.latency_ms).sum(axis=0)
+        return {key for key, missing in zip(self.keys, unknown, strict=True) if missing == 0}
 
     def of(self, keys: Sequence[str]) -> "Place":
         """The same place with these networks alone, in this order."""
@@ -53,7 +53,8 @@ class Place:
     @property
     def fastest_ms(self) -> NDArray[np.float64]:
         """(networks,) in the fastest deployment of each."""
-        return self.latency_ms.min(axis=0)
+        found: NDArray[np.float64] = self.latency_ms.min(axis=0)
+        return found
 
     @property
     def fastest(self) -> list[str]:
