@@ -50,8 +50,8 @@ def predict(
     """Score many images with a bundle, each exactly once, also after `kill -9`.
 
     The images of FOLDER and its sub-folders become the rows of one Parquet file: path, label, score, error (why an
-    image has no answer), the surest labels and their scores, boxes, width and height. The same command goes on after an
-    interruption, and the file has the same bytes.
+    image has no answer), the surest labels and their scores, boxes, points, width and height. The same command goes on
+    after an interruption, and the file has the same bytes.
 
     \b
     Example:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from nas.bundles.predictor import Predictor
 from nas.errors import UserError
-from nas.scoring.rows import Row, check_rows, table_of
+from nas.scoring.rows import Row, table_of
 from nas.scoring.scorer import TOP, Item, score
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 SPARK_SCHEMA = (
     "path string, label string, score double, error string, labels array<string>, scores array<double>, "
-    "boxes array<array<double>>, width int, height int"
+    "boxes array<array<double>>, points array<array<array<double>>>, width int, height int"
 )
 """The columns, as Spark writes them."""
 
@@ -35,7 +35,6 @@ def score_frames(frames: "Iterable[pd.DataFrame]", bundle: str, *, top: int = TO
     import pandas as pd
 
     predictor = Predictor.open(bundle, threads=1)
-    check_rows(predictor.receipt)
     names = [field.name for field in fields(Row)]
     for frame in frames:
         columns = {name: frame[name].tolist() for name in ("path", "content") if name in frame}
@@ -53,7 +52,6 @@ class TableScorer:
     def __init__(self, bundle: str, top: int = TOP) -> None:
         """Raises `UserError` where there is no such bundle on this machine."""
         self._predictor = Predictor.open(bundle, threads=1)
-        check_rows(self._predictor.receipt)
         self._top = top
 
     def __call__(self, table: "pa.Table") -> "pa.Table":

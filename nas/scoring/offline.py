@@ -14,7 +14,6 @@ from nas.scoring.crew import Crew, setups
 from nas.scoring.job import Job, errors_path, identity_of, open_job
 from nas.scoring.listing import Listing, list_folder, suffixes_of
 from nas.scoring.messages import Scored, Task
-from nas.scoring.rows import check_rows
 from nas.scoring.scorer import TOP
 
 
@@ -59,7 +58,6 @@ def predict_folder(request: PredictRequest, progress: Progress | None = None) ->
     progress = progress or SilentProgress()
     began = time.monotonic()
     bundle, receipt = checked_bundle(request.bundle)
-    check_rows(receipt)
     listing = list_folder(request.folder, suffixes_of(receipt.signature))
     identity = identity_of(bundle, receipt, listing, request.top)
     scored = found = 0

@@ -4,16 +4,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from nas.bundles.receipt import Receipt
-from nas.errors import UserError
-from nas.tasks import task_named
-from nas.tasks.artifacts import BeyondRows
-
 if TYPE_CHECKING:
     import pyarrow as pa
 
 Box = tuple[float, float, float, float]
 """Edges x0, y0, x1, y1 in pixels of the upright picture."""
+Point = tuple[float, float, float]
+"""x and y in pixels of the upright picture, which it may lie outside of, and a confidence in [0, 1]."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,19 +29,12 @@ class Row:
     """Those of `labels`."""
     boxes: tuple[Box, ...] | None = None
     """Of a detector alone: those of `labels`."""
+    points: tuple[tuple[Point, ...], ...] | None = None
+    """Of poses alone: the points of each of `labels`, in the order of the bundle's skeleton; None also where there is
+    no pose."""
     width: int | None = None
     """In pixels of the upright picture."""
     height: int | None = None
-
-
-def check_rows(receipt: Receipt) -> None:
-    """Raises `UserError` for a bundle whose answers a row has no place for."""
-    artifacts = task_named(receipt.task).artifacts
-    if isinstance(artifacts, BeyondRows):
-        raise UserError(
-            f"this bundle finds {artifacts.beyond_rows}, for which a table of rows has no column",
-            "use the bundle's run.py, `nas serve`, or nas.bundles.predictor.Predictor",
-        )
 
 
 def answered(path: str, answer: Sequence[Mapping[str, Any]], size: tuple[int, int] | None, top: int) -> Row:
@@ -53,6 +43,7 @@ def answered(path: str, answer: Sequence[Mapping[str, Any]], size: tuple[int, in
     Of classes, the `top` surest are kept; of objects, all.
     """
     boxes = None if answer and "xyxy" not in answer[0] else tuple(_box(found["xyxy"]) for found in answer)
+    points = tuple(_points(found["points"]) for found in answer) if answer and "points" in answer[0] else None
     kept = answer[:top] if boxes is None else answer
     width, height = size or (None, None)
     return Row(
@@ -62,6 +53,7 @@ def answered(path: str, answer: Sequence[Mapping[str, Any]], size: tuple[int, in
         labels=tuple(found["label"] for found in kept),
         scores=tuple(found["score"] for found in kept),
         boxes=boxes,
+        points=points,
         width=width,
         height=height,
     )
@@ -72,11 +64,19 @@ def _box(edges: Sequence[float]) -> Box:
     return x0, y0, x1, y1
 
 
+def _points(points: Sequence[Sequence[float]]) -> tuple[Point, ...]:
+    return tuple((float(x), float(y), float(confidence)) for x, y, confidence in points)
+
+
 def row_of_json(document: Mapping[str, Any]) -> Row:
     """What `dataclasses.asdict` of a row has become on its way through JSON."""
     lists = {name: None if document[name] is None else tuple(document[name]) for name in ("labels", "scores")}
-    boxes = document["boxes"]
-    return Row(**{**document, **lists, "boxes": None if boxes is None else tuple(_box(box) for box in boxes)})
+    boxes, points = document["boxes"], document["points"]
+    places = {
+        "boxes": None if boxes is None else tuple(_box(box) for box in boxes),
+        "points": None if points is None else tuple(_points(own) for own in points),
+    }
+    return Row(**{**document, **lists, **places})
 
 
 def schema() -> "pa.Schema":
@@ -93,6 +93,7 @@ def schema() -> "pa.Schema":
             pa.field("labels", pa.list_(text)),
             pa.field("scores", pa.list_(number)),
             pa.field("boxes", pa.list_(pa.list_(number, 4))),
+            pa.field("points", pa.list_(pa.list_(pa.list_(number, 3)))),
             pa.field("width", pa.int32()),
             pa.field("height", pa.int32()),
         ]

@@ -14,7 +14,6 @@ from nas.networks.find import RECEIPT
 from nas.progress import Progress, SilentProgress
 from nas.scoring.crew import Crew, setups
 from nas.scoring.listing import suffixes_of
-from nas.scoring.rows import check_rows
 from nas.scoring.scorer import TOP
 from nas.scoring.spool import open_spool
 from nas.scoring.streaming import Source, run_stream, stopped_by_signals
@@ -92,7 +91,6 @@ def score_stream(
 def _score(request: StreamRequest, opened: Opened, progress: Progress | None) -> dict[str, Any]:
     began = time.monotonic()
     bundle, receipt = checked_bundle(request.bundle)
-    check_rows(receipt)
     about = {"bundle": sha256_of(bundle / RECEIPT), "top": request.top}
     with (
         opened(receipt, about) as source,

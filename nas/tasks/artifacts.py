@@ -83,16 +83,6 @@ class Locating(Protocol):
         ...
 
 
-@runtime_checkable
-class BeyondRows(Protocol):
-    """What `BundleArtifacts` can say besides, where answers hold more than `label`, `score` and `xyxy`."""
-
-    @property
-    def beyond_rows(self) -> str:
-        """What that is, in the plural: `points`."""
-        ...
-
-
 class BundleArtifacts(Protocol[Data]):
     """A task's share of a bundle. Stateless."""
 

@@ -59,8 +59,6 @@ class PoseProcessor(ObjectProcessor):
 class PoseArtifacts(ObjectArtifacts):
     """See `nas.tasks.artifacts.BundleArtifacts`."""
 
-    beyond_rows = "points"
-
     def rules(self, kind: str, side: int) -> dict[str, Any]:
         return postprocess_document(kind, side)
 

@@ -150,6 +150,14 @@ def test_objects_are_all_kept_with_their_boxes() -> None:
     assert table["boxes"].to_pylist() == [[[1, 2, 3, 4], [0, 0, 1, 1.5]], [], None]
 
 
+def test_poses_are_kept_with_their_points() -> None:
+    pose = {"label": "person", "score": 0.9, "xyxy": [1, 2, 3, 4], "points": [[1, 2, 0.5], [-1, 9, 0.25]]}
+    row = answered("x", [pose], (8, 9), 1)
+    assert row.points == (((1, 2, 0.5), (-1, 9, 0.25)),)
+    assert answered("x", [], (8, 9), 1).points is None
+    assert table_of([row])["points"].to_pylist() == [[[[1, 2, 0.5], [-1, 9, 0.25]]]]
+
+
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
 numbers = st.floats(allow_nan=False, allow_infinity=False)
 
@@ -159,6 +167,7 @@ numbers = st.floats(allow_nan=False, allow_infinity=False)
         Row, path=texts, label=st.none() | texts, score=st.none() | numbers, error=st.none() | texts,
         labels=st.none() | st.lists(texts).map(tuple), scores=st.none() | st.lists(numbers).map(tuple),
         boxes=st.none() | st.lists(st.tuples(*[numbers] * 4)).map(tuple),
+        points=st.none() | st.lists(st.lists(st.tuples(*[numbers] * 3), max_size=3).map(tuple), max_size=3).map(tuple),
         width=st.none() | st.integers(1, 2**31 - 1), height=st.none() | st.integers(1, 2**31 - 1),
     )
 )  # fmt: skip

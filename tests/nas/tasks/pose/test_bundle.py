@@ -2,11 +2,13 @@
 
 import json
 import runpy
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import torch
 from PIL import Image
@@ -21,10 +23,9 @@ from nas.data.images import Preprocess
 from nas.deploy.deploy import deploy, deployed_accuracy
 from nas.deploy.tried import Deployed
 from nas.deployment import Deployment
-from nas.errors import UserError
 from nas.networks.description import NetworkDescription
 from nas.runtimes import load_runtime
-from nas.scoring.rows import check_rows
+from nas.scoring.offline import PredictRequest, predict_folder
 from nas.tasks.pose.agreement import agreement
 from nas.tasks.pose.data import PoseData, Poses
 from nas.tasks.pose.decoding import FoundPoses
@@ -158,10 +159,20 @@ def test_the_script_finds_what_the_predictor_finds_and_draws_it(
     assert ended.value.code in (0, False)
 
 
-def test_tables_of_rows_have_no_place_for_points(bundle: Path) -> None:
-    with pytest.raises(UserError, match="this bundle finds points, for which a table of rows has no column") as error:
-        check_rows(read_receipt(bundle))
-    assert "run.py" in (error.value.hint or "")
+def test_a_folder_of_pictures_is_scored_with_points(bundle: Path, tmp_path: Path) -> None:
+    pictures = tmp_path / "pictures"
+    pictures.mkdir()
+    for number in range(3):
+        shutil.copy(bundle / "sample.png", pictures / f"{number}.png")
+    out = tmp_path / "poses.parquet"
+    document = predict_folder(PredictRequest(bundle=str(bundle), folder=pictures, out=out, workers=1)).document
+    assert (document["scored"], document["bad"]) == (3, 0)
+    predictor = Predictor.open(bundle)
+    answer = predictor.predict(bundle / "sample.png")
+    assert answer
+    for row in pq.read_table(out).to_pylist():
+        assert row["boxes"] == [found["xyxy"] for found in answer]
+        assert row["points"] == [found["points"] for found in answer]
 
 
 def test_outputs_agree_where_points_do(network: nn.Module, data: PoseData) -> None:
