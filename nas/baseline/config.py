@@ -27,7 +27,7 @@ class BaselineConfig:
     """The trained network, see `nas.networks.reference`."""
     task: str = "classification"
     data: str
-    flip: bool = True
+    flip: bool | None = None
     """False: a mirrored image is another thing than the image, see `nas.data_options`."""
     fit: Fit | None = None
     max_resolution: int | None = None

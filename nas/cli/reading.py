@@ -36,9 +36,9 @@ def data_options(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option(
             "--flip/--no-flip",
-            default=True,
-            help="With --no-flip images are never mirrored: for text, signs, left and right.  [default: where the data "
-            "allow it]",
+            default=None,
+            help="Whether images may be mirrored; not so text, signs, left and right.  [default: where mirrored images "
+            "still show their classes]",
         ),
     ):
         command = option(command)

@@ -41,7 +41,7 @@ class SearchConfig:
     objective: Objective = "accuracy"
     data: str = ""
     """Empty: the task's default, where it has one."""
-    flip: bool = True
+    flip: bool | None = None
     """False: a mirrored image is another thing than the image, see `nas.data_options`."""
     fit: Fit | None = None
     max_resolution: int | None = None

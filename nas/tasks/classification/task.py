@@ -15,6 +15,7 @@ from nas.tasks.classification import top1_agreement
 from nas.tasks.classification.artifacts import ClassificationArtifacts
 from nas.tasks.classification.baselines import BASELINES
 from nas.tasks.classification.data.labels import require_labels
+from nas.tasks.classification.mirroring import mirrored_where_it_may
 from nas.tasks.classification.recipe import check_recipe
 from nas.tasks.floor import Floor
 from nas.tasks.images import USUAL_PREPROCESS, at_fitting_resolutions, side_label, teacher_images
@@ -65,7 +66,8 @@ class Classification:
 
         if options.metric == MACRO:
             raise UserError("--metric macro-f1 is for texts", "give --metric balanced-accuracy")
-        return load_dataset(name_or_path, seed=seed, options=options)
+        data = load_dataset(name_or_path, seed=seed, options=options)
+        return data if options.flip is not None else mirrored_where_it_may(data)
 
     def metric_of(self, data: ImageData) -> str:
         return BALANCED_ACCURACY if data.val.balanced else self.metric
