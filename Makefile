@@ -59,7 +59,9 @@ check: setup  ## Format, lint, types and layers
 	$(BIN)/lint-imports
 
 test: setup  ## Every check beside the tests that can share the machine, then the tests that need it alone
-	@scratch=$$(mktemp -d $(SCRATCH)/nas-XXXXXX); trap 'rm -rf $$scratch' EXIT; export TMPDIR=$$scratch; \
+	@scratch=$$(mktemp -d $(SCRATCH)/nas-XXXXXX) || exit 1; export TMPDIR=$$scratch; \
+	checks= waits=; trap 'kill $$checks $$waits 2>/dev/null; wait; rm -rf $$scratch' EXIT; \
+	trap 'exit 130' INT; trap 'exit 143' TERM; \
 	$(MAKE) --no-print-directory check >$$scratch/check.log 2>&1 & checks=$$!; \
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m 'waits and not alone' --durations=5 $(WAITING) >$$scratch/waits.log 2>&1 & waits=$$!; \
 	$(BIN)/pytest -m 'not alone and not waits' --numprocesses $(JOBS) --dist loadgroup --durations=40; tests=$$?; \

@@ -16,6 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import kendalltau
 
+from nas.deployment import CPU
+from nas.errors import UserError
 from nas.files.writing import write_whole
 from nas.targets.profile import DeploymentTable, DeviceProfile
 from nas.targets.registry import bundled_profiles
@@ -74,10 +76,11 @@ class Turn:
 
 
 def places_of(profile: DeviceProfile) -> list[Place]:
-    """The places that a profile knows, the most threads first."""
+    """The places that a profile knows, with a processor and calls of one image, the most threads first."""
     found: dict[tuple[int, str], list[DeploymentTable]] = {}
     for table in (*profile.tables, *profile.spaced):
-        found.setdefault((table.deployment.threads, table.deployment.calls), []).append(table)
+        if table.deployment.device == CPU and table.deployment.batch == 1:
+            found.setdefault((table.deployment.threads, table.deployment.calls), []).append(table)
     return [
         Place(
             label=f"{profile.name}, {threads} thread{'s' * (threads > 1)}, {calls}",
@@ -93,11 +96,14 @@ def in_common(places: Sequence[Place]) -> list[Place]:
     """The places with the networks that all of them measured.
 
     Raises:
-        ValueError: there is none.
+        UserError: there is none.
     """
     keys = sorted(set.intersection(*(place.measured for place in places)))
     if not keys:
-        raise ValueError(f"no network was measured in each of {', '.join(place.label for place in places)}")
+        raise UserError(
+            f"no network was measured in each of {'; '.join(place.label for place in places)}",
+            "leave one of them out, or profile it with more networks",
+        )
     return [place.of(keys) for place in places]
 
 

@@ -33,9 +33,10 @@ class DataOptions:
         UserError: a value that makes no sense.
     """
 
-    flip: bool | None = None
-    """Whether images may be mirrored. False: never, a mirrored image is another thing (text, traffic signs); True:
-    wherever the data set allows it; None: the task also looks whether mirrored images still show their classes."""
+    flip: bool = True
+    """False: a mirrored image is another thing than the image (text, traffic signs), whatever the data say."""
+    flip_anyway: bool = False
+    """True: nobody looks whether mirrored images still show their classes."""
     fit: Fit | None = None
     max_resolution: int | None = None
     """Rows and columns that images are stored at, at most."""
@@ -45,7 +46,7 @@ class DataOptions:
     """True: in the loss an example of a rare class weighs more, in proportion to how rare it is."""
 
     def __post_init__(self) -> None:
-        flags, size = (self.flip or False, self.class_weights), self.max_resolution
+        flags, size = (self.flip, self.flip_anyway, self.class_weights), self.max_resolution
         if not all(isinstance(flag, bool) for flag in flags) or not isinstance(size, int | None):
             raise _wrong(f"options of data of a wrong type: {flags}, {size!r}", "give yes or no, and pixels")
         if size is not None and size < SMALLEST:

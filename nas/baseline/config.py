@@ -27,7 +27,8 @@ class BaselineConfig:
     """The trained network, see `nas.networks.reference`."""
     task: str = "classification"
     data: str
-    flip: bool | None = None
+    flip: bool = True
+    flip_anyway: bool = False
     """False: a mirrored image is another thing than the image, see `nas.data_options`."""
     fit: Fit | None = None
     max_resolution: int | None = None

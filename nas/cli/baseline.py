@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 SHARED = (
     *("task", "target", "data", "calls", "limit_on", "budget_s", "threads", "runtimes", "precisions", "max_drop"),
-    *("seed", "out", "flip", "fit", "max_resolution"),
+    *("seed", "out", "flip", "flip_anyway", "fit", "max_resolution"),
 )
 """Options of any search that mean the same with --baseline."""
 OWN = ("speedup", "max_loss")

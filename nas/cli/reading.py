@@ -35,10 +35,15 @@ def data_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "[default: crop]",
         ),
         click.option(
+            "--flip-anyway",
+            is_flag=True,
+            help="Mirror images of classes also where mirrored ones look like those of other classes.",
+        ),
+        click.option(
             "--flip/--no-flip",
-            default=None,
-            help="Whether images may be mirrored; not so text, signs, left and right.  [default: where mirrored images "
-            "still show their classes]",
+            default=True,
+            help="With --no-flip images are never mirrored: for text, signs, left and right.  [default: where the data "
+            "allow it]",
         ),
     ):
         command = option(command)

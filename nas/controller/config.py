@@ -41,7 +41,8 @@ class SearchConfig:
     objective: Objective = "accuracy"
     data: str = ""
     """Empty: the task's default, where it has one."""
-    flip: bool | None = None
+    flip: bool = True
+    flip_anyway: bool = False
     """False: a mirrored image is another thing than the image, see `nas.data_options`."""
     fit: Fit | None = None
     max_resolution: int | None = None

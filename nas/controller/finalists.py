@@ -29,11 +29,13 @@ from nas.deploy.in_time import LEFT_OUT
 from nas.deploy.tried import Deployed, TriedDeployment, files_bytes
 from nas.deployment import Deployment
 from nas.errors import LimitMissedError, NotWorthItError
+from nas.evaluation.short_training import enough_to_compare
 from nas.limits import AccuracyLimit, Limits, Observation, Violation
 from nas.measure.measurement import Measurement
 from nas.measure.pipeline import write_pipeline
 from nas.measure.site import Site
 from nas.networks.description import NetworkDescription
+from nas.networks.weights import load_weights
 from nas.progress import Stage
 from nas.targets.preparing import deploy_untrained
 from nas.tasks import TaskData, task_of
@@ -234,7 +236,16 @@ class FinalRound:
         """Weights and accuracy that the candidate's short training ended with, or None if its weights were not kept."""
         accuracy = candidate.short_accuracy
         weights = None if self.weights is None else self.weights.find(network_name(candidate.arch.key))
-        return None if accuracy is None or weights is None else Before(weights, accuracy)
+        if accuracy is None or weights is None:
+            return None
+        return Before(weights, accuracy if enough_to_compare(self.data) == 1 else self._accuracy_of(candidate, weights))
+
+    def _accuracy_of(self, candidate: Evaluated, weights: Path) -> float:
+        """Accuracy of the candidate with these weights, on all validation examples."""
+        description = self._description(candidate)
+        network, split = description.build(), self.data.for_input("val", description.signature.input)
+        load_weights(network, weights)
+        return task_of(self.data).accuracy(network, split, self.data.preprocess)
 
     def _description(self, candidate: Evaluated) -> NetworkDescription:
         return NetworkDescription.of_architecture(self.space, candidate.arch, self.data.output_size)

@@ -223,8 +223,7 @@ class _Round:
         kept, study = self.loop.weights, self.study.study_name
         if kept is not None and result.weights is not None:
             kept.keep(study, network_name(proposal.arch.key), result.weights)
-        validation = self.loop.short(proposal.arch).validation(self.loop.data)
-        self._end(proposal, result_of_training(result, self.loop.data, validation), began)
+        self._end(proposal, result_of_training(result, self.loop.short(proposal.arch), self.loop.data), began)
         if kept is not None:
             found = self.loop.evaluated(self.study)
             best = most_promising(found, self.loop.space, self.loop.data.output_size)[:KEPT]

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from optuna.samplers import BaseSampler
 
 from nas.controller.engine import Engine
+from nas.controller.evaluators import trains
 from nas.controller.inputs import SearchInputs
 from nas.controller.planning.budget import Budget
 from nas.controller.planning.estimator_choice import EstimatorChoice, estimator_choice, remarks
@@ -56,7 +57,7 @@ def prepare_search(inputs: SearchInputs, folder: RunFolder, budget: Budget, engi
     )
     affordable, costs = plan.recipes.affordable(len(inputs.target.model.deployments))
     scorer, found, none = searchable(inputs.scorer, affordable, config.seed)
-    notes = [remark for remark in (none or costs, busy(plan.recipes), in_part(data)) if remark]
+    notes = [remark for remark in (none or costs, busy(plan.recipes)) if remark]
     labels = 0
     if folder.reused.exists():  # trials of another run: they were trained briefly
         sampler: BaseSampler = RandomFeasibleSampler(space, WithExamples(scorer.feasible, found), seed=config.seed)
@@ -65,15 +66,17 @@ def prepare_search(inputs: SearchInputs, folder: RunFolder, budget: Budget, engi
     phase_s = plan.deadlines.search_short_until_s - budget.elapsed_s
     choice = estimator_choice(config.estimator, folder, plan.recipes, scorer.feasible, phase_s, labels)
     notes += remarks(choice, len(data.train), config.max_trials)
+    notes += [remark for remark in (in_part(data),) if remark and trains(choice.name)]
     return PreparedSearch(inputs=inputs, plan=plan, scorer=scorer, examples=found, choice=choice, notes=tuple(notes))
 
 
 def in_part(data: TaskData) -> str | None:
-    """A remark where candidates are compared on a part of the validation examples."""
-    count = enough_to_compare(data)
-    if count is None:
+    """A remark where short trainings are validated on a part of the validation examples."""
+    every = enough_to_compare(data)
+    if every == 1:
         return None
-    return f"candidates are compared on {count} of the {len(data.val)} validation examples, finalists on all of them"
+    count = len(range(0, len(data.val), every))
+    return f"short trainings are validated on {count} of the {len(data.val)} validation examples, finalists on all"
 
 
 def busy(recipes: Recipes) -> str | None:

@@ -21,9 +21,10 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 
 from nas.controller.runs.storage import StudyStorage
 from nas.evaluation.estimate import Estimate, normal_interval
+from nas.evaluation.short_training import ShortTraining
 from nas.executors import Failure, Outcome
 from nas.samplers.base import INTERRUPTED_ATTR, distributions
-from nas.tasks import TaskData, TaskSplit, task_of
+from nas.tasks import TaskData
 from search_spaces import Architecture, SearchSpace
 
 OWNER_ATTR = "owner"
@@ -60,9 +61,9 @@ class TrialResult:
     """True if its curve was found hopeless before all epochs were done."""
 
 
-def result_of_training(outcome: Outcome, data: TaskData, validation: TaskSplit) -> TrialResult:
-    """A short training's accuracy on its `validation` images: its interval speaks of their number alone."""
-    std = task_of(data).standard_error(outcome.accuracy, validation)
+def result_of_training(outcome: Outcome, short: ShortTraining, data: TaskData) -> TrialResult:
+    """A short training's accuracy on the validation images: its interval speaks of their number alone."""
+    std = short.standard_error(outcome.accuracy, data)
     return TrialResult(
         estimator=SHORT,
         value=outcome.accuracy,

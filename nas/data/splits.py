@@ -67,7 +67,7 @@ def complete(name: str, raw: RawImages, seed: int, options: DataOptions = USUAL)
         test=test,
         native_resolution=train.resolution,
         preprocess=Preprocess.fit(train.images, raw.framing),
-        flip_ok=raw.flip_ok and options.flip is not False,
+        flip_ok=raw.flip_ok and options.flip,
         class_weights=class_weights(train.labels, len(raw.classes)) if options.class_weights else None,
         notes=(*notes, *remarks),
         picture_size=raw.picture_size,
@@ -115,7 +115,7 @@ def how_read(raw: RawImages, options: DataOptions) -> list[str]:
             found.append(
                 f"of usual pictures of {columns} x {rows} pixels the middle {seen:.0%} is seen (--fit letterbox: all)"
             )
-    if raw.flip_ok and options.flip is False:
+    if raw.flip_ok and not options.flip:
         found.append("images are never mirrored (--no-flip)")
     if options.class_weights:
         found.append("rare classes weigh more in the loss (--class-weights)")

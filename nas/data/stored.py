@@ -73,5 +73,7 @@ Images: TypeAlias = NDArray[np.uint8] | StoredImages
 
 
 def take(images: Images, indices: Rows) -> Images:
-    """The images at `indices`, in that order: those in a file stay there."""
-    return images.take(indices) if isinstance(images, StoredImages) else images[indices]
+    """The images at `indices`, in that order: those in a file stay there; of a range in memory no copy is made."""
+    if isinstance(images, StoredImages):
+        return images.take(indices)
+    return images[indices.start : indices.stop : indices.step] if isinstance(indices, range) else images[indices]

@@ -34,7 +34,7 @@ SPLIT_NAMES: Mapping[str, SplitName] = {
 """Names of the folders and files of a split, in lower case."""
 
 CHECK_BYTES = 2**26
-"""Read so much of a compressed archive before looking again whether it fits into memory."""
+"""So much is read of a compressed archive, or of one file, before it is looked whether it fits into memory."""
 
 # RuntimeError: of a member with a password; NotImplementedError: compressed in a way that Python does not know.
 _DAMAGED = (tarfile.TarError, zipfile.BadZipFile, zlib.error, LZMAError, EOFError, OSError, RuntimeError, ValueError)
@@ -189,6 +189,7 @@ def _of_zip(
 
 
 def _read_part(path: Path, offset: int, size: int) -> bytes:
+    _ensure_member_fits(path, size)
     with _sentences(path), path.open("rb") as file:
         file.seek(offset)
         found = file.read(size)
@@ -198,8 +199,15 @@ def _read_part(path: Path, offset: int, size: int) -> bytes:
 
 
 def _read_member(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
+    _ensure_member_fits(path, info.file_size)
     with _sentences(path):
         return archive.read(info)
+
+
+def _ensure_member_fits(path: Path, size: int) -> None:
+    """Raises `UserError` for a file that does not fit into memory, as a few packed bytes may claim to be."""
+    if size > CHECK_BYTES:  # asking the system takes longer than reading a photograph
+        ensure_fits(size, f"a file in archive '{path}'")
 
 
 def _parts(name: str) -> Parts:

@@ -15,7 +15,7 @@ from nas.evaluation.estimate import Estimate, Estimator, Unit, normal_interval
 from nas.evaluation.short_training import ShortTraining, trained
 from nas.evaluation.supernet.config import StepLog, SupernetConfig, SupernetLog
 from nas.networks.description import NetworkDescription
-from nas.tasks import TaskData, TaskSplit, task_named, task_of
+from nas.tasks import TaskData, task_named, task_of
 from search_spaces import Architecture, Choices, SearchSpace
 
 if TYPE_CHECKING:
@@ -130,8 +130,8 @@ class ShortTrainingEstimator:
         if result.stopped == "diverged":
             return _failed(arch, start, "training diverged")
         curve = tuple(log.val_accuracy for log in result.curve if math.isfinite(log.val_accuracy))
-        seconds = time.perf_counter() - start
-        return _seen(arch, result.accuracy, self._data, seconds, curve, short.validation(self._data))
+        std = short.standard_error(result.accuracy, self._data)
+        return _seen(arch, result.accuracy, std, time.perf_counter() - start, curve)
 
 
 class SupernetEstimator:
@@ -158,7 +158,8 @@ class SupernetEstimator:
             score = self._scorer.score(arch)
         except (RuntimeError, MemoryError) as error:
             return _failed(arch, start, f"{type(error).__name__}: {error}")
-        return _seen(arch, score.accuracy, self._scorer.data, score.seconds)
+        std = task_of(self._scorer.data).standard_error(score.accuracy, self._scorer.data.val)
+        return _seen(arch, score.accuracy, std, score.seconds)
 
 
 class PredictorEstimator:
@@ -221,15 +222,9 @@ def _failed(arch: Architecture, start: float, reason: str) -> Estimate:
 
 
 def _seen(
-    arch: Architecture,
-    accuracy: float,
-    data: TaskData,
-    seconds: float,
-    curve: tuple[float, ...] = (),
-    validation: TaskSplit | None = None,
+    arch: Architecture, accuracy: float, std: float | None, seconds: float, curve: tuple[float, ...] = ()
 ) -> Estimate:
-    """An accuracy on some validation images (None: on all), whose number is all that its interval speaks of."""
-    std = task_of(data).standard_error(accuracy, data.val if validation is None else validation)
+    """An accuracy on validation images, whose number is all that its standard error and interval speak of."""
     interval = None if std is None else normal_interval(accuracy, std)
     return Estimate(arch=arch, value=accuracy, std=std, interval=interval, seconds=seconds, curve=curve)
 

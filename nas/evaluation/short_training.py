@@ -1,10 +1,11 @@
 """The label behind every decision of a search: a candidate's accuracy (its task's metric) after a short training."""
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nas.networks.description import NetworkDescription
-from nas.tasks import TaskData, TaskSplit, task_of
+from nas.tasks import TaskData, task_of
 from nas.tasks.examples import examples_of
 from nas.training.recipe import Recipe
 from nas.training.result import EpochCallback, TrainResult, Validates
@@ -13,8 +14,8 @@ if TYPE_CHECKING:
     from torch import nn
 
 ENOUGH, ENOUGH_STD = 5000, 0.0075
-"""Validation examples that candidates are compared on, if these make the accuracy of a half-right network as sure as
-that (its standard error): further ones cost time and change no order, of which a short training is less sure."""
+"""Validation examples that candidates are compared on at least, and how sure they have to make the accuracy of a
+half-right network (its standard error): further ones cost time, and a short training is less sure than that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,23 +25,23 @@ class ShortTraining:
     recipe: Recipe
     train_images: int | None = None
     """Use only this many training images, drawn at random; None: all."""
-    val_images: int | None = None
-    """Validate on this many validation images, drawn at random and the same for all candidates; None: on all."""
+    validate_every: int = 1
+    """Validate on every so many-th validation example: the same ones for all candidates."""
 
-    def validation(self, data: TaskData) -> TaskSplit:
-        """The validation examples that count, as they are stored."""
-        return data.val if self.val_images is None else data.val.some(self.val_images)
+    def standard_error(self, accuracy: float, data: TaskData) -> float | None:
+        """Standard deviation of the accuracy that such a training ends with because so few examples were looked at."""
+        std = task_of(data).standard_error(accuracy, data.val)
+        return None if std is None else std * math.sqrt(self.validate_every)
 
 
-def enough_to_compare(data: TaskData) -> int | None:
-    """Number of validation examples that candidates are compared on; None: all of them.
+def enough_to_compare(data: TaskData) -> int:
+    """`ShortTraining.validate_every` of a search's candidates; 1: all validation examples are needed.
 
     Where some classes are rare and all count alike, many examples make little sure, and none is left out.
     """
-    if len(data.val) <= ENOUGH:
-        return None
-    std = task_of(data).standard_error(0.5, data.val.some(ENOUGH))
-    return ENOUGH if std is not None and std <= ENOUGH_STD else None
+    every = len(data.val) // ENOUGH
+    std = task_of(data).standard_error(0.5, data.val) if every > 1 else None
+    return every if std is not None and std * math.sqrt(every) <= ENOUGH_STD else 1
 
 
 def trained(
@@ -66,7 +67,7 @@ def trained(
     recipe = short.recipe
     examples = examples_of(
         data, description.signature.input,
-        train_images=short.train_images, val_images=short.val_images, seed=recipe.seed,
+        train_images=short.train_images, validate_every=short.validate_every, seed=recipe.seed,
     )  # fmt: skip
     with torch.random.fork_rng():
         torch.manual_seed(recipe.seed)

@@ -29,7 +29,7 @@ class Evaluation:
             "data": self.data,
             "recipe": self.short.recipe.to_json(),
             "train_images": self.short.train_images,
-            **({} if self.short.val_images is None else {"val_images": self.short.val_images}),
+            **({} if self.short.validate_every == 1 else {"validate_every": self.short.validate_every}),
         }
 
 

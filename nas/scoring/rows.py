@@ -71,7 +71,7 @@ def _points(points: Sequence[Sequence[float]]) -> tuple[Point, ...]:
 def row_of_json(document: Mapping[str, Any]) -> Row:
     """What `dataclasses.asdict` of a row has become on its way through JSON."""
     lists = {name: None if document[name] is None else tuple(document[name]) for name in ("labels", "scores")}
-    boxes, points = document["boxes"], document["points"]
+    boxes, points = document["boxes"], document.get("points")
     places = {
         "boxes": None if boxes is None else tuple(_box(box) for box in boxes),
         "points": None if points is None else tuple(_points(own) for own in points),

@@ -53,7 +53,7 @@ def examples_of(
     *,
     validate_on: SplitName = "val",
     train_images: int | None = None,
-    val_images: int | None = None,
+    validate_every: int = 1,
     seed: int = 0,
 ) -> Examples[Any]:
     """The examples of a data set for a network with this input.
@@ -63,7 +63,7 @@ def examples_of(
         input: of the network.
         validate_on: the split that plays the part of the validation split.
         train_images: use only so many training examples, drawn at random with `seed`; None: all.
-        val_images: validate on so many of them, drawn at random and always the same; None: on all.
+        validate_every: validate on every so many-th validation example.
     """
     if train_images is not None and train_images * FEW <= len(data.train):
         train = some_for_input(data, "train", input, train_images, seed)  # the others need not be made
@@ -74,7 +74,7 @@ def examples_of(
     val = data.for_input(validate_on, input)
     return Examples(
         train=train,
-        val=val if val_images is None else val.some(val_images),
+        val=val if validate_every == 1 else val.take(range(0, len(val), validate_every)),
         preprocess=data.preprocess,
         size=data.output_size,
         traits=data.traits,

@@ -8,6 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from experiments.fastest_where import Place, in_common, largest_turn, main, places_of, price_of_the_others_choice
+from nas.errors import UserError
+from nas.targets.registry import bundled_profiles
 from tests.nas.fake_device import fake_profile
 
 
@@ -29,7 +31,7 @@ def test_networks_that_a_place_lacks_are_left_out() -> None:
     both = in_common([first, second])
     assert [p.keys for p in both] == [("a", "b"), ("a", "b")]
     assert both[1].latency_ms.tolist() == [[5.0, 6.0]]
-    with pytest.raises(ValueError, match="first, third"):
+    with pytest.raises(UserError, match="first; third"):
         in_common([first, place("third", fp32=[np.nan, np.nan, 1.0])])
 
 
@@ -51,14 +53,24 @@ def test_the_price_of_a_choice_that_was_made_elsewhere() -> None:
 
 
 def test_a_page_of_the_bundled_profiles_and_another(tmp_path: Path) -> None:
-    profile = fake_profile("mine", networks=24, spaces=("mixed",))
-    profile.save(tmp_path / "mine.json")
+    """The other one is the first of them, on a device that takes twice as long with one of the deployments."""
+    known, *_ = bundled_profiles()
+    slower = [
+        replace(t, timings=tuple(replace(x, latency_ms=2 * x.latency_ms) for x in t.timings)) if i % 2 else t
+        for i, t in enumerate(known.tables)
+    ]
+    replace(known, name="mine", tables=tuple(slower)).save(tmp_path / "mine.json")
     out = tmp_path / "page.md"
-    result = CliRunner().invoke(main, ["--out", str(out)])
+    result = CliRunner().invoke(main, ["--out", str(out), "--profile", str(tmp_path / "mine.json")])
     assert result.exit_code == 0, result.output
     page = out.read_text()
-    assert "| xeon-spr, 2 threads, continuous |" in page
-    assert page.count("\n| xeon-spr, 2 threads, continuous | epyc-zen4") == 1
-    (fast, *others) = places_of(replace(profile, spaced=()))
-    assert not others
+    assert "`python -m experiments.fastest_where --profile mine.json`" in page
+    assert page.count("\n| mine, 2 threads, continuous | epyc-zen4") == 1
+    assert page.count("\n| xeon-spr, 2 threads, continuous | mine, 2 threads") == 1
+
+
+def test_the_places_of_a_profile_are_its_threads_and_calls() -> None:
+    (fast,) = places_of(fake_profile("mine", networks=6, spaces=("mixed",)))
+    assert fast.label.startswith("mine, ")
     assert set(fast.fastest) == {"onnxruntime-int8"}
+    assert places_of(fake_profile("mine", networks=6, spaces=("mixed",), batch=8)) == []

@@ -33,12 +33,15 @@ def test_both_train_the_same_network_and_rows_are_kept(data: Path, tmp_path: Pat
     out = tmp_path / "rows.json"
     arguments = (data, "--network", "resnet10_w50", "--json", out)
     first = run(*arguments, "--plain", 6, "--ours", 1)
-    rows = json.loads(out.read_text())["rows"]
+    rows = json.loads(out.read_text())
     assert [(row["by"], row["epochs"]) for row in rows] == [("plain script", 6), ("classification-search", 1)]
     assert rows[0]["accuracy"] > 0.5, "of three classes"
     assert all(row["core_seconds"] > 0 for row in rows)
     assert "| plain script | 6 | 0 |" in first
     assert run(*arguments, "--plain", 6, "--ours", 1) == first, "nothing is made again"
+    out.write_text(json.dumps([{**rows[0], "network": "another"}]))
+    run(*arguments, "--plain", 6, "--ours", 1)
+    assert len(json.loads(out.read_text())) == 3, "rows of another network are other rows"
 
 
 def test_a_batch_is_shifted_as_a_whole() -> None:

@@ -78,7 +78,7 @@ class Recipes:
         ends = math.isfinite(self.config.seconds)
         base = self.base.changed(time_limit_s=max(FEWEST_S, LONGEST_SHORT * self.short_s)) if ends else self.base
         short = short_training(base, images, lambda batch: self.image_s(arch, batch), self.short_s, shape)
-        return replace(short, val_images=enough_to_compare(self.data))
+        return replace(short, validate_every=enough_to_compare(self.data))
 
     def short_batch(self, arch: Architecture) -> int:
         """Images in a batch of the candidate's short training."""

@@ -6,12 +6,15 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from nas.data.images import ImageData, ImageSplit, resized
+from nas.data.images import ImageData, ImageSplit, resize_images
 
 SIDE = 8
 """Rows and columns of the images that the linear model sees."""
-TRAIN_IMAGES, VAL_IMAGES = 6000, 3000
+TRAIN_IMAGES, VAL_IMAGES = 4000, 2000
 """At most so many are looked at."""
+CHUNK, ENOUGH = 256, 32
+"""Images that are read at once, and pixels of a side that they are thinned out to before they are shrunk to `SIDE`:
+large images then cost what small ones do."""
 RIDGE = 1e-2
 """Weight of the squared coefficients, by image and standard deviation of a pixel."""
 KNOWN, LOST, SURE = 0.5, 0.5, 3.0
@@ -30,7 +33,8 @@ def mirrored_where_it_may(data: ImageData) -> ImageData:
         return data
     named = ", ".join(map(repr, turned[:_NAMED])) + (", ..." if len(turned) > _NAMED else "")
     note = (
-        f"images are not mirrored: a linear model that knows {named} no longer knows them then (--flip: all the same)"
+        f"images are not mirrored: a linear model that knows {named} no longer knows them then "
+        "(--flip-anyway: all the same)"
     )
     return replace(data, flip_ok=False, notes=(*data.notes, note))
 
@@ -38,18 +42,18 @@ def mirrored_where_it_may(data: ImageData) -> ImageData:
 def turned_classes(data: ImageData, seed: int = 0) -> list[str]:
     """Names of classes whose validation images a linear model knows, and no longer knows when they are mirrored.
 
-    The model is ridge regression of the classes on the down-scaled pixels of the training images: a tenth of a second.
-    Classes that it does not know tell nothing.
+    The model is ridge regression of the classes on the down-scaled pixels of the training images. Classes that it does
+    not know tell nothing.
     """
-    train, val = data.train.some(TRAIN_IMAGES, seed), data.val.some(VAL_IMAGES, seed)
-    fitted, mean, std = _fit(_small(train), train.labels, data.num_classes)
-    images = _small(val)
+    train, val = _some(len(data.train), TRAIN_IMAGES, seed), _some(len(data.val), VAL_IMAGES, seed)
+    fitted, mean, std = _fit(_small(data.train, train), data.train.labels[train], data.num_classes)
+    images, labels = _small(data.val, val), data.val.labels[val]
 
     def right(pixels: NDArray[np.float32]) -> NDArray[np.bool_]:
-        found: NDArray[np.bool_] = (_rows(pixels, mean, std) @ fitted).argmax(axis=1) == val.labels
+        found: NDArray[np.bool_] = (_rows(pixels, mean, std) @ fitted).argmax(axis=1) == labels
         return found
 
-    return [data.classes[label] for label in _turned(right(images), right(images[:, :, ::-1]), val.labels)]
+    return [data.classes[label] for label in _turned(right(images), right(images[:, :, ::-1]), labels)]
 
 
 def _turned(plain: NDArray[np.bool_], mirrored: NDArray[np.bool_], labels: NDArray[np.int64]) -> list[int]:
@@ -82,7 +86,14 @@ def _rows(images: NDArray[np.float32], mean: NDArray[np.float32], std: NDArray[n
     return np.hstack([np.ones((len(flat), 1), np.float32), flat])
 
 
-def _small(split: ImageSplit) -> NDArray[np.float32]:
-    """(n, SIDE, SIDE, 3) float32 in [0, 1]."""
-    small = split if split.resolution == SIDE else resized(split, SIDE)
-    return small.images[:].astype(np.float32) / np.float32(255)
+def _some(count: int, most: int, seed: int) -> NDArray[np.int64]:
+    """Which of `count` images are looked at, in order."""
+    return np.sort(np.random.default_rng(seed).permutation(count)[:most])
+
+
+def _small(split: ImageSplit, which: NDArray[np.int64]) -> NDArray[np.float32]:
+    """(n, SIDE, SIDE, 3) float32 in [0, 1] of the images `which`."""
+    step = max(1, split.resolution // ENOUGH)
+    parts = [which[start : start + CHUNK] for start in range(0, len(which), CHUNK)]
+    small = [resize_images(split.images[part][:, ::step, ::step], SIDE) for part in parts]
+    return np.concatenate(small).astype(np.float32) / np.float32(255)

@@ -67,7 +67,7 @@ class Classification:
         if options.metric == MACRO:
             raise UserError("--metric macro-f1 is for texts", "give --metric balanced-accuracy")
         data = load_dataset(name_or_path, seed=seed, options=options)
-        return data if options.flip is not None else mirrored_where_it_may(data)
+        return data if options.flip_anyway else mirrored_where_it_may(data)
 
     def metric_of(self, data: ImageData) -> str:
         return BALANCED_ACCURACY if data.val.balanced else self.metric

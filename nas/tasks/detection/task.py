@@ -63,7 +63,7 @@ class Detection(ObjectTask[DetectionData, DetectionSplit]):
 
         refuse(options, self.name, "fit", "metric", "class_weights")
         data = load_detection(name_or_path, seed=seed, max_resolution=options.cap(MAX_RESOLUTION))
-        return replace(data, flip_ok=data.flip_ok and options.flip is not False)
+        return replace(data, flip_ok=data.flip_ok and options.flip)
 
     def arrays(self, split: DetectionSplit) -> dict[str, NDArray[Any]]:
         """Boxes of all images in one array each, with `ends` (n,): the number of boxes up to and with each image."""

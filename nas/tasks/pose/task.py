@@ -65,7 +65,7 @@ class Pose(ObjectTask[PoseData, PoseSplit]):
 
         refuse(options, self.name, "fit", "metric", "class_weights")
         data = load_pose(name_or_path, seed=seed, max_resolution=options.cap(MAX_RESOLUTION))
-        return replace(data, flip_ok=data.flip_ok and options.flip is not False)
+        return replace(data, flip_ok=data.flip_ok and options.flip)
 
     def arrays(self, split: PoseSplit) -> dict[str, NDArray[Any]]:
         """Objects of all images in one array each, with `ends` (n,): their number up to and with each image; and the

@@ -14,12 +14,15 @@ import nas.controller.runs.records as records
 from nas.controller.finalists import CLEAR, FinalRound
 from nas.controller.planning.plan import FEWEST_S
 from nas.controller.prediction.scoring import CandidateScorer
+from nas.controller.runs.run_folder import network_name
+from nas.controller.runs.short_weights import ShortWeights
 from nas.controller.values import Evaluated
 from nas.limits import Limits
 from nas.measure.job import SessionTiming
 from nas.measure.measurement import Measurement, MeasureRequest, summarise
 from nas.measure.site import this_host
 from nas.networks.description import NetworkDescription
+from nas.networks.weights import weights_of
 from nas.progress import SilentProgress
 from nas.targets.latency import LatencyModel
 from nas.tasks import TASKS
@@ -107,3 +110,28 @@ def test_a_training_ends_with_the_budget_and_leaves_time_for_its_deployments(
         final.finalist(candidate, SilentProgress().stage("").__enter__())
     assert limits_s == [limit_s], "the second time it is read"
     assert lefts == [left_s, left_s]
+
+
+@pytest.mark.parametrize("in_part", [False, True])
+def test_weights_of_a_short_training_are_judged_on_all_validation_examples(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_part: bool
+) -> None:
+    """What it had on a part of them may be luck; beside a full training all count."""
+    data, space = tiny_data(), load_search_space("mobile").restrict("resolution", [32])
+    limits = Limits.of(latency_ms=LIMIT_MS)
+    arch = space.architecture(space.sample(1, np.random.default_rng(0))[0])
+    description = NetworkDescription.of_architecture(space, arch, data.output_size)
+    network = description.build()
+    kept = ShortWeights(tmp_path / "weights")
+    kept.keep("search", network_name(arch.key), weights_of(network))
+    monkeypatch.setattr(finalists, "enough_to_compare", lambda data: 2 if in_part else 1)
+    final = FinalRound(
+        space=space, data=data, scorer=CandidateScorer(
+            space, LatencyModel(fake_profile(), [FP32]), limits, data.output_size
+        ), deployments=(FP32,), recipe=TASKS["classification"].recipe(), size=1,
+        objective="accuracy", limits=limits, max_drop=0.01, site=None, folder=tmp_path, weights=kept,
+    )  # fmt: skip
+    before = final._before(Evaluated(arch=arch, trial=0, value=0.99, seconds=1.0))
+    assert before is not None
+    whole = TASKS["classification"].accuracy(network, data.val, data.preprocess)
+    assert before.accuracy == (pytest.approx(whole) if in_part else 0.99)

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from nas.data import ImageData, ImageSplit, Preprocess
 from nas.data.images import image_input
@@ -19,7 +20,7 @@ def tiny_images(labels: np.ndarray, *, balanced: bool = False) -> ImageData:
     images = np.zeros((len(labels), 8, 8, 3), np.uint8)
     images[:, 0, 0, 0], images[:, 0, 0, 1] = numbers % 256, numbers // 256
     split = ImageSplit(images, labels.astype(np.int64), balanced=balanced)
-    few = split.take(range(10))
+    few = split.take(np.arange(10))
     return ImageData(
         name="tiny", classes=("a", "b"), train=few, val=split, test=few,
         native_resolution=8, preprocess=Preprocess((0.5, 0.5, 0.5), (0.25, 0.25, 0.25)),
@@ -27,38 +28,41 @@ def tiny_images(labels: np.ndarray, *, balanced: bool = False) -> ImageData:
 
 
 def test_a_part_of_many_validation_images_is_enough() -> None:
-    many = tiny_images(np.arange(ENOUGH + 1) % 2)
-    assert enough_to_compare(many) == ENOUGH
-    std = task_of(many).standard_error(0.5, ShortTraining(task().short.recipe, val_images=ENOUGH).validation(many))
+    many = tiny_images(np.arange(2 * ENOUGH + 1) // ENOUGH % 2)
+    assert enough_to_compare(many) == 2
+    short = ShortTraining(task().short.recipe, validate_every=2)
+    part = examples_of(many, image_input(8), validate_every=2).val
+    assert len(part) == ENOUGH + 1
+    assert np.shares_memory(part.images, many.val.images), "nothing is copied"
+    std = short.standard_error(0.5, many)
     assert std is not None
     assert std <= ENOUGH_STD
+    assert std == pytest.approx(task_of(many).standard_error(0.5, part), rel=0.01)
 
 
 def test_all_count_where_there_are_few_or_a_part_would_not_be_sure() -> None:
-    assert enough_to_compare(tiny_images(np.arange(ENOUGH) % 2)) is None
-    rare = np.arange(2 * ENOUGH) % 100 == 0
-    assert enough_to_compare(tiny_images(rare, balanced=True)) is None, "50 images of a class that counts as a half"
-    assert enough_to_compare(tiny_images(rare)) == ENOUGH
+    assert enough_to_compare(tiny_images(np.arange(2 * ENOUGH - 1) % 2)) == 1
+    rare = np.arange(4 * ENOUGH) % 100 == 0
+    assert enough_to_compare(tiny_images(rare, balanced=True)) == 1, "200 images of a class that counts as a half"
+    assert enough_to_compare(tiny_images(rare)) == 4
     boxes = rectangle_data()
-    repeated = boxes.val.take([0] * (ENOUGH + 1))
-    assert enough_to_compare(boxes.with_splits(train=boxes.train, val=repeated, test=boxes.test)) is None, (
+    repeated = boxes.val.take([0] * (2 * ENOUGH))
+    assert enough_to_compare(boxes.with_splits(train=boxes.train, val=repeated, test=boxes.test)) == 1, (
         "nothing tells how sure a mean average precision is"
     )
 
 
 def test_candidates_are_compared_on_the_same_ones_at_any_size() -> None:
     data = tiny_images(np.arange(300) % 2)
-    examples = examples_of(data, image_input(8), val_images=40)
-    short = ShortTraining(task().short.recipe, val_images=40)
-    assert np.array_equal(examples.val.images, short.validation(data).images)  # type: ignore[attr-defined]
-    larger = examples_of(data, image_input(16), val_images=40)
+    examples, larger = (examples_of(data, image_input(side), validate_every=7) for side in (8, 16))
+    assert len(examples.val) == 43
+    assert np.array_equal(examples.val.images, data.val.images[::7])
     assert np.array_equal(larger.val.labels, examples.val.labels)
     assert len(examples_of(data, image_input(8)).val) == 300
-    assert len(ShortTraining(task().short.recipe).validation(data)) == 300
 
 
 def test_an_evaluation_on_other_examples_is_another_one() -> None:
     whole = task(7)
-    part = replace(whole, short=replace(whole.short, val_images=5000))
+    part = replace(whole, short=replace(whole.short, validate_every=2))
     assert part.to_json() != whole.to_json()
-    assert "val_images" not in whole.to_json(), "what was recorded before there was a choice is still known"
+    assert "validate_every" not in whole.to_json(), "what was recorded before there was a choice is still known"

@@ -47,7 +47,7 @@ def load_texts(name_or_path: str, *, seed: int, options: DataOptions = USUAL) ->
     Raises:
         UserError: it cannot be read, or nothing can be learnt from it.
     """
-    refuse(options, "text", "flip", "fit", "max_resolution")
+    refuse(options, "text", "flip", "flip_anyway", "fit", "max_resolution")
     if options.balanced:
         raise UserError("--metric balanced-accuracy is not for text", "give --metric accuracy or macro-f1, or neither")
     path = Path(name_or_path).expanduser()

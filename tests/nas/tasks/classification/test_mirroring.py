@@ -38,12 +38,15 @@ def test_left_and_right_are_turned_and_what_stands_above_is_not(arrows: Path) ->
     assert not data.flip_ok
     (note,) = (note for note in data.notes if "mirrored" in note)
     assert "'left', 'right'" in note
-    assert "--flip" in note
+    assert "--flip-anyway" in note
 
 
 def test_who_asks_for_mirrored_images_gets_them(arrows: Path) -> None:
     task = Classification()
-    asked, never = (task.load(str(arrows), seed=0, options=DataOptions(flip=flip)) for flip in (True, False))
+    asked, never = (
+        task.load(str(arrows), seed=0, options=options)
+        for options in (DataOptions(flip_anyway=True), DataOptions(flip=False))
+    )
     assert asked.flip_ok
     assert not any("mirrored" in note for note in asked.notes)
     assert not never.flip_ok

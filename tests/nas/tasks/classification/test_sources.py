@@ -442,3 +442,16 @@ def test_a_compressed_tar_has_to_fit_into_memory(
     monkeypatch.setattr(decode, "available_memory_bytes", lambda: 1)
     with pytest.raises(UserError, match=r"photos.tar.gz' needs .* of memory"):
         load_dataset(str(archive))
+
+
+def test_a_member_that_claims_too_much_is_refused(
+    make_folder: MakeFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import nas.data.decode as decode
+    from nas.data import tree
+
+    shutil.make_archive(str(tmp_path / "photos"), "zip", make_folder())
+    monkeypatch.setattr(tree, "CHECK_BYTES", 100)
+    monkeypatch.setattr(decode, "available_memory_bytes", lambda: 1)
+    with pytest.raises(UserError, match=r"a file in archive '.*photos.zip' needs .* of memory"):
+        load_dataset(str(tmp_path / "photos.zip"))
