@@ -96,6 +96,8 @@ def finetune(
         settings, images = _shortened(settings, images)
     with joined_world() as world, TemporaryDirectory(prefix="nas-smoke-") as scratch:
         job = Job(recipe=settings, label=label, data=images, progress=progress or SilentProgress())
+        for note in images.notes if world.is_first else ():
+            job.progress.note(note)
         base = Path(world.agree(scratch)) if smoke else place
         results = [train_candidate(network, job, base / str(network.rank), world) for network in networks]
     return {

@@ -34,7 +34,7 @@ def mirrored_where_it_may(data: ImageData) -> ImageData:
     named = ", ".join(map(repr, turned[:_NAMED])) + (", ..." if len(turned) > _NAMED else "")
     note = (
         f"images are not mirrored: a linear model that knows {named} no longer knows them then "
-        "(--flip-anyway: all the same)"
+        "(--flip-anyway: all the same; in a recipe augmentation.flip: true)"
     )
     return replace(data, flip_ok=False, notes=(*data.notes, note))
 

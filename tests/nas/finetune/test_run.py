@@ -25,6 +25,7 @@ from nas.finetune.run import finetune
 from nas.measure import protocol
 from nas.networks.description import NetworkDescription, load_network, save_network
 from nas.networks.teachers import load_teacher
+from nas.progress import SilentProgress
 from nas.tasks.classification.data.registry import load_dataset
 from search_spaces.modules import set_norm_statistics
 from tests.nas.killing import start, stop_when
@@ -100,6 +101,19 @@ def test_another_recipe_in_the_same_folder_is_refused(run_folder: Path) -> None:
     finetune(run_folder, overrides=QUICK)
     with pytest.raises(UserError, match=r"recipe\.optimizer\.lr differ"):
         finetune(run_folder, overrides=(*QUICK, "optimizer.lr=0.5"))
+
+
+def test_how_the_data_are_read_is_said(run_folder: Path, tmp_path: Path) -> None:
+    said: list[str] = []
+    with np.load(write_data(tmp_path / "whole.npz")) as arrays:
+        np.savez(tmp_path / "part.npz", **{name: arrays[name] for name in arrays if not name.endswith("_test")})
+
+    class Said(SilentProgress):
+        def note(self, message: str) -> None:
+            said.append(message)
+
+    finetune(run_folder, overrides=QUICK, smoke=True, progress=Said(), data=str(tmp_path / "part.npz"))
+    assert any(note.startswith("val: ") for note in said), said
 
 
 def test_smoke_keeps_nothing(run_folder: Path) -> None:
