@@ -20,9 +20,6 @@ export PYTHONDONTWRITEBYTECODE :=
 ROOM := $(shell test -w /dev/shm && test "$$(df -k --output=avail /dev/shm | tail -1)" -gt 8000000 && echo /dev/shm)
 SCRATCH := $(or $(ROOM),$(TMPDIR),/tmp)
 
-# Tests that wait for other processes most of their time: one process runs them beside all others.
-WAITING = $(shell grep -rl --include='test_*.py' 'pytest.mark.waits' tests)
-
 .DEFAULT_GOAL := help
 .PHONY: help setup search check test test-fast clean
 
@@ -60,14 +57,12 @@ check: setup  ## Format, lint, types and layers
 
 test: setup  ## Every check beside the tests that can share the machine, then the tests that need it alone
 	@scratch=$$(mktemp -d $(SCRATCH)/nas-XXXXXX) || exit 1; export TMPDIR=$$scratch; \
-	checks= waits=; trap 'kill $$checks $$waits 2>/dev/null; wait; rm -rf $$scratch' EXIT; \
+	checks=; trap 'kill $$checks 2>/dev/null; wait; rm -rf $$scratch' EXIT; \
 	trap 'exit 130' INT; trap 'exit 143' TERM; \
 	$(MAKE) --no-print-directory check >$$scratch/check.log 2>&1 & checks=$$!; \
-	OMP_NUM_THREADS=1 $(BIN)/pytest -m 'waits and not alone' --durations=5 $(WAITING) >$$scratch/waits.log 2>&1 & waits=$$!; \
-	$(BIN)/pytest -m 'not alone and not waits' --numprocesses $(JOBS) --dist loadgroup --durations=40; tests=$$?; \
-	wait $$waits; waited=$$?; cat $$scratch/waits.log; \
+	$(BIN)/pytest -m 'not alone' --numprocesses $(JOBS) --dist loadgroup --durations=40; tests=$$?; \
 	wait $$checks; checked=$$?; cat $$scratch/check.log; \
-	test $$tests -eq 0 && test $$waited -eq 0 && test $$checked -eq 0
+	test $$tests -eq 0 && test $$checked -eq 0
 	$(BIN)/pytest -m alone --durations=5
 
 test-fast: setup  ## The tests that take seconds

@@ -452,7 +452,6 @@ def test_no_file_of_the_product_knows_of_it() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.waits
 def test_from_a_new_device_to_a_benchmark(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

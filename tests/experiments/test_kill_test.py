@@ -9,7 +9,6 @@ from experiments.kill_test import Search, damage, disturbed, undisturbed
 
 
 @pytest.mark.slow
-@pytest.mark.waits
 @pytest.mark.timeout(900)
 def test_a_killed_search_loses_nothing_and_finds_the_same(tmp_path: Path) -> None:
     plain, killed = (Search(tmp_path / name, trials=4, seed=1) for name in ("plain", "killed"))

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
+from pyarrow import parquet
 
 from experiments.stick_figures import write_coco_figures
 from nas.bundles.predictor import Predictor
@@ -41,5 +42,8 @@ def test_pose_network_from_a_coco_folder_to_a_bundle(
     assert "OKS-mAP@50:95" in (out / "report.html").read_text(encoding="utf-8")
     winner = out / "winners" / "1"
     assert isinstance(Predictor.open(winner).predict(data / "images" / "test" / "0.png"), list)
-    assert run(["predict", str(winner), str(data), "--out", str(tmp_path / "rows.parquet")]) == 1
-    assert "this bundle finds points" in capsys.readouterr().err
+    assert run(["predict", str(winner), str(data), "--out", str(tmp_path / "rows.parquet")]) == 0
+    rows = parquet.read_table(tmp_path / "rows.parquet").to_pylist()
+    assert len(rows) == 36
+    assert all(row["error"] is None for row in rows)
+    assert all(len(row["points"] or ()) == len(row["boxes"]) for row in rows)

@@ -42,7 +42,6 @@ def trained_here(*_: object, **__: object) -> None:
 
 @pytest.mark.slow
 @pytest.mark.ray
-@pytest.mark.waits
 @pytest.mark.xdist_group("ray")
 def test_a_search_measures_on_the_device_of_the_cluster(
     cluster: "Cluster", users_cache: Path, colours: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -15,7 +15,7 @@ import pytest
 from nas.cli.main import run
 from tests.nas.killing import completed, stop_when
 
-pytestmark = [pytest.mark.slow, pytest.mark.waits, pytest.mark.timeout(900), pytest.mark.usefixtures("cache")]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.usefixtures("cache")]
 
 
 def stamps(run_dir: Path, name: str) -> dict[str, int]:

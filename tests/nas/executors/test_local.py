@@ -17,8 +17,6 @@ from nas.measure.host import usable_threads
 from tests.nas.executors import evaluations
 from tests.nas.executors.tasks import task, tiny_data
 
-pytestmark = pytest.mark.waits
-
 
 def run(executor: LocalExecutor, tasks: list[Evaluation]) -> dict[int, Outcome | Failure]:
     """All of them, as many at once as fit; results by trial."""

@@ -31,7 +31,7 @@ from tests.nas.tiny import write_tiny_network
 if TYPE_CHECKING:
     from ray.cluster_utils import Cluster
 
-pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.waits]  # one set-up for all of them
+pytestmark = pytest.mark.xdist_group("ray")  # one set-up for all of them
 
 
 T = TypeVar("T")

@@ -13,8 +13,6 @@ from nas.loadtest.outcome import Trial, trial_document
 from nas.loadtest.plan import ClosedLoop, Load, OpenLoop, poisson_arrivals_s
 from nas.loadtest.trial import Conversation, run_trial
 
-pytestmark = pytest.mark.waits
-
 REQUEST = b"POST /predict HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n" + b"x" * 1000
 
 

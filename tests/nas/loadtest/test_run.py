@@ -12,8 +12,6 @@ from nas.cli.main import run
 from nas.loadtest import run as load_run
 from tests.nas.small_bundles import write_bundle
 
-pytestmark = pytest.mark.waits
-
 SHORT = ["--seconds", "0.5", "--sessions", "1", "--quiet"]
 
 

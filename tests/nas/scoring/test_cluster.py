@@ -12,7 +12,7 @@ from nas.scoring.messages import Task
 from nas.scoring.offline import PredictRequest, predict_folder
 from tests.nas.scoring.conftest import write_images
 
-pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.ray, pytest.mark.slow, pytest.mark.waits]
+pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.ray, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")

@@ -28,7 +28,7 @@ from search_spaces import load_search_space, resolve_space
 from tests.nas.bare_python import make_bare_python
 from tests.nas.fake_device import fake_profile
 
-pytestmark = [pytest.mark.xdist_group("kit"), pytest.mark.waits]  # one set-up for all of them
+pytestmark = pytest.mark.xdist_group("kit")  # one set-up for all of them
 
 NETWORKS = 12
 

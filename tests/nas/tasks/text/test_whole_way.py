@@ -14,7 +14,6 @@ from tests.nas.tasks.text.sentences import sentences, write_csv
 
 
 @pytest.mark.slow
-@pytest.mark.waits
 def test_from_a_table_to_an_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
