@@ -28,8 +28,9 @@ class BaselineConfig:
     task: str = "classification"
     data: str
     flip: bool = True
-    flip_anyway: bool = False
     """False: a mirrored image is another thing than the image, see `nas.data_options`."""
+    flip_anyway: bool = False
+    """True: nobody looks whether mirrored images still show their classes."""
     fit: Fit | None = None
     max_resolution: int | None = None
     target: str = "local"

@@ -42,8 +42,9 @@ class SearchConfig:
     data: str = ""
     """Empty: the task's default, where it has one."""
     flip: bool = True
-    flip_anyway: bool = False
     """False: a mirrored image is another thing than the image, see `nas.data_options`."""
+    flip_anyway: bool = False
+    """True: nobody looks whether mirrored images still show their classes."""
     fit: Fit | None = None
     max_resolution: int | None = None
     metric: Metric | None = None

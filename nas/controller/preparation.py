@@ -66,7 +66,8 @@ def prepare_search(inputs: SearchInputs, folder: RunFolder, budget: Budget, engi
     phase_s = plan.deadlines.search_short_until_s - budget.elapsed_s
     choice = estimator_choice(config.estimator, folder, plan.recipes, scorer.feasible, phase_s, labels)
     notes += remarks(choice, len(data.train), config.max_trials)
-    notes += [remark for remark in (in_part(data),) if remark and trains(choice.name)]
+    part = in_part(data) if trains(choice.name) else None
+    notes += [part] if part else []
     return PreparedSearch(inputs=inputs, plan=plan, scorer=scorer, examples=found, choice=choice, notes=tuple(notes))
 
 

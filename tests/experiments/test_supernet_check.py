@@ -10,18 +10,12 @@ from scipy.stats import kendalltau
 
 from experiments.supernet_check import Part, main
 from experiments.supernet_page import tau_interval
-from tests.nas.evaluation.small import coloured_images
+from tests.nas.evaluation.small import write_coloured_images
 
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    images = coloured_images(train=32, val=16)
-    file = tmp_path / "colours.npz"
-    splits = {"train": images.train, "val": images.val, "test": images.test}
-    arrays = {f"x_{name}": split.images for name, split in splits.items()}
-    arrays |= {f"y_{name}": split.labels for name, split in splits.items()}
-    np.savez(file, **arrays)
-    return file
+    return write_coloured_images(tmp_path / "colours.npz", train=32, val=16)
 
 
 def run(*arguments: object) -> str:

@@ -3,24 +3,17 @@
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
 
 from experiments.time_to_accuracy import main, shifted
-from tests.nas.evaluation.small import coloured_images
+from tests.nas.evaluation.small import write_coloured_images
 
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    images = coloured_images(train=96, val=32)
-    file = tmp_path / "colours.npz"
-    splits = {"train": images.train, "val": images.val, "test": images.test}
-    arrays = {f"x_{name}": split.images for name, split in splits.items()}
-    arrays |= {f"y_{name}": split.labels for name, split in splits.items()}
-    np.savez(file, **arrays)
-    return file
+    return write_coloured_images(tmp_path / "colours.npz", train=96, val=32)
 
 
 def run(*arguments: object) -> str:

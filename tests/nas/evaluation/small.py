@@ -1,5 +1,7 @@
 """Small spaces and learnable images for tests of estimators."""
 
+from pathlib import Path
+
 import numpy as np
 
 from nas.data import ImageData, ImageSplit, Preprocess
@@ -43,3 +45,13 @@ def coloured_images(classes: int = 3, train: int = 96, val: int = 48, size: int 
         native_resolution=size,
         preprocess=Preprocess.fit(first.images),
     )
+
+
+def write_coloured_images(file: Path, *, train: int, val: int) -> Path:
+    """`coloured_images` as an `.npz`."""
+    images = coloured_images(train=train, val=val)
+    splits = {"train": images.train, "val": images.val, "test": images.test}
+    arrays = {f"x_{name}": split.images for name, split in splits.items()}
+    arrays |= {f"y_{name}": split.labels for name, split in splits.items()}
+    np.savez(file, **arrays)
+    return file
