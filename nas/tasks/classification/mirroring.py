@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from nas.data.images import ImageData, ImageSplit, resize_images
+from nas.data.images import ImageData, ImageSplit
 
 SIDE = 8
 """Rows and columns of the images that the linear model sees."""
@@ -20,8 +20,6 @@ RIDGE = 1e-2
 KNOWN, LOST, SURE = 0.5, 0.5, 3.0
 """A class counts where the model is right in so much of it, loses so much of that when the images are mirrored, and the
 loss is so many standard deviations of what chance does (McNemar 1947)."""
-
-
 _NAMED = 4
 """Classes that a remark names at most."""
 
@@ -45,6 +43,8 @@ def turned_classes(data: ImageData, seed: int = 0) -> list[str]:
     The model is ridge regression of the classes on the down-scaled pixels of the training images. Classes that it does
     not know tell nothing.
     """
+    if data.native_resolution < SIDE:
+        return []
     train, val = _some(len(data.train), TRAIN_IMAGES, seed), _some(len(data.val), VAL_IMAGES, seed)
     fitted, mean, std = _fit(_small(data.train, train), data.train.labels[train], data.num_classes)
     images, labels = _small(data.val, val), data.val.labels[val]
@@ -92,8 +92,11 @@ def _some(count: int, most: int, seed: int) -> NDArray[np.int64]:
 
 
 def _small(split: ImageSplit, which: NDArray[np.int64]) -> NDArray[np.float32]:
-    """(n, SIDE, SIDE, 3) float32 in [0, 1] of the images `which`."""
+    """(n, SIDE, SIDE, 3) float32 in [0, 1] of the images `which`: means of squares, without what is left at borders."""
     step = max(1, split.resolution // ENOUGH)
-    parts = [which[start : start + CHUNK] for start in range(0, len(which), CHUNK)]
-    small = [resize_images(split.images[part][:, ::step, ::step], SIDE) for part in parts]
-    return np.concatenate(small).astype(np.float32) / np.float32(255)
+    parts = [split.images[which[start : start + CHUNK]][:, ::step, ::step] for start in range(0, len(which), CHUNK)]
+    square = parts[0].shape[1] // SIDE
+    first, last = (parts[0].shape[1] - SIDE * square) // 2, (parts[0].shape[1] + SIDE * square) // 2
+    shape = (-1, SIDE, square, SIDE, square, 3)
+    means = [part[:, first:last, first:last].reshape(shape).mean(axis=(2, 4), dtype=np.float32) for part in parts]
+    return np.asarray(np.concatenate(means) / 255, np.float32)
