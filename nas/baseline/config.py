@@ -83,11 +83,12 @@ class BaselineConfig:
         unusual = [limit.name for limit in self.limits if limit.name != LatencyLimit.name]
         if unusual:
             raise UserError(
-                f"--{unusual[0].replace('_', '-')} is not supported with --baseline", "limit --latency-ms or --speedup"
+                f"--{unusual[0].replace('_', '-')} is not supported where a search begins from a trained network",
+                "limit the latency alone",
             )
         if self.limits.limits_tail:
             raise UserError(
-                f"--percentile {self.limits.percentile} is not supported with --baseline",
+                f"--percentile {self.limits.percentile} is not supported where a search begins from a trained network",
                 "leave it out, and give a lower --latency-ms",
             )
         if (self.limits.latency is None) == (self.speedup is None):

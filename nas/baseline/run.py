@@ -19,7 +19,7 @@ from nas.baseline.result import write_evidence
 from nas.baseline.shortlist import Proposal
 from nas.baseline.steps import Steps
 from nas.baseline.teacher import TeacherNetwork, deployed_hits, evaluated_teacher
-from nas.controller.planning.budget import Budget
+from nas.controller.planning.budget import NOTHING, Beforehand, Budget
 from nas.controller.planning.plan import FEWER_THREADS
 from nas.controller.planning.plan_record import read_account
 from nas.controller.runs.records import deployed_network, figures_on_test
@@ -58,11 +58,12 @@ def run_baseline(
     progress: Progress | None = None,
     before: Callable[[BaselineFolder], None] = lambda folder: None,
     origin: Path | None = None,
+    beforehand: Beforehand = NOTHING,
 ) -> SearchResult:
     """Derive a network as `config` says; a run folder that holds a finished run of it is only read.
 
     `before` is called with the run's folder before its first step. `origin` is the folder of another run on the same
-    data, whose results are taken over.
+    data, whose results are taken over. What was done `beforehand` counts against the budget.
 
     Raises:
         UserError: wrong input, a network that cannot be taken apart, or a run folder of another configuration.
@@ -72,12 +73,12 @@ def run_baseline(
     progress = progress or SilentProgress()
     folder = BaselineFolder(config.run_dir)
     keep_to_usable_threads()
-    budget = Budget(config.seconds, spent=read_account(folder))
+    budget = Budget(config.seconds, spent=read_account(folder) or beforehand.seconds)
     with budget.stage("prepare"):
         data = task_named(config.task).load(config.data, seed=config.seed, options=config.data_options)
         if len(data.val) == 0:
             raise UserError(f"the data {config.data!r} have no validation examples", "give data with at least one")
-        found = brought(config, data, _input(config, data))
+        found = brought(config, data, input_for(config, data))
     identity = {**config.identity(), "baseline_sha256": found.sha256}
     check_identity(folder, identity, default_settings(BaselineConfig))
     require_same_data(origin or folder.path, data)
@@ -100,6 +101,7 @@ def run_baseline(
                 teacher = replace(teacher, notes=(made.note, *teacher.notes))
             for note in teacher.notes:
                 progress.note(note)
+            teacher = replace(teacher, notes=(*beforehand.notes, *teacher.notes))
         return Derivation(config, folder, budget, progress, teacher).run()
 
 
@@ -108,9 +110,19 @@ def measured(deployed: Deployed) -> list[TriedDeployment]:
     return [t for t in deployed.tried if t.measurement is not None and t.measurement.failed is None]
 
 
-def _input(config: BaselineConfig, data: TaskData) -> TensorSpec:
+def input_for(config: BaselineConfig, data: TaskData) -> TensorSpec:
+    """The input of a network whose own is not known."""
     own = data.train.input
     return own if config.resolution is None else square_input(own, config.resolution)
+
+
+def deployments_for(config: BaselineConfig) -> list[Deployment]:
+    """All deployments on this host that were asked for, called as `config` says. Raises `UserError` without any."""
+    known = deployments_here(threads_here(config.threads), config.runtimes)
+    known = [d for d in known if config.precisions is None or d.precision in config.precisions]
+    if not known:
+        raise UserError(*nothing_runs("cpu", config.runtimes))
+    return [d.called(config.interval_ms).covering(config.limit_on) for d in known]
 
 
 class Derivation(Steps):
@@ -201,13 +213,7 @@ class Derivation(Steps):
 
     @cached_property
     def deployments(self) -> list[Deployment]:
-        """All that were asked for."""
-        config = self.config
-        known = deployments_here(threads_here(config.threads), config.runtimes)
-        known = [d for d in known if config.precisions is None or d.precision in config.precisions]
-        if not known:
-            raise UserError(*nothing_runs("cpu", config.runtimes))
-        return [d.called(config.interval_ms).covering(config.limit_on) for d in known]
+        return deployments_for(self.config)
 
     def _considered(self, untouched: Deployed) -> list[Deployment]:
         """Those in which the baseline is fastest, of all that keep its accuracy."""

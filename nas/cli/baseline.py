@@ -1,6 +1,7 @@
-"""The options of `nas search` that begin from a trained network."""
+"""The options of `nas search` that begin from a trained network, or from the weights that libraries publish."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,8 @@ from nas.cli.types import PercentagePoints, Positive
 from nas.limits import NAMES, Limits
 
 if TYPE_CHECKING:
+    from nas.baseline.config import BaselineConfig
+    from nas.controller.config import SearchConfig
     from nas.controller.search import SearchResult
     from nas.progress import Progress
 
@@ -17,9 +20,9 @@ SHARED = (
     *("task", "target", "data", "calls", "limit_on", "budget_s", "threads", "runtimes", "precisions", "max_drop"),
     *("seed", "out", "flip", "flip_anyway", "fit", "max_resolution"),
 )
-"""Options of any search that mean the same with --baseline."""
+"""Options of any search that mean the same with --baseline and with --weights."""
 OWN = ("speedup", "max_loss")
-"""Options that mean nothing without it."""
+"""Options that mean nothing without --baseline."""
 
 
 def baseline_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -40,6 +43,13 @@ def baseline_options(command: Callable[..., Any]) -> Callable[..., Any]:
             help="A trained network to make a faster one of, with its weights: torchvision:NAME:FILE.safetensors, "
             "timm:NAME:FILE.safetensors, NAME.network.json, a bundle or RUN#1.",
         ),
+        click.option(
+            "--weights",
+            multiple=True,
+            help="Begin from trained weights of other data, if they help on these: `auto` tries all that are in a "
+            "cache of torchvision or timm; or torchvision:NAME or timm:NAME, which may be downloaded, or with a file, "
+            "torchvision:NAME:FILE.safetensors (repeatable).",
+        ),
     ):
         command = option(command)
     return command
@@ -59,27 +69,67 @@ def search_from_baseline(
     Raises:
         UserError: an option that means nothing here; what `nas.baseline.run.run_baseline` raises.
     """
-    from nas.baseline.config import MAX_LOSS, BaselineConfig
+    from nas.baseline.config import MAX_LOSS
     from nas.baseline.run import run_baseline
     from nas.errors import UserError
 
-    known = {*SHARED, *NAMES, *OWN, "baseline", "allowed", "as_json", "quiet"}
+    if options["weights"]:
+        raise UserError("--baseline and --weights both say what the search begins from", "give one of them")
+    _refuse_useless(
+        typed, "--baseline", "leave it out, or search from scratch: leave out --baseline and teach with --teacher"
+    )
+    loss = MAX_LOSS if options["max_loss"] is None else options["max_loss"]
+    config = _config(options, typed, command, baseline=options["baseline"], speedup=options["speedup"], max_loss=loss)
+    return run_baseline(config, progress)
+
+
+def search_from_weights(
+    options: Mapping[str, Any], typed: Mapping[str, Any], scratch: "SearchConfig", progress: "Progress"
+) -> "SearchResult":
+    """What `nas search --weights` does.
+
+    Args:
+        options: all of the command.
+        typed: those that the user gave.
+        scratch: the same search without --weights.
+        progress: is told.
+
+    Raises:
+        UserError: an option that means nothing here; what `nas.baseline.from_weights.run_from_weights` raises.
+    """
+    from nas.baseline.from_weights import run_from_weights
+
+    refuse_without_baseline(options)
+    _refuse_useless(typed, "--weights", "leave it out, or search from scratch: leave out --weights")
+    config = _config(options, typed, scratch.command, baseline="")
+    if config.out is None:
+        config = replace(config, out=scratch.run_dir.with_name(f"{scratch.run_dir.name}-from-weights"))
+    return run_from_weights(options["weights"], config, scratch, progress)
+
+
+def _refuse_useless(typed: Mapping[str, Any], option: str, hint: str) -> None:
+    """Raises `UserError` for what means nothing with `option`, by which a search begins from a trained network."""
+    from nas.errors import UserError
+
+    known = {*SHARED, *NAMES, *OWN, "baseline", "weights", "allowed", "as_json", "quiet"}
     unusable = sorted(name for name in typed if name not in known)
     if unusable:
         raise UserError(
-            f"--{unusable[0].replace('_', '-')} is of no use with --baseline, which searches among its parts",
-            "leave it out, or search from scratch: leave out --baseline and teach with --teacher",
+            f"--{unusable[0].replace('_', '-')} is of no use with {option}: a trained network brings its own parts",
+            hint,
         )
-    config = BaselineConfig(
+
+
+def _config(options: Mapping[str, Any], typed: Mapping[str, Any], command: str, **own: Any) -> "BaselineConfig":
+    from nas.baseline.config import BaselineConfig
+
+    return BaselineConfig(
         **{name: options[name] for name in SHARED},
-        baseline=options["baseline"],
+        **own,
         limits=_limits(options, typed),
-        speedup=options["speedup"],
-        max_loss=MAX_LOSS if options["max_loss"] is None else options["max_loss"],
         resolution=_resolution(options["allowed"]),
         command=command,
     )
-    return run_baseline(config, progress)
 
 
 def search_again_from_baseline(

@@ -14,6 +14,7 @@ from nas.cli.baseline import (
     refuse_without_baseline,
     search_again_from_baseline,
     search_from_baseline,
+    search_from_weights,
 )
 from nas.cli.reading import data_options
 from nas.cli.shell import Shell
@@ -215,6 +216,7 @@ def search(context: click.Context, /, *, as_json: bool, quiet: bool, run: Path |
       nas search --objective latency --min-accuracy 92 --data ./photos --max-cost 0.50 --price-per-hour 1.20
       nas search --objective pareto --data ./photos --top 5 --budget 1h
       nas search --latency-ms 10 --data ./photos --budget 5m --estimator zero-cost
+      nas search --latency-ms 10 --data ./photos --budget 30m --weights auto
       nas search --run runs/classification-local-10ms --latency-ms 5
     """
     from nas.machine import threads_that_sleep
@@ -238,11 +240,14 @@ def search(context: click.Context, /, *, as_json: bool, quiet: bool, run: Path |
         result = search_from_baseline(options, typed, shell.resume, progress_for(quiet=quiet))
     elif run is None:
         refuse_without_baseline(options)
-        options = {name: value for name, value in options.items() if name not in ("baseline", *OWN)}
-        options["percentile"] = int(options["percentile"])
-        limits = Limits.of(**{name: options.pop(name) for name in NAMES})
-        config = SearchConfig(**options, limits=limits, command=shell.resume)
-        result = run_search(config, progress_for(quiet=quiet))
+        own = {name: value for name, value in options.items() if name not in ("baseline", "weights", *OWN)}
+        own["percentile"] = int(own["percentile"])
+        limits = Limits.of(**{name: own.pop(name) for name in NAMES})
+        config = SearchConfig(**own, limits=limits, command=shell.resume)
+        if options["weights"]:
+            result = search_from_weights(options, typed, config, progress_for(quiet=quiet))
+        else:
+            result = run_search(config, progress_for(quiet=quiet))
     else:
         from nas.controller.new_limits import search_again
 

@@ -1,5 +1,6 @@
 """Checks and measurements before a search starts; nothing is written and nothing trained until all of it is good."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -9,7 +10,7 @@ import numpy as np
 from nas.controller.config import SearchConfig
 from nas.controller.planning.budget import Budget
 from nas.controller.planning.plan import planned_s
-from nas.controller.prediction.edge import at_the_edge
+from nas.controller.prediction.edge import at_the_edge, near_a_tight_limit
 from nas.controller.prediction.feasibility import DeploymentRange, latency_ranges, require_feasible
 from nas.controller.prediction.probes import FileModel, probe, probe_networks
 from nas.controller.prediction.processing import around_networks
@@ -76,20 +77,28 @@ def load_inputs(
         if config.limit_on == PIPELINE and not target.model.processing_ms:
             target = around_networks(config, target, data, space, progress)
     inputs = partial(found_good, config, data, space, files=files)
+    ask = (space, data.output_size, config.limits, config.seed, progress, planned_s(budget.seconds))
     try:
         with budget.stage("prepare"):
-            return inputs(target)
+            found = inputs(target)
     except InfeasibleError:
         if target.model.checks:
             raise
         with budget.stage("calibrate"):
-            checked = at_the_edge(
-                target, space, data.output_size, config.limits, config.seed, progress, planned_s(budget.seconds)
-            )
+            checked = at_the_edge(target, *ask)
         if checked is None:
             raise
-    with budget.stage("prepare"):
-        return inputs(checked)
+        with budget.stage("prepare"):
+            return inputs(checked)
+    if recorded:  # a continued search proposes by what it knew from the start
+        return found
+    with budget.stage("calibrate"):
+        nearer = near_a_tight_limit(target, *ask)
+    if nearer is None:
+        return found
+    with budget.stage("prepare"), suppress(InfeasibleError):  # so few networks do not refuse what was found possible
+        return inputs(nearer)
+    return found
 
 
 def require_data_of(config: SearchConfig, run: Path, progress: Progress) -> None:

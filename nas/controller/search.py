@@ -22,7 +22,7 @@ from nas.controller.inputs import load_inputs, require_data_of
 from nas.controller.ladder import ladder
 from nas.controller.loop import SearchLoop
 from nas.controller.objective import winners
-from nas.controller.planning.budget import BookedStage, Budget, Interrupts
+from nas.controller.planning.budget import NOTHING, Beforehand, BookedStage, Budget, Interrupts
 from nas.controller.planning.estimator_choice import planned_phase_s
 from nas.controller.planning.plan import (
     ANYTIME_S,
@@ -51,6 +51,7 @@ from nas.executors import Executor
 from nas.files.writing import write_json
 from nas.measure.host import keep_to_usable_threads
 from nas.measure.site import undisturbed
+from nas.networks.cached import cached_networks
 from nas.progress import Progress, SilentProgress, Stage
 from nas.samplers import Feasible, RandomFeasibleSampler, SamplerTask, WithExamples, make_sampler
 from nas.tasks import task_of
@@ -81,8 +82,12 @@ class SearchResult:
     """0, or 130 where it was interrupted and has finished early."""
 
 
-def run_search(config: SearchConfig, progress: Progress | None = None) -> SearchResult:
+def run_search(
+    config: SearchConfig, progress: Progress | None = None, beforehand: Beforehand = NOTHING
+) -> SearchResult:
     """Search as `config` says; a run folder that holds a finished run of it is only read.
+
+    `beforehand` counts against its budget.
 
     Raises `UserError` for wrong input before anything is written, `InfeasibleError` where a limit is out of reach,
     `LimitMissedError` where no finalist kept them, `KeyboardInterrupt` where it was interrupted with nothing to show.
@@ -96,7 +101,8 @@ def run_search(config: SearchConfig, progress: Progress | None = None) -> Search
         progress.note(f"{folder.path} holds this run's result already")
         return finished
     keep_to_usable_threads()
-    budget = Budget(config.seconds, spent=read_account(folder), price_per_hour=config.price_per_hour)
+    spent = read_account(folder) or beforehand.seconds
+    budget = Budget(config.seconds, spent=spent, price_per_hour=config.price_per_hour)
     with device_of(config) as device:
         inputs = load_inputs(config, budget, progress, folder.target, device)
         with opened(config, folder):
@@ -106,7 +112,14 @@ def run_search(config: SearchConfig, progress: Progress | None = None) -> Search
             with interrupts.handled(), engine_of(config, folder, inputs.data, budget.seconds, progress.note) as engine:
                 with budget.stage("prepare"):
                     prepared = prepare_search(inputs, folder, budget, engine)
-                return Search(prepared, folder, budget, progress, interrupts, engine).run()
+                return Search(prepared, folder, budget, progress, interrupts, engine).run(beforehand.notes)
+
+
+def unused_weights(task: str) -> list[str]:
+    """A remark on published weights that lie on this machine; empty where there are none."""
+    names = cached_networks(task)
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return [f"published weights of {names[0]}{more} are in a cache here: --weights auto tries them"] if names else []
 
 
 def finished_result(folder: RunFolder) -> SearchResult | None:
@@ -154,8 +167,8 @@ class Search:
         )  # fmt: skip
 
     def run(self, notes: Sequence[str] = ()) -> SearchResult:
-        """All steps in their order. `notes` join those of the result."""
-        self.notes += notes
+        """All steps in their order. `notes` of what was done before join those of the result."""
+        self.notes += notes or unused_weights(self.data.task)
         expected = self._estimate()
         loop = self.loop(self.engine.executor if trains(self.choice.name) else None)
         evaluated, final = self._search(loop)

@@ -191,7 +191,9 @@ def _trained(
         finished = finish(training, description, data, folder)
         deployed = folded(finished.network).to(device)
         curve = training.curve
-        test = task.accuracy(deployed, data.for_input("test", spec), data.preprocess, device=str(device))
+        test = None
+        if len(data.test):
+            test = task.accuracy(deployed, data.for_input("test", spec), data.preprocess, device=str(device))
         document = {
             "rank": candidate.rank,
             "key": candidate.name,

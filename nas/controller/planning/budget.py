@@ -4,11 +4,25 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
 from nas.files.writing import write_json
 from nas.progress import Stage
+
+
+@dataclass(frozen=True, slots=True)
+class Beforehand:
+    """What was done for a run before it began, within the same budget."""
+
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    """By stage, and their `total`."""
+    notes: tuple[str, ...] = ()
+    """Remarks for its result."""
+
+
+NOTHING = Beforehand()
 
 
 class Budget:

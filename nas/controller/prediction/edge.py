@@ -1,7 +1,8 @@
-"""Limits at the edge of what the target can do: measured before they are refused.
+"""Tight limits: a few networks near them are measured first, since predictions are uncertain by ten or twenty per cent.
 
-A prediction is uncertain by ten or twenty per cent, so where the fastest networks are predicted to take about as long
-as the limit allows, it cannot say whether the limit can be kept. A few of them are measured then, and tell.
+Where the fastest networks are predicted to take about as long as the limit allows, they tell whether it can be kept at
+all. Where most networks take longer than that, they tell how far a candidate may be trusted to go: one that has to keep
+a limit by the upper end of its interval leaves a fifth of it unused where the standard deviation is an eighth.
 """
 
 import math
@@ -10,9 +11,10 @@ from dataclasses import replace
 from statistics import median
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from nas.controller.prediction.feasibility import SAMPLES, fastest_networks
+from nas.controller.prediction.feasibility import SAMPLES, descend, fastest_networks
 from nas.controller.prediction.target_model import TargetModel
 from nas.deployment import ALONE, Deployment
 from nas.limits import Limits
@@ -21,10 +23,11 @@ from nas.progress import Progress
 from nas.targets.latency import Z_90, Checked, LatencyModel
 from nas.targets.profiling import measure_networks
 from predictors.base import Prediction
-from search_spaces import Architecture, SearchSpace
+from search_spaces import Architecture, Choices, SearchSpace
 from search_spaces.signature import Size
 
 EDGE = "the limit is at the edge of what the target can do"
+TIGHT = "most networks take longer than the limit"
 LEVEL = 0.95
 """Quantile of the upper end of a central 90 % interval."""
 NETWORKS = 6
@@ -43,6 +46,14 @@ SHARE = 0.3
 PREPARED_S, LOADED_S, SPACED_CALLS = 1.2, 0.5, 15
 """Planned for a network: seconds of preparing it, those of a session of one deployment, and in a session the calls with
 pauses, with those to warm up. Measured on two cores of a Xeon at 2.5 GHz."""
+TIGHT_SHARE = 0.03
+"""Largest share of a budget for networks near a tight limit: what it gains is a little accuracy."""
+MOST_TOO_SLOW = 0.5
+"""A limit is tight where more of the space than this is predicted to exceed it."""
+NEAR = 0.9
+"""The networks of a tight limit are predicted to take about so much of it."""
+UNSURE_STD = 0.06
+"""Relative standard deviation of predictions near the limit below which measuring would gain nothing."""
 LEAST_STD = 0.03
 """Relative standard deviation that is left: sessions of a quiet machine differ by as much."""
 
@@ -83,9 +94,55 @@ def at_the_edge(
     return replace(target, model=target.model.checked(checks), notes=(*target.notes, note))
 
 
+def near_a_tight_limit(
+    target: TargetModel, space: SearchSpace, size: Size, limits: Limits, seed: int, progress: Progress,
+    budget_s: float = math.inf,
+) -> TargetModel | None:  # fmt: skip
+    """The target with predictions that follow a few networks just below a limit that most of the space exceeds.
+
+    They are measured in the deployments that are expected to be fastest, as many as `TIGHT_SHARE` of `budget_s` allows.
+
+    None where that would gain nothing: no limit is on calls, most networks keep it, the predictions near it are good
+    already, the time is too short, or nothing can be measured.
+    """
+    seconds, pause_ms = TIGHT_SHARE * budget_s, max((d.interval_ms for d in target.model.deployments), default=0.0)
+    count, most = affordable(seconds, pause_ms)
+    if target.site is None or count * (PREPARED_S + most * session_seconds(pause_ms)) > seconds:
+        return None
+    rng = np.random.default_rng(seed)
+    sampled = space.sample(SAMPLES, rng)
+
+    def share(choices: Choices) -> NDArray[np.float64]:
+        """(n, decisions) -> (n,): of its limit that each takes as expected, in its best deployment."""
+        predicted = target.model.predict(space, choices, size)
+        smallest: NDArray[np.float64] = np.min([p.mean / limit_ms[d] for d, p in predicted.items()], axis=0)
+        return smallest
+
+    limit_ms = {d: limits.call_limit_ms(d.batch) for d in target.model.deployments}
+    if not any(map(math.isfinite, limit_ms.values())) or np.mean(share(sampled) > 1.0) < MOST_TOO_SLOW:
+        return None
+    choices = descend(space, lambda c: np.abs(np.log(share(c) / NEAR)), sampled, rng)[:AMONG]
+    expected = target.model.predict(space, choices, size)
+    near = sorted(expected, key=lambda d: float(np.median(expected[d].mean)) / limit_ms[d])[:most]
+    if float(np.median(expected[near[0]].std / expected[near[0]].mean)) < UNSURE_STD:
+        return None
+    progress.note(f"{TIGHT}: measuring a few that are predicted to be just below it")
+    picked = [space.architecture(row) for row in choices[:: max(1, len(choices) // count)][:count]]
+    checks = check_networks(target, space, picked, near, size, limits, seed)
+    if not checks:
+        return None
+    note = f"{TIGHT}: {len(picked)} that are predicted to be just below it were measured first"
+    return replace(target, model=target.model.checked(checks), notes=(*target.notes, note))
+
+
+def session_seconds(interval_ms: float) -> float:
+    """Planned for a session of one network in one deployment that is called so."""
+    return LOADED_S + SPACED_CALLS * interval_ms / 1e3
+
+
 def affordable(seconds: float, interval_ms: float) -> tuple[int, int]:
     """(networks, deployments of each) that can be measured in about so many seconds: at least `FEWEST` in one."""
-    session_s = LOADED_S + SPACED_CALLS * interval_ms / 1e3
+    session_s = session_seconds(interval_ms)
     for networks in (NETWORKS, FEWEST):
         deployments = (seconds / networks - PREPARED_S) / session_s
         if deployments >= 2:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from nas.controller.config import SearchConfig
-from nas.controller.prediction.edge import EDGE
+from nas.controller.prediction.edge import EDGE, TIGHT
 from nas.controller.prediction.probes import DeploymentFiles, FileModel
 from nas.controller.prediction.target_model import TargetModel
 from nas.controller.runs.records import same_site
@@ -100,7 +100,7 @@ def read_target(path: Path, config: SearchConfig, device: Site | None = None) ->
     model = model.checked(near)
     around = {TensorSpec.from_json(e["input"]): float(e["ms"]) for e in document.get("processing_ms", ())}
     model = model.around(around) if around else model
-    notes = [note for note in document["notes"] if near or not note.startswith(EDGE)]
+    notes = [note for note in document["notes"] if near or not note.startswith((EDGE, TIGHT))]
     known = TargetModel(config.target, site, model, tuple(notes))
     return (known, FileModel(files)) if _identity(known) == document["profile"] else None
 

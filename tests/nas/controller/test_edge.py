@@ -12,7 +12,7 @@ import pytest
 from nas.controller.config import SearchConfig
 from nas.controller.inputs import found_good
 from nas.controller.prediction import edge
-from nas.controller.prediction.edge import FEWEST, NETWORKS, affordable, at_the_edge
+from nas.controller.prediction.edge import FEWEST, NETWORKS, affordable, at_the_edge, near_a_tight_limit
 from nas.controller.prediction.feasibility import SAMPLES, fastest_networks
 from nas.controller.prediction.probes import FileModel
 from nas.controller.prediction.target_model import TargetModel
@@ -122,6 +122,50 @@ def test_nothing_is_measured_where_it_would_tell_nothing(
     assert at_the_edge(target, SPACE, SIZE, Limits.of(max_params=1e3), 0, SilentProgress()) is None
     assert checked(target, 100 * fastest_ms, max_params=1e3) is None, "what is in the way is not the latency"
     assert checked(replace(target, site=None), fastest_ms) is None
+    assert asked == []
+
+
+def test_near_a_tight_limit_more_of_it_may_be_used(
+    target: TargetModel, fastest_ms: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Networks take nine tenths of what is predicted, and all alike: those that were measured say so."""
+    monkeypatch.setattr(edge, "UNSURE_STD", 0.0)
+    asked = measured_as(monkeypatch, target, 0.9)
+    limit_ms = 2 * fastest_ms
+    limits = Limits.of(latency_ms=limit_ms)
+    known = near_a_tight_limit(target, SPACE, SIZE, limits, 0, SilentProgress())
+    assert known is not None
+    assert len(asked) == len({a.key for a in asked}) == NETWORKS
+    took = target.model.predict(SPACE, SPACE.choices(asked), SIZE)[INT8].mean
+    assert np.all(np.abs(took / limit_ms - edge.NEAR) < 0.1)
+    assert known.model.checks[INT8].scale == pytest.approx(0.9)
+    assert "6 that are predicted to be just below it" in known.notes[-1]
+    config = SearchConfig(target="fake", limits=limits, space="mixed")
+    data, sampled = load_dataset("digits"), SPACE.sample(4096, np.random.default_rng(5))
+    before = found_good(config, data, SPACE, target, files=FileModel()).scorer.feasible(sampled)
+    after = found_good(config, data, SPACE, known, files=FileModel()).scorer.feasible(sampled)
+    assert after.sum() > 1.1 * before.sum()
+
+
+@pytest.mark.parametrize(
+    ("limit", "budget_s", "unsure"),
+    [
+        pytest.param(1000.0, math.inf, 0.0, id="a limit that most networks keep"),
+        pytest.param(2.0, 120.0, 0.0, id="no time"),
+        pytest.param(2.0, math.inf, 1.0, id="predictions that are good already"),
+        pytest.param(None, math.inf, 0.0, id="no limit on calls"),
+    ],
+)
+def test_nothing_is_measured_near_a_limit_where_nothing_would_be_gained(
+    target: TargetModel, fastest_ms: float, monkeypatch: pytest.MonkeyPatch,
+    limit: float | None, budget_s: float, unsure: float,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(edge, "UNSURE_STD", unsure)
+    asked = measured_as(monkeypatch, target, 0.9)
+    limits = Limits.of(max_params=1e5) if limit is None else Limits.of(latency_ms=limit * fastest_ms)
+    assert near_a_tight_limit(target, SPACE, SIZE, limits, 0, SilentProgress(), budget_s) is None
+    far = replace(target, site=None)
+    assert near_a_tight_limit(far, SPACE, SIZE, Limits.of(latency_ms=2 * fastest_ms), 0, SilentProgress()) is None
     assert asked == []
 
 

@@ -1,0 +1,212 @@
+"""Searches that begin from published weights of other data: which are tried, which are taken, and what is delivered."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from nas.baseline import from_weights
+from nas.baseline.from_weights import run_from_weights
+from nas.baseline.starts import Choice, Start, chosen, most_promising, offered
+from nas.cli.main import run
+from nas.controller.config import SearchConfig
+from nas.controller.planning.budget import Beforehand
+from nas.controller.search import SearchResult
+from nas.errors import UserError
+from nas.files.tensors import load_tensors, save_tensors
+from nas.networks.cached import cached_networks
+from tests.nas.baseline.conftest import SIDE, configured, latency
+
+FAST = Start(network="torchvision:a", weights="W", deployment="d", latency_ms=1.0, accuracy=0.80, epochs=3)
+BETTER = replace(FAST, network="torchvision:b", latency_ms=1.9, accuracy=0.90)
+SLOW = replace(FAST, network="torchvision:c", latency_ms=4.5, accuracy=0.97)
+
+
+def test_the_most_accurate_that_keeps_the_limit_comes_before_one_that_has_to_be_made_faster() -> None:
+    tried = [
+        FAST,
+        SLOW,
+        BETTER,
+        replace(SLOW, network="d", latency_ms=None),
+        replace(BETTER, network="e", accuracy=None),
+    ]
+    assert most_promising(tried, 2.0) == BETTER
+    assert most_promising(tried, 1.5) == FAST
+    assert most_promising([SLOW, replace(SLOW, network="f", accuracy=0.98)], 2.0) == replace(
+        SLOW, network="f", accuracy=0.98
+    )
+    assert most_promising([SLOW], 1.0) is None
+    assert SLOW.judged(2.0) == SLOW
+    assert "4.5" in SLOW.judged(1.0).reason
+
+
+def test_weights_are_taken_where_they_are_surely_better_than_none() -> None:
+    assert chosen(BETTER, 0.5, 0.01).start == BETTER
+    assert chosen(BETTER, 0.895, 0.01).start is None
+    assert chosen(BETTER, 0.895, None).start == BETTER
+    assert chosen(None, None, None, (SLOW,)).start is None
+    assert "cache" in chosen(None, None, None).why
+    choice = chosen(BETTER, 0.5, 0.01, (FAST, BETTER))
+    assert Choice.from_json(choice.to_json()) == choice
+    assert any("90.0 % after 3 epochs at 1.90 ms in d" in note for note in choice.notes)
+
+
+def test_a_network_that_is_of_no_library_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError):
+        offered([str(tmp_path)], "classification")
+
+
+@pytest.fixture
+def caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Empty caches of both libraries."""
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path / "torch"))
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    (tmp_path / "torch" / "checkpoints").mkdir(parents=True)
+    return tmp_path
+
+
+def test_cached_weights_are_found_the_smallest_first(caches: Path) -> None:
+    assert cached_networks("classification") == offered(["auto"], "classification") == []
+    (caches / "torch" / "checkpoints" / "resnet18-f37072fd.pth").write_bytes(b"x" * 30)
+    (caches / "torch" / "checkpoints" / "mobilenet_v3_small-047dcff4.pth").write_bytes(b"x" * 10)
+    (caches / "torch" / "checkpoints" / "mine.pth").write_bytes(b"x")
+    for name in ("mobilenetv3_small_100.lamb_in1k", "mobilenetv3_small_100.other", "of_nobody.a1"):
+        snapshot = caches / "hub" / f"models--timm--{name}" / "snapshots" / "abc"
+        snapshot.mkdir(parents=True)
+        (snapshot / "model.safetensors").write_bytes(b"x" * 20)
+        (snapshot.parents[1] / "refs").mkdir()
+        (snapshot.parents[1] / "refs" / "main").write_text("abc")
+    names = ["torchvision:mobilenet_v3_small", "timm:mobilenetv3_small_100", "torchvision:resnet18"]
+    assert cached_networks("classification") == names
+    assert cached_networks("detection") == []
+    assert offered(["torchvision:resnet18", "auto"], "classification") == [names[2], *names[:2]]
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(from_weights, "TRIAL_EPOCHS", 1)
+    monkeypatch.setattr(from_weights, "FINAL_EPOCHS", 1)
+
+
+@pytest.fixture
+def nine(teacher: Path, tmp_path: Path) -> str:
+    """A network that knows nine of the ten digits."""
+    weights = load_tensors(teacher / "model.safetensors")[0]
+    fewer = {name: tensor[:9] if name.startswith("fc.") else tensor for name, tensor in weights.items()}
+    save_tensors(tmp_path / "nine.safetensors", fewer, {})
+    (tmp_path / "preprocess.json").write_text((teacher / "preprocess.json").read_text())
+    return f"torchvision:resnet10_w50:{tmp_path / 'nine.safetensors'}"
+
+
+@pytest.mark.slow
+def test_weights_that_help_are_fine_tuned_and_delivered(
+    nine: str, tmp_path: Path, short: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    command = [
+        *("search", "--data", "digits", "--latency-ms", "1000", "--weights", nine, "--resolution", str(SIDE)),
+        *("--threads", "1", "--runtime", "onnxruntime", "--precision", "fp32", "--budget", "10m", "--quiet"),
+        *("--out", str(out), "--json"),
+    ]
+    assert run(command) == 0, capsys.readouterr().err
+    document = _result(out)
+    (best,) = document["best"]
+    assert best["accuracy"]["deployed"] > 0.7
+    told = " ".join(document["notes"])
+    assert f"published weights: {nine} (nine.safetensors)" in told
+    assert "its weights are taken" in told
+    assert "was given a last layer for these data and fine-tuned from nine.safetensors for 1 epoch" in told
+    assert document["seconds"]["weights"] > 0
+    assert document["seconds"]["total"] >= sum(s for k, s in document["seconds"].items() if k != "total") - 1
+    (out / "result.json").unlink()
+    trained = (tmp_path / "run-weights" / "final" / "model.safetensors").stat().st_mtime_ns
+    monkeypatch.setattr(from_weights, "deploy", None)  # what was chosen is read
+    assert run(command) == 0
+    assert (tmp_path / "run-weights" / "final" / "model.safetensors").stat().st_mtime_ns == trained
+    assert _result(out)["best"][0]["accuracy"]["deployed"] == best["accuracy"]["deployed"]
+
+
+def _result(run: Path) -> dict[str, Any]:
+    import json
+
+    found: dict[str, Any] = json.loads((run / "result.json").read_text())
+    return found
+
+
+@pytest.fixture
+def searched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[SearchConfig, Beforehand]]:
+    """What searches from nothing were asked for; none is made."""
+    asked: list[tuple[SearchConfig, Beforehand]] = []
+
+    def search(config: SearchConfig, progress: Any, beforehand: Beforehand) -> SearchResult:
+        asked.append((config, beforehand))
+        return SearchResult({}, config.run_dir, 0)
+
+    monkeypatch.setattr(from_weights, "run_search", search)
+    return asked
+
+
+def _scratch(**settings: Any) -> SearchConfig:
+    return SearchConfig(data="digits", limits=latency(1000.0), **settings)
+
+
+def test_weights_that_do_not_help_are_told_and_left(
+    nine: str, tmp_path: Path, short: None, searched: list[tuple[SearchConfig, Beforehand]]
+) -> None:
+    """Random weights under the name of trained ones are no better than other random weights."""
+    path = Path(nine.rpartition(":")[2])
+    tensors: Mapping[str, torch.Tensor] = load_tensors(path)[0]
+    noise = {n: torch.randn_like(t) if t.is_floating_point() and t.dim() > 1 else t for n, t in tensors.items()}
+    save_tensors(path, {n: t * 3 if t.is_floating_point() and t.dim() > 1 else t for n, t in noise.items()}, {})
+    config = configured(
+        tmp_path, tmp_path / "run", limits=latency(1000.0), precisions=("fp32",), resolution=SIDE, baseline=""
+    )
+    run_from_weights([nine], config, _scratch(), None)
+    ((asked, before),) = searched
+    assert asked.out == tmp_path / "run"
+    assert before.seconds["total"] >= before.seconds["weights"] > 0
+    assert "its weights do not help" in before.notes[-1]
+    assert "after 1 epoch at" in before.notes[0]
+
+
+def test_an_empty_cache_is_a_search_from_nothing(
+    tmp_path: Path, caches: Path, searched: list[tuple[SearchConfig, Beforehand]]
+) -> None:
+    config = configured(tmp_path, tmp_path / "run", limits=latency(1000.0), baseline="")
+    run_from_weights(["auto"], config, _scratch(), None)
+    ((_, before),) = searched
+    assert before.notes == ("no published weights are in a cache here: networks are trained from nothing",)
+
+
+def test_cached_weights_that_cannot_be_read_are_a_remark(
+    tmp_path: Path, caches: Path, searched: list[tuple[SearchConfig, Beforehand]]
+) -> None:
+    (caches / "torch" / "checkpoints" / "mobilenet_v3_small-047dcff4.pth").write_bytes(b"damaged")
+    config = configured(tmp_path, tmp_path / "run", limits=latency(1000.0), baseline="")
+    run_from_weights(["auto"], config, _scratch(), None)
+    ((_, before),) = searched
+    assert "cannot get the published weights of 'torchvision:mobilenet_v3_small'" in before.notes[0]
+    with pytest.raises(UserError, match="cannot get the published weights"):
+        run_from_weights(["torchvision:mobilenet_v3_small"], replace(config, out=tmp_path / "b"), _scratch(), None)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (("--baseline", "RUN"), "both say what the search begins from"),
+        (("--space", "mobile"), "--space is of no use with --weights"),
+        (("--speedup", "2"), "compares with a trained network"),
+        (("--max-params", "1e6"), "not supported where a search begins from a trained network"),
+    ],
+)
+def test_what_says_nothing_there_is_refused(
+    more: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    asked = ["search", "--data", "digits", "--latency-ms", "10", "--weights", "auto", "--out", str(tmp_path / "r")]
+    assert run([*asked, *more]) == 1
+    assert message in capsys.readouterr().err
