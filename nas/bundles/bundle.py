@@ -79,6 +79,8 @@ class Claims:
     """Accuracy of the deployed file on the test split."""
     measured_on: HostFingerprint | None = None
     """The machine that latencies were measured on; None: this one."""
+    accuracy_there: float | None = None
+    """Fraction of the validation split by the deployed file on that machine; None where it was not computed there."""
     predicted_ms: float | None = None
     """Upper bound of the predicted latency where nothing was measured."""
     in_training: Mapping[str, Any] | None = None
@@ -187,10 +189,12 @@ def _receipt(
             "torch": claims.torch_accuracy,
             "onnx_fp32": exact[0] if exact else None,
             "deployed": chosen.accuracy,
+            "on_device": claims.accuracy_there,
             "test": claims.test_accuracy,
             **figures.accuracy,
         },
-        "accuracy_on_device": host is not None and not material_differences(fingerprint(), host),
+        "accuracy_on_device": claims.accuracy_there is not None
+        or (host is not None and not material_differences(fingerprint(), host)),
         "max_drop": claims.max_drop,
         "parity": deployed.parity.to_json() if deployed.parity is not None else None,
         "deployments": [t.to_json() for t in deployed.tried],

@@ -15,6 +15,8 @@ from nas.measure.energy import why_no_energy
 from nas.measure.host import HostFingerprint, fingerprint
 from nas.measure.measurement import Measurement, MeasureRequest
 from nas.measure.site import Site
+from nas.runtimes import load_runtime
+from nas.runtimes.base import Inputs, Outputs, run_in_batches
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -53,7 +55,14 @@ class RayDevice:
     def site(self) -> Site:
         """The device as a machine that measures."""
         here, no_energy = self.run(_introduce)
-        return Site(name=self.name, fingerprint=here, no_energy=no_energy, measure=self.measure, run=self.run)
+        return Site(
+            name=self.name,
+            fingerprint=here,
+            no_energy=no_energy,
+            measure=self.measure,
+            run=self.run,
+            compute=self.compute,
+        )
 
     def run(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call `function` on the device, with all its cores: Ray lets nothing else run there meanwhile.
@@ -99,6 +108,10 @@ class RayDevice:
         measured = self.run(measure_shipped, shipped, sessions, seconds_per_model, node_seconds, least_calls, repeat_s)
         return [replace(m, request=request) for m, request in zip(measured, requests, strict=True)]
 
+    def compute(self, request: MeasureRequest, inputs: Inputs, /) -> Outputs:
+        """Outputs of the network of `request`, computed on the device. Its file lies here."""
+        return self.run(compute_shipped, _ship(request), inputs)
+
 
 def connected_device(target: str) -> RayDevice | None:
     """The target in the cluster that this process is connected to; None without a cluster or such a device in it."""
@@ -130,9 +143,7 @@ def measure_shipped(
         for number, network in enumerate(networks):
             folder = Path(temporary) / str(number)
             folder.mkdir()
-            for name, content in network.files.items():
-                (folder / name).write_bytes(content)
-            requests.append(MeasureRequest(folder / network.first, network.deployment))
+            requests.append(MeasureRequest(_unpacked(network, folder), network.deployment))
         measured = measure(
             requests,
             sessions=sessions,
@@ -143,6 +154,21 @@ def measure_shipped(
         )
     node = ray.get_runtime_context().get_node_id()
     return [replace(m, machine=f"{m.machine} (Ray node {node})") for m in measured]
+
+
+def compute_shipped(network: Shipped, inputs: Inputs) -> Outputs:
+    """Unpack a network and run it on this machine."""
+    with tempfile.TemporaryDirectory(prefix="nas-device-") as temporary:
+        path = _unpacked(network, Path(temporary))
+        session = load_runtime(network.deployment.runtime).load(path, network.deployment)
+        return run_in_batches(session.run, inputs, network.deployment.batch)
+
+
+def _unpacked(network: Shipped, folder: Path) -> Path:
+    """The file that the network's runtime is given, in `folder`."""
+    for name, content in network.files.items():
+        (folder / name).write_bytes(content)
+    return folder / network.first
 
 
 def _ship(request: MeasureRequest) -> Shipped:

@@ -10,6 +10,7 @@ from nas.measure.energy import why_no_energy
 from nas.measure.host import HostFingerprint, fingerprint
 from nas.measure.measurement import Measurement, MeasureRequest
 from nas.measure.protocol import measure
+from nas.runtimes.base import Inputs, Outputs
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -36,6 +37,14 @@ class Run(Protocol):
     def __call__(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
 
 
+class Compute(Protocol):
+    """Runs a network on a machine: its file lies here, its runtime there."""
+
+    def __call__(self, request: MeasureRequest, inputs: Inputs, /) -> Outputs:
+        """Outputs (n, *shape) for any number of inputs (n, *shape)."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
     """A machine that measures."""
@@ -49,6 +58,8 @@ class Site:
     run: Run
     here: bool = False
     """True if the site is this host: whoever trains on it has to stand still meanwhile."""
+    compute: Compute | None = None
+    """None on this host, whose runtimes are called without it."""
 
     def to_json(self) -> dict[str, Any]:
         return {"name": self.name, "fingerprint": self.fingerprint.to_json()}

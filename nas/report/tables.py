@@ -120,6 +120,7 @@ def print_receipt(folder: str, receipt: Mapping[str, Any], console: Console | No
         differences = f"mean difference {parity['mean_abs_difference']:.1e}, largest {parity['max_abs_difference']:.1e}"
         console.print(Text(f"torch -> ONNX fp32: {agreement}, {differences}"))
     parts = {"torch": "torch", "onnx_fp32": "ONNX fp32", "deployed": "deployed"}
+    parts |= {"on_device": "on the device"} if accuracy.get("on_device") is not None else {}
     validation = ", ".join(f"{text} {percent(accuracy[key])}" for key, text in parts.items())
     validation += "" if receipt.get("accuracy_on_device", True) else " (computed here, not measured on the device)"
     on_test = f"; deployed on {receipt['data']['test']} test images {percent(accuracy['test'])}"
