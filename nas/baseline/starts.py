@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from nas.errors import UserError
-from nas.networks.cached import cached_networks
+from nas.networks.libraries import cached_networks
 from nas.text import milliseconds, percent
 
 AUTO = "auto"
@@ -88,7 +88,7 @@ class Choice:
 
 
 def offered(asked: Sequence[str], task: str) -> list[str]:
-    """The networks for `task` to try, each once: `auto` stands for those of `nas.networks.cached.cached_networks`.
+    """The networks for `task` to try, each once: `auto` stands for those of `nas.networks.libraries.cached_networks`.
 
     Raises:
         UserError: a named network is of no library.

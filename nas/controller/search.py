@@ -51,7 +51,7 @@ from nas.executors import Executor
 from nas.files.writing import write_json
 from nas.measure.host import keep_to_usable_threads
 from nas.measure.site import undisturbed
-from nas.networks.cached import cached_networks
+from nas.networks.libraries import cached_networks
 from nas.progress import Progress, SilentProgress, Stage
 from nas.samplers import Feasible, RandomFeasibleSampler, SamplerTask, WithExamples, make_sampler
 from nas.tasks import task_of

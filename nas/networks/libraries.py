@@ -1,32 +1,24 @@
 """Trained networks of torchvision and timm: with the weights of a file, or with those that the library publishes."""
 
 import re
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from pathlib import Path
 from pickle import UnpicklingError
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nas.data.images import Preprocess
 from nas.errors import UnknownNameError, UserError
 from nas.networks.description import NetworkDescription
-from nas.networks.find import PREFIXES, FoundNetwork
+from nas.networks.find import PREFIXES, FoundNetwork, find_network
+from nas.networks.published import AUXILIARY, LIBRARIES, Tensors
 from nas.networks.weights import Misfit
 from nas.tasks import TASKS, TaskData, task_of_baseline
 from search_spaces import TensorSpec
 from search_spaces.signature import Size
 
 if TYPE_CHECKING:
-    import torch
     from torch import nn
 
-_Tensors = Mapping[str, "torch.Tensor"]
-
-_AUXILIARY: Mapping[str, tuple[str, ...]] = {"googlenet": ("aux1.", "aux2."), "inception_v3": ("AuxLogits.",)}
-"""Beginnings of the names of tensors for answers that are given in training alone."""
-_HALVES = Preprocess((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
-"""What the networks of `_AUXILIARY` were published for: torchvision undoes ImageNet's normalisation inside them."""
 _OLD_DENSENET = re.compile(r"(denselayer\d+\.(?:norm|conv))\.([12]\.)")
 """Names of DenseNet's tensors in the files that torchvision publishes: `norm.1` is `norm1` of today."""
 _TRIED = 24
@@ -60,12 +52,12 @@ def baseline_names(found: FoundNetwork) -> tuple[str, ...]:
     names = (str(found.published), full) if found.kind == "torchvision" else (full,)
     known = tuple(name for name in names if any(name in task.baselines for task in TASKS.values()))
     if not known:
-        raise UnknownNameError("network", full, [PREFIXES[found.kind] + name for name in _library_names(found)])
+        raise UnknownNameError("network", full, [PREFIXES[found.kind] + name for name in LIBRARIES[found.kind].names()])
     return known
 
 
 def network_of_file(
-    found: FoundNetwork, given: _Tensors, size: Size, input: TensorSpec
+    found: FoundNetwork, given: Tensors, size: Size, input: TensorSpec
 ) -> "tuple[NetworkDescription, nn.Module]":
     """The variant of a library's network that the tensors of its file fit, with these, in eval mode on the CPU.
 
@@ -120,84 +112,37 @@ def published_network(
             no weights of it, or they cannot be had.
     """
     name = baseline_names(found)[-1]
-    if found.kind == "python":
-        raise UserError(f"{found.text!r} names no weights", f"write {found.text}:FILE.safetensors")
     require_task(found, data)
-    description = NetworkDescription.of_baseline(name, data.output_size, input)
-    load = _load_from_torchvision if found.kind == "torchvision" else _load_from_timm
-    published = load(found, description, same_classes)
-    _check_answer(found, published.description, published.network.eval())
-    return published
+    weights = LIBRARIES[found.kind].weights(str(found.published))
+    if weights is None:
+        raise UserError(
+            f"{found.text!r} names no weights, and none are published", f"write {_full_name(found)}:FILE.safetensors"
+        )
+    asked = NetworkDescription.of_baseline(name, data.output_size, input)
+    description = _for_classes(found, weights.classes, asked, same_classes)
+    try:
+        tensors = weights.load()
+    except _UNREACHABLE as error:
+        raise _unreachable(found, weights.place, error) from error
+    network = description.build()
+    network.load_state_dict({**network.state_dict(), **_renamed(str(found.published), tensors)})
+    _check_answer(found, description, network.eval())
+    return PublishedNetwork(
+        description=description, network=network, preprocess=weights.preprocess, weights=weights.label
+    )
 
 
 def usual_preprocess(found: FoundNetwork) -> Preprocess | None:
     """The normalisation that the library trains the network with; None where it does not say."""
-    name = str(found.published)
-    if found.kind == "torchvision":
-        from torchvision import models
-
-        if name not in models.list_models(module=models):
-            return None  # of the table of a task, as resnet10
-        return _normalisation_of_torchvision(name, models.get_model_weights(name).DEFAULT)
-    if found.kind == "python":
-        return None
-    import timm
-
-    facts = timm.get_pretrained_cfg(name)
-    return None if facts is None else Preprocess(_three(facts.mean), _three(facts.std))
+    return LIBRARIES[found.kind].usual_preprocess(str(found.published))
 
 
-def _normalisation_of_torchvision(name: str, weights: Any) -> Preprocess:
-    how = weights.transforms()
-    return _HALVES if name in _AUXILIARY else Preprocess(_three(how.mean), _three(how.std))
-
-
-def _load_from_torchvision(
-    found: FoundNetwork, description: NetworkDescription, same_classes: bool
-) -> PublishedNetwork:
-    import torch
-    from torchvision.models import get_model_weights
-
-    name = str(found.published)
-    weights = get_model_weights(name).DEFAULT
-    description = _for_classes(found, len(weights.meta["categories"]), description, same_classes)
-    try:
-        downloaded = torch.hub.load_state_dict_from_url(
-            weights.url, map_location="cpu", progress=False, check_hash=True, weights_only=True
-        )
-    except _UNREACHABLE as error:
-        cached = Path(torch.hub.get_dir()) / "checkpoints" / Path(weights.url).name
-        raise _unreachable(found, f"{weights.url}, kept as {cached}", error) from error
-    network = description.build()
-    network.load_state_dict({**network.state_dict(), **_renamed(name, downloaded)})
-    return PublishedNetwork(
-        description=description,
-        network=network,
-        preprocess=_normalisation_of_torchvision(name, weights),
-        weights=f"torchvision's {weights.name}",
-    )
-
-
-def _load_from_timm(found: FoundNetwork, description: NetworkDescription, same_classes: bool) -> PublishedNetwork:
-    import timm
-
-    name = str(found.published)
-    facts = timm.get_pretrained_cfg(name)
-    if facts is None or not facts.has_weights:
-        raise UserError(f"timm publishes no weights of {name}", f"give your own: {_full_name(found)}:FILE.safetensors")
-    description = _for_classes(found, facts.num_classes, description, same_classes)
-    try:
-        trained = timm.create_model(name, pretrained=True, num_classes=facts.num_classes)
-    except _UNREACHABLE as error:
-        raise _unreachable(found, str(facts.hf_hub_id or facts.url), error) from error
-    network = description.build()
-    network.load_state_dict(trained.state_dict())
-    return PublishedNetwork(
-        description=description,
-        network=network,
-        preprocess=Preprocess(_three(facts.mean), _three(facts.std)),
-        weights=f"timm's {facts.architecture}.{facts.tag}",
-    )
+def cached_networks(task: str) -> list[str]:
+    """References of the libraries' networks for `task` whose published weights lie in a cache on this machine, as
+    `nas.networks.find.find_network` takes them; those of the smallest files first."""
+    sizes = {PREFIXES[kind] + name: size for kind, lib in LIBRARIES.items() for name, size in lib.cached().items()}
+    fitting = [text for text in sizes if task_of_baseline(baseline_names(find_network(text))[0]) == task]
+    return sorted(fitting, key=lambda text: (sizes[text], text))
 
 
 def _for_classes(
@@ -240,7 +185,7 @@ def _check_answer(found: FoundNetwork, description: NetworkDescription, network:
         raise UserError(f"the network {found.text!r} does not give one number per class", "give another network")
 
 
-def _other_classes(size: Size, own: _Tensors, given: _Tensors, misfit: Misfit) -> int | None:
+def _other_classes(size: Size, own: Tensors, given: Tensors, misfit: Misfit) -> int | None:
     """Number of classes of the given tensors, where nothing but that number differs from the network's `own`."""
     if len(size) != 1 or misfit.missing or misfit.unexpected:
         return None
@@ -249,12 +194,12 @@ def _other_classes(size: Size, own: _Tensors, given: _Tensors, misfit: Misfit) -
     return counts.pop() if len(counts) == 1 else None
 
 
-def _nearest(found: FoundNetwork, given: _Tensors, size: Size, input: TensorSpec) -> str | None:
+def _nearest(found: FoundNetwork, given: Tensors, size: Size, input: TensorSpec) -> str | None:
     """A network of the same library, of nearly that name, that the tensors fit; the number of classes may differ."""
     import torch
 
     own = str(found.published)
-    alike = [name for name in _library_names(found) if name[:3] == own[:3] and name != own]
+    alike = [name for name in LIBRARIES[found.kind].names() if name[:3] == own[:3] and name != own]
     alike.sort(key=lambda name: SequenceMatcher(None, own, name).ratio(), reverse=True)
     for name in alike[:_TRIED]:
         full, tensors = PREFIXES[found.kind] + name, _renamed(name, given)
@@ -269,30 +214,12 @@ def _nearest(found: FoundNetwork, given: _Tensors, size: Size, input: TensorSpec
     return None
 
 
-def _renamed(name: str, tensors: _Tensors) -> _Tensors:
+def _renamed(name: str, tensors: Tensors) -> Tensors:
     """The tensors as the network `name` calls them today, without those that serve its training alone."""
-    unused = _AUXILIARY.get(name, ())
+    unused = AUXILIARY.get(name, ())
     kept = {key: tensor for key, tensor in tensors.items() if not key.startswith(unused)}
     return {_OLD_DENSENET.sub(r"\1\2", key): tensor for key, tensor in kept.items()}
 
 
-def _library_names(found: FoundNetwork) -> list[str]:
-    """All classification networks of the library; none of somebody's own functions."""
-    if found.kind == "python":
-        return []
-    if found.kind == "torchvision":
-        from torchvision import models
-
-        return list(models.list_models(module=models))
-    import timm
-
-    return list(timm.list_models())
-
-
 def _full_name(found: FoundNetwork) -> str:
     return f"{PREFIXES[found.kind]}{found.published}"
-
-
-def _three(values: Sequence[float]) -> tuple[float, float, float]:
-    red, green, blue = values
-    return red, green, blue

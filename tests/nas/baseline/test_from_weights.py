@@ -17,7 +17,7 @@ from nas.controller.planning.budget import Beforehand
 from nas.controller.search import SearchResult
 from nas.errors import UserError
 from nas.files.tensors import load_tensors, save_tensors
-from nas.networks.cached import cached_networks
+from nas.networks.libraries import cached_networks
 from tests.nas.baseline.conftest import SIDE, configured, latency
 
 FAST = Start(network="torchvision:a", weights="W", deployment="d", latency_ms=1.0, accuracy=0.80, epochs=3)

@@ -344,7 +344,7 @@ def test_published_weights_of_timm(thousand: ImageData, monkeypatch: pytest.Monk
     assert found.preprocess.mean[0] == timm.get_pretrained_cfg("resnet10t").mean[0]
     assert same_answers(found.network, source)
     untrained = next(name for name in timm.list_models() if not timm.is_model_pretrained(name))
-    with pytest.raises(UserError, match=f"timm publishes no weights of {untrained}"):
+    with pytest.raises(UserError, match=f"'timm:{untrained}' names no weights, and none are published"):
         load_reference(f"timm:{untrained}", thousand, IMAGES)
 
 
