@@ -17,6 +17,7 @@ from nas.controller.config import SearchConfig
 from nas.controller.planning.budget import Beforehand, Budget
 from nas.controller.search import SearchResult, run_search
 from nas.deploy.deploy import deploy
+from nas.deployment import Deployment
 from nas.errors import UserError
 from nas.files.tensors import checksum
 from nas.files.writing import write_json
@@ -113,7 +114,7 @@ class _Trial:
         if known is not None:
             return Choice.from_json(known)
         ready, unusable = self._ready(offered(weights, self.data.task), named=set(weights))
-        ready = self._timed(ready)
+        ready = self._timed(ready, named=set(weights)) if ready else []
         tried = [r.start for r in ready if r.start.reason]
         ready = [r for r in ready if not r.start.reason]
         limit_s = TRIED_SHARE * self.budget.seconds / (len(ready) + 1)
@@ -168,30 +169,37 @@ class _Trial:
             ready.append(_Ready(start, network, prepared_for(network, self.data)))
         return ready, unusable
 
-    def _timed(self, ready: Sequence[_Ready]) -> list[_Ready]:
-        """What each takes in its fastest deployment, or a reason why it is out of the question."""
+    def _timed(self, ready: Sequence[_Ready], named: set[str]) -> list[_Ready]:
+        """With what each takes in its fastest deployment, or a reason why it is out of the question. Raises what keeps
+        a `named` one from being exported."""
         deployments, until_s = deployments_for(self.config), self.budget.elapsed_s + TIMED_SHARE * self.budget.seconds
         found: list[_Ready] = []
         with self.progress.stage("timing published networks", len(ready)) as bar:
             for number, r in enumerate(ready, 1):
-                if found and self.budget.elapsed_s > until_s:
-                    found.append(replace(r, start=replace(r.start, reason="the budget did not reach it")))
-                    continue
-                deployed = deploy(
-                    r.network.network, r.network.description, r.data, deployments,
-                    folder=self.folder / str(number) / "timed", max_drop=self.config.max_drop, trained=False,
-                    sessions=1,
-                )  # fmt: skip
-                known = [t for t in deployed.tried if t.measurement is not None and t.measurement.failed is None]
-                fastest = min(known, key=lambda t: t.p50_ms, default=None)
-                if fastest is None:
-                    found.append(replace(r, start=replace(r.start, reason="nothing here runs it")))
-                    continue
-                start = replace(r.start, deployment=fastest.name, latency_ms=fastest.p50_ms)
-                found.append(replace(r, start=start.judged(self.limit_ms)))
+                start = replace(r.start, reason="the budget did not reach it")
+                if not found or self.budget.elapsed_s <= until_s:
+                    try:
+                        start = self._fastest(r, deployments, self.folder / str(number) / "timed")
+                    except Exception as error:
+                        if start.network in named:
+                            raise
+                        start = replace(start, reason=f"it cannot be exported: {error}")
+                found.append(replace(r, start=start))
                 bar.advance(1, note=start.network)
         self.save_account()
         return found
+
+    def _fastest(self, ready: _Ready, deployments: Sequence[Deployment], folder: Path) -> Start:
+        """The start with its latency in the deployment in which it is fastest."""
+        deployed = deploy(
+            ready.network.network, ready.network.description, ready.data, deployments,
+            folder=folder, max_drop=self.config.max_drop, trained=False, sessions=1,
+        )  # fmt: skip
+        known = [t for t in deployed.tried if t.measurement is not None and t.measurement.failed is None]
+        fastest = min(known, key=lambda t: t.p50_ms, default=None)
+        if fastest is None:
+            return replace(ready.start, reason="nothing here runs it")
+        return replace(ready.start, deployment=fastest.name, latency_ms=fastest.p50_ms).judged(self.limit_ms)
 
     def _tried(self, ready: _Ready, name: str, limit_s: float) -> tuple[float, int]:
         """Accuracy on the validation examples after a short training, a fraction, and its epochs."""

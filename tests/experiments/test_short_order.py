@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from experiments.short_order import Record, cli, page
-from tests.nas.tiny import write_data
+from tests.nas.small_runs import write_data
 
 
 def test_the_page_says_how_well_each_estimate_orders() -> None:

@@ -15,10 +15,17 @@ from nas.cli.main import run
 from nas.controller.config import SearchConfig
 from nas.controller.planning.budget import Beforehand
 from nas.controller.search import SearchResult
+from nas.data.images import image_input
 from nas.errors import UserError
 from nas.files.tensors import load_tensors, save_tensors
+from nas.networks.description import NetworkDescription
 from nas.networks.libraries import cached_networks
-from tests.nas.baseline.conftest import SIDE, configured, latency
+from nas.tasks.classification.data.registry import load_dataset
+from nas.tasks.classification.task import Classification
+from nas.tasks.examples import examples_of
+from nas.training.loop import train
+from tests.nas.baseline.conftest import configured, latency
+from tests.nas.small_runs import write_data
 
 FAST = Start(network="torchvision:a", weights="W", deployment="d", latency_ms=1.0, accuracy=0.80, epochs=3)
 BETTER = replace(FAST, network="torchvision:b", latency_ms=1.9, accuracy=0.90)
@@ -93,23 +100,47 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(from_weights, "FINAL_EPOCHS", 1)
 
 
+@pytest.fixture(scope="module")
+def blobs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """90 images of three classes for each split, at 32 px."""
+    return write_data(tmp_path_factory.mktemp("blobs") / "blobs.npz", per_class=30)
+
+
+@pytest.fixture(scope="module")
+def trained(blobs: Path) -> Mapping[str, torch.Tensor]:
+    """The tensors of a network that knows the three classes."""
+    data, task = load_dataset(str(blobs)), Classification()
+    description = NetworkDescription.of_baseline("resnet10_w50", data.output_size, image_input(32))
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        network = description.build()
+    recipe = task.recipe(epochs=6, precision="fp32")
+    examples = examples_of(data, description.signature.input)
+    objective = task.objective(network, examples, recipe, device=torch.device("cpu"))
+    assert train(network, objective, recipe, device="cpu", validates="last").accuracy > 0.8
+    return network.state_dict()
+
+
 @pytest.fixture
-def nine(teacher: Path, tmp_path: Path) -> str:
-    """A network that knows nine of the ten digits."""
-    weights = load_tensors(teacher / "model.safetensors")[0]
-    fewer = {name: tensor[:9] if name.startswith("fc.") else tensor for name, tensor in weights.items()}
-    save_tensors(tmp_path / "nine.safetensors", fewer, {})
-    (tmp_path / "preprocess.json").write_text((teacher / "preprocess.json").read_text())
-    return f"torchvision:resnet10_w50:{tmp_path / 'nine.safetensors'}"
+def of_others(trained: Mapping[str, torch.Tensor], tmp_path: Path) -> str:
+    """The network as somebody has it who knows two of the classes."""
+    fewer = {name: tensor[:2].clone() if name.startswith("fc.") else tensor for name, tensor in trained.items()}
+    save_tensors(tmp_path / "two.safetensors", fewer, {})
+    return f"torchvision:resnet10_w50:{tmp_path / 'two.safetensors'}"
 
 
 @pytest.mark.slow
 def test_weights_that_help_are_fine_tuned_and_delivered(
-    nine: str, tmp_path: Path, short: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    of_others: str,
+    blobs: Path,
+    tmp_path: Path,
+    short: None,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     out = tmp_path / "run"
     command = [
-        *("search", "--data", "digits", "--latency-ms", "1000", "--weights", nine, "--resolution", str(SIDE)),
+        *("search", "--data", str(blobs), "--latency-ms", "1000", "--weights", of_others),
         *("--threads", "1", "--runtime", "onnxruntime", "--precision", "fp32", "--budget", "10m", "--quiet"),
         *("--out", str(out), "--json"),
     ]
@@ -118,9 +149,9 @@ def test_weights_that_help_are_fine_tuned_and_delivered(
     (best,) = document["best"]
     assert best["accuracy"]["deployed"] > 0.7
     told = " ".join(document["notes"])
-    assert f"published weights: {nine} (nine.safetensors)" in told
+    assert f"published weights: {of_others} (two.safetensors)" in told
     assert "its weights are taken" in told
-    assert "was given a last layer for these data and fine-tuned from nine.safetensors for 1 epoch" in told
+    assert "was given a last layer for these data and fine-tuned from two.safetensors for 1 epoch" in told
     assert document["seconds"]["weights"] > 0
     assert document["seconds"]["total"] >= sum(s for k, s in document["seconds"].items() if k != "total") - 1
     (out / "result.json").unlink()
@@ -156,17 +187,17 @@ def _scratch(**settings: Any) -> SearchConfig:
 
 
 def test_weights_that_do_not_help_are_told_and_left(
-    nine: str, tmp_path: Path, short: None, searched: list[tuple[SearchConfig, Beforehand]]
+    of_others: str, blobs: Path, tmp_path: Path, short: None, searched: list[tuple[SearchConfig, Beforehand]]
 ) -> None:
     """Random weights under the name of trained ones are no better than other random weights."""
-    path = Path(nine.rpartition(":")[2])
+    path = Path(of_others.rpartition(":")[2])
     tensors: Mapping[str, torch.Tensor] = load_tensors(path)[0]
     noise = {n: torch.randn_like(t) if t.is_floating_point() and t.dim() > 1 else t for n, t in tensors.items()}
     save_tensors(path, {n: t * 3 if t.is_floating_point() and t.dim() > 1 else t for n, t in noise.items()}, {})
     config = configured(
-        tmp_path, tmp_path / "run", limits=latency(1000.0), precisions=("fp32",), resolution=SIDE, baseline=""
+        tmp_path, tmp_path / "run", limits=latency(1000.0), precisions=("fp32",), data=str(blobs), baseline=""
     )
-    run_from_weights([nine], config, _scratch(), None)
+    run_from_weights([of_others], config, _scratch(), None)
     ((asked, before),) = searched
     assert asked.out == tmp_path / "run"
     assert before.seconds["total"] >= before.seconds["weights"] > 0
