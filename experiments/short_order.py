@@ -24,6 +24,7 @@ from experiments.supernet_page import tau_interval
 from nas.cli.types import Seconds
 from nas.controller.config import SearchConfig
 from nas.controller.planning.recipes import Recipes, make_recipes
+from nas.controller.planning.throughput import TrainingThroughput
 from nas.controller.promise import promise
 from nas.evaluation.short_training import ShortTraining, trained
 from nas.files.writing import write_json
@@ -77,11 +78,11 @@ def train_command(
     document: dict[str, Any] = json.loads(out.read_text()) if out.exists() else {**about, "records": []}
     if {name: document[name] for name in about} != about:
         raise click.ClickException(f"{out} holds other trainings: name another file")
-    recipes = recipes_of(config)
+    recipes = recipes_of(config, document.get("throughput"))
     document |= {"cpu": fingerprint().cpu_model, "throughput": recipes.throughput.to_json()}
     known = {record["key"] for record in document["records"]}
     number, parts = (int(figure) for figure in part.split("/"))
-    for arch in drawn(recipes, networks, seed)[number::parts]:
+    for arch in drawn(recipes, networks, seed, number, parts):
         if arch.key not in known:
             record = both_trainings(arch, recipes, epochs)
             document["records"].append(asdict(record))
@@ -89,19 +90,24 @@ def train_command(
             click.echo(f"{record.key}: {record.short:.1%} in {record.short_s:.0f} s, {record.full:.1%}", err=True)
 
 
-def recipes_of(config: SearchConfig) -> Recipes:
-    """The trainings that a search of `config` would plan here."""
+def recipes_of(config: SearchConfig, throughput: dict[str, Any] | None) -> Recipes:
+    """The trainings that a search of `config` would plan here, at the recorded throughput where there is one."""
     task = task_named(config.task)
     data = task.load(config.data, seed=config.seed, options=config.data_options)
-    return make_recipes(config, task.searchable(config.search_space, data, {}), data, None)
+    known = None if throughput is None else TrainingThroughput.from_json(throughput)
+    return make_recipes(config, task.searchable(config.search_space, data, {}), data, known)
 
 
-def drawn(recipes: Recipes, count: int, seed: int) -> list[Architecture]:
-    """The first distinct random networks whose full training a search could afford."""
+def drawn(recipes: Recipes, count: int, seed: int, number: int, parts: int) -> list[Architecture]:
+    """A part of `count` random networks whose full training a search could afford: of every `parts` that are drawn the
+    one of this `number`, whatever others call affordable."""
     affordable, _ = recipes.affordable(DEPLOYMENTS)
-    choices = recipes.space.sample(DRAWN, np.random.default_rng(seed))
-    archs = {a.key: a for a in map(recipes.space.architecture, choices[affordable(choices)])}
-    return list(archs.values())[:count]
+    archs = {
+        a.key: a for a in map(recipes.space.architecture, recipes.space.sample(DRAWN, np.random.default_rng(seed)))
+    }
+    own = list(archs.values())[number::parts]
+    able = affordable(recipes.space.choices(own))
+    return [arch for arch, good in zip(own, able, strict=True) if good][: -(-(count - number) // parts)]
 
 
 def both_trainings(arch: Architecture, recipes: Recipes, epochs: int) -> Record:

@@ -1,17 +1,18 @@
-"""Networks whose published weights a search may begin from: each tried on the data, and which one is taken."""
+"""Networks whose published weights a search may begin from: what is known of each, and which one is taken."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from nas.errors import UserError
+from nas.networks.find import find_network
 from nas.networks.libraries import cached_networks
 from nas.text import milliseconds, percent
 
 AUTO = "auto"
 """In place of a network's name: all whose published weights lie in a cache on this machine."""
-REACH = 2.5
-"""A network may take so many times the limit before it is trained: that much faster can be made of most."""
+MARGIN = 0.05
+"""Share of the limit that a network has to leave free when it is timed in a single session."""
+FORMS = "give auto, torchvision:NAME, timm:NAME, or either with a file: torchvision:NAME:FILE.safetensors"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +28,7 @@ class Start:
     latency_ms: float | None = None
     """Of its median call there; None where it was not measured."""
     epochs: int = 0
-    """It was trained for, to be compared."""
+    """Whole ones that it was trained for, to be compared."""
     accuracy: float | None = None
     """Of the validation examples then, a fraction; None where it was not trained."""
     reason: str = ""
@@ -40,25 +41,21 @@ class Start:
     def from_json(cls, document: Mapping[str, Any]) -> "Start":
         return cls(**document)
 
-    def keeps(self, limit_ms: float) -> bool:
-        """True if it keeps the limit on a call as it is."""
-        return self.latency_ms is not None and self.latency_ms <= limit_ms
-
-    def judged(self, limit_ms: float) -> "Start":
-        """The same, out of the question where it is too slow to be made fast enough."""
-        if self.latency_ms is None or self.latency_ms <= REACH * limit_ms:
-            return self
-        slow = f"it takes {milliseconds(self.latency_ms)} ms in {self.deployment}, more than {REACH:g} times the limit"
-        return replace(self, reason=slow)
+    def timed(self, deployment: str, latency_ms: float, limit_ms: float) -> "Start":
+        """With its latency; out of the question where that is no clear distance below the limit."""
+        found = replace(self, deployment=deployment, latency_ms=latency_ms)
+        if latency_ms <= (1 - MARGIN) * limit_ms:
+            return found
+        slow = f"{milliseconds(latency_ms)} ms in {deployment} are too slow; --baseline makes a network faster"
+        return replace(found, reason=slow)
 
     @property
     def told(self) -> str:
         """What is known of it, for people."""
-        if self.accuracy is None:
+        if self.accuracy is None or self.reason:
             return f"{self.network}: {self.reason}"
         speed = "" if self.latency_ms is None else f" at {milliseconds(self.latency_ms)} ms in {self.deployment}"
-        after = f"{self.epochs} epoch{'s' * (self.epochs != 1)}"
-        return f"{self.network} ({self.weights}) {percent(self.accuracy)} after {after}{speed}"
+        return f"{self.network} ({self.weights}) {percent(self.accuracy)} after a short training{speed}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,8 +79,7 @@ class Choice:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> "Choice":
-        start = document["start"]
-        tried = tuple(map(Start.from_json, document["tried"]))
+        start, tried = document["start"], tuple(map(Start.from_json, document["tried"]))
         return cls(start=None if start is None else Start.from_json(start), why=document["why"], tried=tried)
 
 
@@ -91,43 +87,41 @@ def offered(asked: Sequence[str], task: str) -> list[str]:
     """The networks for `task` to try, each once: `auto` stands for those of `nas.networks.libraries.cached_networks`.
 
     Raises:
-        UserError: a named network is of no library.
+        UserError: a name is of no library's network.
     """
-    from nas.networks.find import find_network
-
     found: dict[str, None] = {}
     for text in asked:
         if text == AUTO:
             found.update(dict.fromkeys(cached_networks(task)))
-            continue
-        if find_network(text, accept=("torchvision", "timm", "python")).published is None:
-            raise UserError(f"--weights {text} names no network of a library", "give torchvision:NAME or timm:NAME")
-        found[text] = None
+        else:
+            find_network(text, accept=("torchvision", "timm", "python"), forms=FORMS)
+            found[text] = None
     return list(found)
 
 
-def most_promising(tried: Sequence[Start], limit_ms: float) -> Start | None:
-    """The most accurate of those that keep the limit; where none does, of those within `REACH` of it; else None."""
-    known = [s for s in tried if s.accuracy is not None and s.latency_ms is not None]
-    within = [s for s in known if s.keeps(limit_ms)] or [s for s in known if s.keeps(REACH * limit_ms)]
-    return max(within, key=lambda s: (s.accuracy or 0.0, -(s.latency_ms or 0.0)), default=None)
+def most_accurate(tried: Sequence[Start]) -> Start | None:
+    """The best one that keeps the limit, of equal ones the faster; None where there is none."""
+    usable = [s for s in tried if s.accuracy is not None and not s.reason]
+    return max(usable, key=lambda s: (s.accuracy or 0.0, -(s.latency_ms or 0.0)), default=None)
 
 
 def chosen(
     best: Start | None, scratch: float | None, standard_error: float | None, tried: tuple[Start, ...] = ()
 ) -> Choice:
-    """Whether the most promising network is better than the same one from random weights.
+    """Whether the best network is better than the same one from random weights.
 
     Args:
         best: None where no network can be used.
-        scratch: its accuracy from random weights after as many epochs; None where there is no `best`.
+        scratch: its accuracy from random weights after as long a training; None where there is no `best`.
         standard_error: of an accuracy; None where the task cannot tell.
         tried: all, for the record.
     """
     if best is None or best.accuracy is None or scratch is None:
-        why = "no network with published weights can be used" if tried else "no published weights are in a cache here"
+        why = (
+            "no network with published weights can be used" if tried else "no published weights for this task are here"
+        )
         return Choice(start=None, why=f"{why}: networks are trained from nothing", tried=tried)
-    beside = f"from random weights {best.network} reaches {percent(scratch)} after as many epochs"
+    beside = f"from random weights {best.network} reaches {percent(scratch)} in as short a training"
     if best.accuracy <= scratch + (standard_error or 0.0):
         why = f"{beside}: its weights do not help, and networks are trained from nothing"
         return Choice(start=None, why=why, tried=tried)

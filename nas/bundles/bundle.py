@@ -193,8 +193,7 @@ def _receipt(
             "test": claims.test_accuracy,
             **figures.accuracy,
         },
-        "accuracy_on_device": claims.accuracy_there is not None
-        or (host is not None and not material_differences(fingerprint(), host)),
+        "accuracy_on_device": host is not None and not material_differences(fingerprint(), host),
         "max_drop": claims.max_drop,
         "parity": deployed.parity.to_json() if deployed.parity is not None else None,
         "deployments": [t.to_json() for t in deployed.tried],

@@ -90,7 +90,8 @@ def load_inputs(
             raise
         with budget.stage("prepare"):
             return inputs(checked)
-    if recorded:  # a continued search proposes by what it knew from the start
+    # What an earlier process proposed by stays, and other objectives ask about networks that are far from the limit.
+    if recorded or config.objective != "accuracy":
         return found
     with budget.stage("calibrate"):
         nearer = near_a_tight_limit(target, *ask)

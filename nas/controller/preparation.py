@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from optuna.samplers import BaseSampler
 
+from nas.controller.config import SearchConfig
 from nas.controller.engine import Engine
 from nas.controller.evaluators import trains
 from nas.controller.inputs import SearchInputs
@@ -19,7 +20,10 @@ from nas.controller.prediction.scoring import CandidateScorer
 from nas.controller.runs.run_folder import RunFolder
 from nas.controller.trials import trained_briefly
 from nas.evaluation.short_training import enough_to_compare
+from nas.limits import LatencyLimit
+from nas.networks.libraries import cached_networks
 from nas.samplers import RandomFeasibleSampler, WithExamples
+from nas.targets.registry import LOCAL
 from nas.tasks import TaskData
 from search_spaces import Choices
 
@@ -89,6 +93,20 @@ def busy(recipes: Recipes) -> str | None:
         f"other processes kept {others:.1f} cores busy while the speed of training was measured: trainings are planned "
         "for a machine as busy as that"
     )
+
+
+def unused_weights(config: SearchConfig) -> list[str]:
+    """A remark on published weights that lie on this machine, where a search may begin from them (see
+    `nas.baseline.config`); empty where there are none."""
+    usual = config.target == LOCAL and config.ray is None and config.objective == "accuracy" and not config.space
+    if not usual or config.limits.limits_tail or [limit.name for limit in config.limits] != [LatencyLimit.name]:
+        return []
+    try:
+        names = cached_networks(config.task)
+    except OSError:  # a cache that is not ours to read
+        return []
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return [f"published weights of {names[0]}{more} are in a cache here: --weights auto tries them"] if names else []
 
 
 def searchable(

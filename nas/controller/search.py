@@ -37,7 +37,7 @@ from nas.controller.planning.plan import (
 from nas.controller.planning.plan_record import read_account, read_final_plan, write_final_plan
 from nas.controller.planning.training_times import doubt_throughput, plan_last_round
 from nas.controller.prediction.target_record import write_target
-from nas.controller.preparation import RANDOM_STUDY, SEARCH_STUDY, PreparedSearch, prepare_search
+from nas.controller.preparation import RANDOM_STUDY, SEARCH_STUDY, PreparedSearch, prepare_search, unused_weights
 from nas.controller.proxies import SCORING_SHARE, proxy_scores, within
 from nas.controller.results.evidence import write_evidence
 from nas.controller.results.outcome import Outcome
@@ -51,7 +51,6 @@ from nas.executors import Executor
 from nas.files.writing import write_json
 from nas.measure.host import keep_to_usable_threads
 from nas.measure.site import undisturbed
-from nas.networks.libraries import cached_networks
 from nas.progress import Progress, SilentProgress, Stage
 from nas.samplers import Feasible, RandomFeasibleSampler, SamplerTask, WithExamples, make_sampler
 from nas.tasks import task_of
@@ -115,13 +114,6 @@ def run_search(
                 return Search(prepared, folder, budget, progress, interrupts, engine).run(beforehand.notes)
 
 
-def unused_weights(task: str) -> list[str]:
-    """A remark on published weights that lie on this machine; empty where there are none."""
-    names = cached_networks(task)
-    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-    return [f"published weights of {names[0]}{more} are in a cache here: --weights auto tries them"] if names else []
-
-
 def finished_result(folder: RunFolder) -> SearchResult | None:
     """The result in a run's folder, unless an interrupt made it an early one."""
     if not folder.result.exists():
@@ -168,7 +160,7 @@ class Search:
 
     def run(self, notes: Sequence[str] = ()) -> SearchResult:
         """All steps in their order. `notes` of what was done before join those of the result."""
-        self.notes += notes or unused_weights(self.data.task)
+        self.notes += notes or unused_weights(self.config)
         expected = self._estimate()
         loop = self.loop(self.engine.executor if trains(self.choice.name) else None)
         evaluated, final = self._search(loop)

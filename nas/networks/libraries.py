@@ -1,6 +1,5 @@
 """Trained networks of torchvision and timm: with the weights of a file, or with those that the library publishes."""
 
-import re
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from pickle import UnpicklingError
@@ -10,7 +9,7 @@ from nas.data.images import Preprocess
 from nas.errors import UnknownNameError, UserError
 from nas.networks.description import NetworkDescription
 from nas.networks.find import PREFIXES, FoundNetwork, find_network
-from nas.networks.published import AUXILIARY, LIBRARIES, Tensors
+from nas.networks.published import LIBRARIES, Tensors
 from nas.networks.weights import Misfit
 from nas.tasks import TASKS, TaskData, task_of_baseline
 from search_spaces import TensorSpec
@@ -19,13 +18,11 @@ from search_spaces.signature import Size
 if TYPE_CHECKING:
     from torch import nn
 
-_OLD_DENSENET = re.compile(r"(denselayer\d+\.(?:norm|conv))\.([12]\.)")
-"""Names of DenseNet's tensors in the files that torchvision publishes: `norm.1` is `norm1` of today."""
 _TRIED = 24
 """So many networks of nearly that name are compared with weights that do not fit."""
 _REFUSALS = (RuntimeError, ValueError, AssertionError, LookupError, TypeError)
 """What networks refuse an input with."""
-_UNREACHABLE = (OSError, RuntimeError, ValueError, UnpicklingError)
+_UNREACHABLE = (OSError, EOFError, RuntimeError, ValueError, UnpicklingError)
 """What downloads fail with: no internet, another content than was published."""
 
 
@@ -68,7 +65,7 @@ def network_of_file(
     Raises:
         UserError: there is no such network, the tensors fit none of its variants, or it does not take that input.
     """
-    tensors, misfits = _renamed(str(found.published), given), []
+    tensors, misfits = LIBRARIES[found.kind].today(str(found.published), given), []
     for name in baseline_names(found):
         description = NetworkDescription.of_baseline(name, size, input)
         network = description.build()
@@ -111,6 +108,8 @@ def published_network(
         UserError: there is no such network, it is for another task or other classes than `data` have, the library has
             no weights of it, or they cannot be had.
     """
+    from safetensors import SafetensorError
+
     name = baseline_names(found)[-1]
     require_task(found, data)
     weights = LIBRARIES[found.kind].weights(str(found.published))
@@ -122,10 +121,15 @@ def published_network(
     description = _for_classes(found, weights.classes, asked, same_classes)
     try:
         tensors = weights.load()
-    except _UNREACHABLE as error:
+    except (*_UNREACHABLE, SafetensorError) as error:
         raise _unreachable(found, weights.place, error) from error
     network = description.build()
-    network.load_state_dict({**network.state_dict(), **_renamed(str(found.published), tensors)})
+    misfit = Misfit.of(network.state_dict(), tensors)
+    if misfit:
+        raise UserError(
+            f"the published weights of {found.text!r} do not fit it: {misfit}", "install another version of the library"
+        )
+    network.load_state_dict({**network.state_dict(), **tensors})
     _check_answer(found, description, network.eval())
     return PublishedNetwork(
         description=description, network=network, preprocess=weights.preprocess, weights=weights.label
@@ -202,7 +206,7 @@ def _nearest(found: FoundNetwork, given: Tensors, size: Size, input: TensorSpec)
     alike = [name for name in LIBRARIES[found.kind].names() if name[:3] == own[:3] and name != own]
     alike.sort(key=lambda name: SequenceMatcher(None, own, name).ratio(), reverse=True)
     for name in alike[:_TRIED]:
-        full, tensors = PREFIXES[found.kind] + name, _renamed(name, given)
+        full, tensors = PREFIXES[found.kind] + name, LIBRARIES[found.kind].today(name, given)
         try:
             with torch.device("meta"):
                 shapes = NetworkDescription.of_baseline(full, size, input).build().state_dict()
@@ -212,13 +216,6 @@ def _nearest(found: FoundNetwork, given: Tensors, size: Size, input: TensorSpec)
         if not misfit or _other_classes(size, shapes, tensors, misfit) is not None:
             return full
     return None
-
-
-def _renamed(name: str, tensors: Tensors) -> Tensors:
-    """The tensors as the network `name` calls them today, without those that serve its training alone."""
-    unused = AUXILIARY.get(name, ())
-    kept = {key: tensor for key, tensor in tensors.items() if not key.startswith(unused)}
-    return {_OLD_DENSENET.sub(r"\1\2", key): tensor for key, tensor in kept.items()}
 
 
 def _full_name(found: FoundNetwork) -> str:

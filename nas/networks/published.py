@@ -1,5 +1,6 @@
 """The libraries whose networks can be named: what each has, and the weights that it publishes."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,10 +14,13 @@ if TYPE_CHECKING:
 
 Tensors = Mapping[str, "torch.Tensor"]
 
-AUXILIARY: Mapping[str, tuple[str, ...]] = {"googlenet": ("aux1.", "aux2."), "inception_v3": ("AuxLogits.",)}
+_AUXILIARY: Mapping[str, tuple[str, ...]] = {"googlenet": ("aux1.", "aux2."), "inception_v3": ("AuxLogits.",)}
 """Beginnings of the names of tensors for answers that are given in training alone."""
 _HALVES = Preprocess((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
-"""What the networks of `AUXILIARY` were published for: torchvision undoes ImageNet's normalisation inside them."""
+"""What the networks of `_AUXILIARY` were published for: torchvision undoes ImageNet's normalisation inside them."""
+
+_OLD_DENSENET = re.compile(r"(denselayer\d+\.(?:norm|conv))\.([12]\.)")
+"""Names of DenseNet's tensors in the files that torchvision publishes: `norm.1` is `norm1` of today."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +50,11 @@ class Library(Protocol):
         ...
 
     def weights(self, name: str) -> PublishedWeights | None:
-        """None where it publishes none of the network."""
+        """None where it publishes none of the network that answers with classes."""
+        ...
+
+    def today(self, name: str, tensors: Tensors) -> Tensors:
+        """The tensors of a file of the network, as it calls them today, without those that serve its training alone."""
         ...
 
     def cached(self) -> Mapping[str, int]:
@@ -76,7 +84,7 @@ class Torchvision:
             tensors: Tensors = torch.hub.load_state_dict_from_url(
                 best.url, map_location="cpu", progress=False, check_hash=True, weights_only=True
             )
-            return tensors
+            return self.today(name, tensors)
 
         return PublishedWeights(
             label=f"torchvision's {best.name}",
@@ -85,6 +93,11 @@ class Torchvision:
             preprocess=self._normalisation(name, best),
             load=load,
         )
+
+    def today(self, name: str, tensors: Tensors) -> Tensors:
+        unused = _AUXILIARY.get(name, ())
+        kept = {key: tensor for key, tensor in tensors.items() if not key.startswith(unused)}
+        return {_OLD_DENSENET.sub(r"\1\2", key): tensor for key, tensor in kept.items()}
 
     def cached(self) -> Mapping[str, int]:
         import torch
@@ -97,7 +110,7 @@ class Torchvision:
     @staticmethod
     def _normalisation(name: str, weights: Any) -> Preprocess:
         how = weights.transforms()
-        return _HALVES if name in AUXILIARY else Preprocess(_three(how.mean), _three(how.std))
+        return _HALVES if name in _AUXILIARY else Preprocess(_three(how.mean), _three(how.std))
 
 
 def _best_weights(name: str) -> Any:
@@ -127,7 +140,7 @@ class Timm:
 
     def weights(self, name: str) -> PublishedWeights | None:
         facts = _timm_facts(name)
-        if facts is None or not facts.has_weights:
+        if facts is None or not facts.has_weights or facts.num_classes < 1:
             return None
 
         def load() -> Tensors:
@@ -144,6 +157,9 @@ class Timm:
             load=load,
         )
 
+    def today(self, name: str, tensors: Tensors) -> Tensors:
+        return tensors
+
     def cached(self) -> Mapping[str, int]:
         from huggingface_hub import constants, try_to_load_from_cache
 
@@ -153,7 +169,8 @@ class Timm:
             name = repository.partition("/")[2].partition(".")[0]
             facts = _timm_facts(name)
             file = try_to_load_from_cache(repository, "model.safetensors")
-            if facts is not None and facts.hf_hub_id == repository and isinstance(file, str):
+            answers = facts is not None and facts.hf_hub_id == repository and facts.num_classes >= 1
+            if answers and isinstance(file, str):
                 found[name] = Path(file).stat().st_size
         return found
 
@@ -176,6 +193,9 @@ class Functions:
 
     def weights(self, name: str) -> PublishedWeights | None:
         return None
+
+    def today(self, name: str, tensors: Tensors) -> Tensors:
+        return tensors
 
     def cached(self) -> Mapping[str, int]:
         return {}

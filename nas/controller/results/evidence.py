@@ -6,6 +6,7 @@ from nas.controller.results.candidates import candidate_rows
 from nas.controller.results.outcome import Outcome
 from nas.controller.results.receipt import write_receipt
 from nas.controller.results.result import result_document
+from nas.controller.results.there import accuracy_there
 from nas.controller.runs.run_folder import write_candidates
 from nas.files.writing import write_json
 from nas.runtimes import load_runtime
@@ -23,7 +24,9 @@ def write_evidence(outcome: Outcome) -> dict[str, Any]:
     document = {**result_document(outcome), "pictures": _write_pictures(outcome)}
     write_candidates(folder, rows)
     for winner, entry in zip(outcome.winners, document["best"], strict=True):
-        receipt = write_receipt(outcome, winner, document, entry)
+        there = accuracy_there(outcome.target.site, winner, outcome.data)
+        document["notes"] += [there.remark] if there.remark else []
+        receipt = write_receipt(outcome, winner, document, entry, there.value)
         entry["postprocess_ms"] = receipt.get("postprocess_ms")
     write_report(document, pd.DataFrame(rows), folder.report)
     write_json(folder.result, document)
