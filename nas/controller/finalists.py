@@ -379,6 +379,14 @@ def limits_missed(finalists: Sequence[Finalist], limits: Limits) -> LimitMissedE
         f"a {'higher' if limits[n].at_most else 'lower'} {limits[n].option}" for n in nearest or limits.given
     )
     finer = "" if set(nearest) == {AccuracyLimit.name} else ", or make a finer profile with `nas profile`"
+    doubt = next((f.deployed.doubt for f in finalists if f.deployed.doubt is not None), None)
+    if doubt is not None:
+        return LimitMissedError(
+            f"no candidate kept {limits.asked} when its exported file was measured{came if nearest else ''}; the "
+            f"machine was busy then ({doubt})",
+            f"run the same command again while nothing else runs: it measures again, and trains nothing; or ask for "
+            f"{options}",
+        )
     return LimitMissedError(
         f"no candidate kept {limits.asked} when its exported file was measured{came if nearest else ''}",
         f"ask for {options}{',' if finer else ' or'} give a longer --budget{finer}",

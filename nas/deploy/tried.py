@@ -110,6 +110,13 @@ class Deployed:
         """The deployment to deliver; None where none is acceptable."""
         return next((t for t in self.tried if t.chosen), None)
 
+    @property
+    def doubt(self) -> str | None:
+        """Why it may not be the network's fault that nothing is chosen: what disturbed a measurement. None where
+        something is, or the machine was quiet."""
+        known = [t.measurement.disturbance for t in self.tried if t.measurement is not None]
+        return None if self.chosen is not None else next((reason for reason in known if reason is not None), None)
+
 
 def files_of(path: Path) -> list[Path]:
     """All files a runtime loads where it is given `path`: `path` itself first."""

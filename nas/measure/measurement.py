@@ -67,6 +67,11 @@ class Measurement:
         """Median over the sessions; None where calls were of the network alone."""
         return _median_or_none([s.postprocess_ms for s in self.sessions])
 
+    @property
+    def disturbance(self) -> str | None:
+        """Why the first disturbed session cannot be trusted; None on a quiet machine."""
+        return next((s.disturbance for s in self.sessions if s.disturbance is not None), None)
+
     def keeps(self, limit_ms: float) -> bool:
         """True if every fresh session's p50 was within the limit, and none failed."""
         return self.failed is None and self.worst_session_p50_ms <= limit_ms

@@ -157,24 +157,26 @@ def deployed_network(
 ) -> Deployed:
     """`deploy`, or what it found before where `folder` holds that; chosen by the present limits either way.
 
-    `site`: the machine it is measured on; None: not at all, `upper_bound` tells instead. The rest
-    is as in `nas.deploy.deploy.deploy`.
+    What was measured in vain on a disturbed machine is measured again. `site`: the machine it is measured on; None: not
+    at all, `upper_bound` tells instead. The rest is as in `nas.deploy.deploy.deploy`.
     """
-    found = read_deployed(folder, description, deployments, site)
-    if found is None:
-        found = deploy(
-            network, description, data, deployments,
-            folder=folder, max_drop=max_drop, rejection=rejection, upper_bound=upper_bound,
-            measurer=site.measure if site else None, slack=slack, isa=isa, fewer_threads=fewer_threads,
-            left_s=left_s, expected_ms=expected_ms,
+    known = read_deployed(folder, description, deployments, site)
+    if known is not None:
+        metric = task_of(data).metric_of(data)
+        chosen = choose(
+            known.tried, max_drop, rejection, upper_bound, parity=known.parity, metric=metric, slack=slack
         )  # fmt: skip
-        write_deployed(folder, found, site)
-        return found
-    metric = task_of(data).metric_of(data)
-    chosen = choose(
-        found.tried, max_drop, rejection, upper_bound, parity=found.parity, metric=metric, slack=slack
+        known = replace(known, tried=tuple(chosen))
+        if known.doubt is None:
+            return known
+    found = deploy(
+        network, description, data, deployments,
+        folder=folder, max_drop=max_drop, rejection=rejection, upper_bound=upper_bound,
+        measurer=site.measure if site else None, slack=slack, isa=isa, fewer_threads=fewer_threads,
+        left_s=left_s, expected_ms=expected_ms,
     )  # fmt: skip
-    return replace(found, tried=tuple(chosen))
+    write_deployed(folder, found, site)
+    return found
 
 
 def write_deployed(folder: Path, deployed: Deployed, site: Site | None) -> None:
