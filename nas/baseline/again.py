@@ -28,7 +28,8 @@ def derive_again(run: Path, changes: Mapping[str, Any], progress: Progress | Non
     old = BaselineFolder(run)
     if not old.times.exists():
         raise UserError(
-            f"the run '{run}' has taught no options that could be used again", "run its search to the end first"
+            f"the run '{run}' has taught no options that could be used again",
+            "run its search to the end first; where its network kept the limit as it was, begin anew in another --out",
         )
     return run_baseline(changed_config(old, changes), progress, before=lambda new: take_over(old, new), origin=old.path)
 

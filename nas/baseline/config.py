@@ -53,6 +53,9 @@ class BaselineConfig:
     precisions: tuple[str, ...] | None = None
     max_drop: float = 0.01
     """Accuracy (fraction) that a faster deployment may lose against the same network in fp32."""
+    accuracy_first: bool = False
+    """True: of the deployments within the limit the most accurate is delivered, the fastest of those within a standard
+    error of it; False: the fastest that `max_drop` allows."""
     seed: int = 0
     out: Path | None = None
     command: str = ""
@@ -62,7 +65,7 @@ class BaselineConfig:
         task_named(self.task)
         object.__setattr__(self, "calls", calls_text(interval_ms_of(self.calls)))
         if not self.data:
-            raise UserError("nothing says what the baseline was trained on", "give the data: --data FOLDER")
+            raise UserError("nothing says which data the network is for", "give them: --data FOLDER")
         if self.target != "local":
             raise UserError(
                 f"what a network can be made of is measured, and target {self.target!r} is not this host",

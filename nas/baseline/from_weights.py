@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -17,13 +18,14 @@ from nas.baseline.folder import read_step, write_step
 from nas.baseline.run import deployments_for, input_for, run_baseline
 from nas.baseline.starts import Choice, Start, chosen, most_accurate, offered
 from nas.controller.config import SearchConfig
+from nas.controller.finalists import beats
 from nas.controller.planning.budget import Beforehand, BookedStage, Budget
 from nas.controller.planning.plan_record import read_account
-from nas.controller.runs.run_folder import RunFolder, check_identity, held
-from nas.controller.search import SearchResult, run_search
+from nas.controller.runs.run_folder import RunFolder, check_identity, default_settings, held
+from nas.controller.search import SearchResult, finished_result, run_search
 from nas.deploy.deploy import deploy
 from nas.deployment import Deployment
-from nas.errors import UserError
+from nas.errors import NotWorthItError, UserError
 from nas.files.folders import check_writable
 from nas.files.tensors import checksum
 from nas.files.writing import write_json
@@ -35,11 +37,13 @@ from nas.networks.find import find_network
 from nas.networks.starting import StartingNetwork, network_to_start_from
 from nas.progress import Progress, SilentProgress, Stage
 from nas.tasks import TaskData, task_named, task_of
+from nas.tasks.floor import Floor
 from nas.tasks.recipes import recipe_named
 from nas.tasks.same_data import record_splits, require_same_data
 from nas.text import duration, percent
 from nas.training.folder import DivergedError
 from nas.training.world import World
+from predictors.one_thread import one_thread
 
 TRIAL_EPOCHS, FINAL_EPOCHS = 3, 20
 """Epochs of the trainings that networks are compared by, and of that of the one that is taken."""
@@ -76,9 +80,14 @@ def run_from_weights(
     keep_to_usable_threads()
     run = config.run_dir.absolute()
     folder = RunFolder(run.with_name(f"{run.name}-weights"))
-    identity = {"mode": MODE, "weights": list(weights), **config.identity()}
-    check_identity(folder, identity)
-    _require_room(run, begun=folder.config.exists())
+    identity = {**config.identity(), "mode": MODE, "weights": list(weights)}
+    check_identity(folder, identity, default_settings(BaselineConfig))
+    begun = folder.config.exists()
+    finished = finished_result(RunFolder(run)) if begun else None
+    if finished is not None:
+        progress.note(f"{config.run_dir} holds this run's result already")
+        return finished
+    _require_room(run, begun=begun)
     budget = Budget(config.seconds, spent=read_account(folder))
     with budget.stage(STAGE):
         data: TaskData = task_named(config.task).load(config.data, seed=config.seed, options=config.data_options)
@@ -88,13 +97,26 @@ def run_from_weights(
             trial = _Trial(config, folder, budget, _Booked(progress, budget, folder.account), data)
             choice = trial.choice(weights)
             progress.note(choice.why)
-            trained = None if choice.start is None else trial.fine_tuned(choice.start)
+            notes, trained = choice.notes, None
+            if choice.start is not None:
+                trained = trial.fine_tuned(choice.start)
+                progress.note(trained.note)
+                notes = (*notes, trained.note)
     write_json(folder.account, budget.account())
-    before = Beforehand(budget.account(), (*choice.notes, *([trained.note] if trained else ())))
-    if trained is None:
+    before = Beforehand(budget.account(), notes)
+    if trained is None or trained.network is None:
         return run_search(replace(search, out=config.run_dir), progress, before)
     derived = replace(config, baseline=str(trained.network), max_loss=ANY_LOSS)
-    return run_baseline(derived, progress, beforehand=before)
+    result = run_baseline(derived, progress, beforehand=before)
+    accuracy = float(result.document["best"][0]["accuracy"]["deployed"])
+    if beats(accuracy, trial.floors, data):
+        return result
+    RunFolder(run).result.unlink()  # the same command is to say the same
+    raise NotWorthItError(
+        f"the network that keeps the limit reaches {percent(accuracy)} of the validation examples: no more than can be "
+        "had without a network",
+        "ask for a higher --latency-ms, or give a longer --budget, in another --out",
+    )
 
 
 def _require_room(run: Path, *, begun: bool) -> None:
@@ -121,10 +143,10 @@ class _Booked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _FineTuned:
-    """A network that was trained on the data."""
+    """What came of the training on the data."""
 
-    network: Path
-    """Its `model.network.json`."""
+    network: Path | None
+    """Its `model.network.json`; None where it is of no use."""
     note: str
     """What was done, for people."""
 
@@ -136,6 +158,7 @@ class _Trial:
         self, config: BaselineConfig, folder: RunFolder, budget: Budget, progress: Progress, data: TaskData
     ) -> None:
         self.config, self.folder, self.budget, self.progress = config, folder.path, budget, progress
+        self.whole = data
         # The test examples are for what is delivered.
         self.data: TaskData = data.with_splits(train=data.train, val=data.val, test=data.test.some(0))
         self.limit_ms = config.limits.call_limit_ms(1)
@@ -146,22 +169,44 @@ class _Trial:
 
     def fine_tuned(self, start: Start) -> _FineTuned:
         """The network trained on the data for as long as there is time."""
-        limit_s = self._once("final-seconds", lambda: self._seconds(FINAL_SHARE))
-        network, folder = self._network(start.network), self.folder / "final"
-        told = self._training(network, self.folder / "final", FINAL_EPOCHS, limit_s)
-        head = "" if network.whole else "given a last layer for these data and "
-        epochs = f"{told['epochs']} epoch{'s' * (told['epochs'] != 1)}"
+        folder = self.folder / "final"
+        found = self._once("final", lambda: self._final(start, folder))
+        if found["accuracy"] is None:
+            return _FineTuned(
+                network=None, note=f"the fine-tuning of {start.network} diverged: networks are trained from nothing"
+            )
+        head = "" if found["whole"] else "given a last layer for these data and "
+        epochs = f"{found['epochs']} epoch{'s' * (found['epochs'] != 1)}"
         note = (
-            f"{start.network} was {head}fine-tuned from {start.weights} for {epochs} ({duration(told['seconds'])}), to "
-            f"{percent(told['accuracy']['after'])} of the validation examples"
+            f"{start.network} was {head}fine-tuned from {start.weights} for {epochs} "
+            f"({duration(found['seconds'])}), to {percent(found['accuracy'])} of the validation examples"
         )
+        if not beats(found["accuracy"], self.floors, self.data):
+            worth = "that is no more than can be had without a network, and networks are trained from nothing"
+            return _FineTuned(network=None, note=f"{note}: {worth}")
         return _FineTuned(network=folder / NETWORK, note=note)
+
+    @cached_property
+    def floors(self) -> tuple[Floor, ...]:
+        """What can be had without a network."""
+        with one_thread():
+            return tuple(task_of(self.whole).floors(self.whole, self.config.seed))
 
     # -- steps -----------------------------------------------------------------------------------
 
+    def _final(self, start: Start, folder: Path) -> dict[str, Any]:
+        """What the training of the network that was taken came to; no accuracy where it diverged."""
+        limit_s = self._once("final-seconds", lambda: self._seconds(FINAL_SHARE))
+        network = self._network(start)
+        try:
+            told = self._training(network, folder, FINAL_EPOCHS, limit_s)
+        except DivergedError:
+            return {"accuracy": None}
+        known = {name: told[name] for name in ("epochs", "seconds")}
+        return {**known, "accuracy": told["accuracy"]["after"], "whole": network.whole}
+
     def _choice(self, weights: Sequence[str]) -> Choice:
-        found = self._once("timed", lambda: [s.to_json() for s in self._timed(weights)])
-        timed = [Start.from_json(s) for s in found]
+        timed = self._timed(weights)
         usable = [s for s in timed if not s.reason]
         limit_s = self._once("tried-seconds", lambda: self._seconds(TRIED_SHARE) / (len(usable) + 1))
         tried = [self._tried(s, limit_s) for s in usable]
@@ -169,7 +214,7 @@ class _Trial:
         best = most_accurate(tried)
         if best is None:
             return chosen(None, None, None, everything)
-        random = _from_random_weights(self._network(best.network), self.config.seed)
+        random = _from_random_weights(self._network(best), self.config.seed)
         scratch = self._accuracy(random, self.folder / "random", limit_s)[0]
         error = task_of(self.data).standard_error(best.accuracy or 0.0, self.data.val)
         return chosen(best, scratch or 0.0, error, everything)
@@ -180,28 +225,36 @@ class _Trial:
         Raises:
             UserError: a network that was named cannot be had, or not be exported.
         """
-        names, deployments = offered(weights, self.data.task), deployments_for(self.config)
-        until_s = self.budget.elapsed_s + TIMED_SHARE * self.budget.seconds
+        names = self._once("networks", lambda: offered(weights, self.data.task))
+        until_s = self._once("timed-until", lambda: self.budget.elapsed_s + TIMED_SHARE * self.budget.seconds)
+        deployments = deployments_for(self.config)
         found: list[Start] = []
         with self.progress.stage("timing published networks", len(names)) as bar:
             for name in names:
-                start = Start(network=name, reason="the budget did not reach it")
-                if not found or self.budget.elapsed_s <= until_s:
-                    try:
-                        start = self._fastest(name, deployments)
-                    except UserError as error:
-                        if name in weights:
-                            raise
-                        start = replace(start, reason=str(error))
-                found.append(start)
+                late = bool(found) and self.budget.elapsed_s > until_s
+                seen = self._once(
+                    f"timed-{_label(name)}", partial(self._seen, name, name in weights, late, deployments)
+                )
+                found.append(Start.from_json(seen))
                 bar.advance(1, note=name)
         return found
 
+    def _seen(self, name: str, named: bool, late: bool, deployments: Sequence[Deployment]) -> dict[str, Any]:
+        """One network, as `_timed`; `late`: there is no time for it."""
+        if late:
+            return Start(network=name, reason="the budget did not reach it").to_json()
+        try:
+            return self._fastest(name, deployments).to_json()
+        except UserError as error:
+            if named:
+                raise
+            return Start(network=name, reason=str(error)).to_json()
+
     def _fastest(self, name: str, deployments: Sequence[Deployment]) -> Start:
         """The network with its latency in the deployment in which it is fastest. Raises `UserError`."""
-        network = self._network(name)
-        start = Start(network=name, weights=network.weights)
-        with TemporaryDirectory(prefix="timed-", dir=self.folder) as folder:
+        network = self._loaded(name)
+        start = Start(network=name, weights=network.weights, sha256=network.sha256)
+        with TemporaryDirectory(prefix="nas-start-") as folder:
             try:
                 deployed = deploy(
                     network.network, network.description, prepared_for(network, self.data), deployments,
@@ -215,13 +268,13 @@ class _Trial:
         known = [t for t in deployed.tried if t.measurement is not None and t.measurement.failed is None]
         fastest = min(known, key=lambda t: t.p50_ms, default=None)
         if fastest is None:
-            return replace(start, reason="nothing here runs it")
+            reasons = [t.measurement.failed if t.measurement is not None else t.reason for t in deployed.tried]
+            return replace(start, reason=next(filter(None, reasons), "nothing here runs it"))
         return start.timed(fastest.name, fastest.p50_ms, self.limit_ms)
 
     def _tried(self, start: Start, limit_s: float) -> Start:
         """With its accuracy after a short training."""
-        folder = self.folder / hashlib.sha256(start.network.encode()).hexdigest()[:16]
-        accuracy, epochs = self._accuracy(self._network(start.network), folder, limit_s)
+        accuracy, epochs = self._accuracy(self._network(start), self.folder / _label(start.network), limit_s)
         if accuracy is None:
             return replace(start, reason="its training diverged")
         return replace(start, accuracy=accuracy, epochs=epochs)
@@ -244,7 +297,17 @@ class _Trial:
         candidate = Candidate(rank=1, description=network.description, sha256=network.sha256, start=network)
         return train_candidate(candidate, job, folder, World(0, 1, torch.device("cpu")))
 
-    def _network(self, name: str) -> StartingNetwork:
+    def _network(self, start: Start) -> StartingNetwork:
+        """The network that was timed. Raises `UserError` where its weights have changed since."""
+        network = self._loaded(start.network)
+        if network.sha256 != start.sha256:
+            raise UserError(
+                f"the weights of {start.network} were changed since this search was begun",
+                "begin anew in another --out",
+            )
+        return network
+
+    def _loaded(self, name: str) -> StartingNetwork:
         """The network with its weights and an answer for these data."""
         return network_to_start_from(find_network(name), self.data, input_for(self.config, self.data), self.config.seed)
 
@@ -260,6 +323,11 @@ class _Trial:
             known = find()
             write_step(path, {}, known)
         return json.loads(json.dumps(known))
+
+
+def _label(name: str) -> str:
+    """Name of the files about a network."""
+    return hashlib.sha256(name.encode()).hexdigest()[:16]
 
 
 def _from_random_weights(network: StartingNetwork, seed: int) -> StartingNetwork:

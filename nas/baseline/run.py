@@ -19,6 +19,7 @@ from nas.baseline.result import write_evidence
 from nas.baseline.shortlist import Proposal
 from nas.baseline.steps import Steps
 from nas.baseline.teacher import TeacherNetwork, deployed_hits, evaluated_teacher
+from nas.controller.finalists import slack_of
 from nas.controller.planning.budget import NOTHING, Beforehand, Budget
 from nas.controller.planning.plan import FEWER_THREADS
 from nas.controller.planning.plan_record import read_account
@@ -223,9 +224,11 @@ class Derivation(Steps):
     def _deployed(
         self, folder: Path, network: nn.Module, description: NetworkDescription, rejection: Rejection, site: Site
     ) -> Deployed:
+        teacher = self.teacher
         return deployed_network(
-            folder, network, description, self.teacher.data, self.deployments,
+            folder, network, description, teacher.data, self.deployments,
             max_drop=self.config.max_drop, rejection=rejection, site=site,
+            slack=slack_of("accuracy", teacher.data, teacher.accuracy) if self.config.accuracy_first else None,
             fewer_threads=FEWER_THREADS if self.config.threads is None else (),
         )  # fmt: skip
 

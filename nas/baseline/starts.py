@@ -23,6 +23,8 @@ class Start:
     """Reference as it was typed, see `nas.networks.find`."""
     weights: str = ""
     """Name of the weights for people."""
+    sha256: str = ""
+    """Of all tensors that it was trained to."""
     deployment: str = ""
     """Name of the deployment in which it is fastest."""
     latency_ms: float | None = None

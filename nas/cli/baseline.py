@@ -99,9 +99,8 @@ def search_from_weights(
     """
     from nas.baseline.from_weights import run_from_weights
 
-    refuse_without_baseline(options)
     _refuse_useless(typed, "--weights", "leave it out, or search from scratch: leave out --weights")
-    config = _config(options, typed, scratch.command, baseline="")
+    config = _config({**options, "data": scratch.data}, typed, scratch.command, baseline="", accuracy_first=True)
     if config.out is None:
         config = replace(config, out=scratch.run_dir.with_name(f"{scratch.run_dir.name}-from-weights"))
     return run_from_weights(options["weights"], config, scratch, progress)
@@ -183,5 +182,5 @@ def _resolution(allowed: Mapping[str, Any]) -> int | None:
 
     sides = allowed.get("resolution", ())
     if len(sides) > 1:
-        raise UserError("a baseline has one --resolution", "give the one that it was trained with")
+        raise UserError("a trained network has one --resolution", "give the one that it is to be used with")
     return int(sides[0]) if sides else None

@@ -102,9 +102,16 @@ class FinalRound:
         self._begin_elsewhere(pool, claims, in_time)
         while len(done) < self.size:
             candidate = next_finalist(self.objective, pool, done, self._latency_ms)
-            if candidate is None or (done and not in_time() and not self._under_way(candidate)):
+            if candidate is None:
                 return
             sure = self.is_recorded(candidate) or self._under_way(candidate)
+            if not sure and not in_time():
+                # What an earlier process trained is looked at, before anything is trained in no time.
+                if any(self.is_recorded(c) for c in pool if c.arch.key not in done):
+                    pool.remove(candidate)
+                    continue
+                if done:
+                    return
             another_is_left = len(pool) > len(done) + 1
             if not sure and another_is_left and not self._is_ours(candidate, claims):
                 pool.remove(candidate)
@@ -384,8 +391,7 @@ def limits_missed(finalists: Sequence[Finalist], limits: Limits) -> LimitMissedE
         return LimitMissedError(
             f"no candidate kept {limits.asked} when its exported file was measured{came if nearest else ''}; the "
             f"machine was busy then ({doubt})",
-            f"run the same command again while nothing else runs: it measures again, and trains nothing; or ask for "
-            f"{options}",
+            f"run the same command again while nothing else runs: it measures these files again; or ask for {options}",
         )
     return LimitMissedError(
         f"no candidate kept {limits.asked} when its exported file was measured{came if nearest else ''}",

@@ -1,7 +1,7 @@
 """Decisions of a search before its first candidate: plan, recipes, who may be proposed, and who estimates."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,6 @@ from nas.evaluation.short_training import enough_to_compare
 from nas.limits import LatencyLimit
 from nas.networks.libraries import cached_networks
 from nas.samplers import RandomFeasibleSampler, WithExamples
-from nas.targets.registry import LOCAL
 from nas.tasks import TaskData
 from search_spaces import Choices
 
@@ -98,7 +97,9 @@ def busy(recipes: Recipes) -> str | None:
 def unused_weights(config: SearchConfig) -> list[str]:
     """A remark on published weights that lie on this machine, where a search may begin from them (see
     `nas.baseline.config`); empty where there are none."""
-    usual = config.target == LOCAL and config.ray is None and config.objective == "accuracy" and not config.space
+    defaults = {f.name: f.default for f in fields(SearchConfig)}
+    others = ("target", "ray", "objective", "teacher", "top", "max_trials", "metric", "class_weights", "strict")
+    usual = all(getattr(config, name) == defaults[name] for name in others) and not config.baselines
     if not usual or config.limits.limits_tail or [limit.name for limit in config.limits] != [LatencyLimit.name]:
         return []
     try:

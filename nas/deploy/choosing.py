@@ -7,6 +7,7 @@ from dataclasses import replace
 from nas.deploy.onnx import Parity
 from nas.deploy.tried import FP32, TriedDeployment
 from nas.deployment import Deployment
+from nas.measure.measurement import summarise
 
 UpperBound = Callable[[Deployment], float]
 """The predicted upper latency bound (ms) of the network at hand, for targets that are not this host."""
@@ -60,6 +61,22 @@ def choose(
         replace(t, chosen=True) if i == best else replace(t, reason=passed_over(t)) if t.accepted else t
         for i, t in enumerate(checked)
     ]
+
+
+def doubt_of(tried: Sequence[TriedDeployment], rejection: Rejection) -> str | None:
+    """What disturbed the measurement of a file that would keep the limits by its undisturbed sessions, or where there
+    are none by its fastest one. None where a file is chosen, or no file would."""
+    if any(t.chosen for t in tried):
+        return None
+    for t in tried:
+        m = t.measurement
+        if t.path is None or m is None or m.failed is not None or m.disturbance is None or not rejection(t):
+            continue
+        quiet = [s for s in m.sessions if s.disturbance is None] or [min(m.sessions, key=lambda s: s.p50_ms)]
+        alone = [replace(s, disturbance=None, attempts_ms=()) for s in quiet]
+        if not rejection(replace(t, measurement=summarise(m.request, alone, None, m.reference_p50_ms))):
+            return m.disturbance
+    return None
 
 
 def _accuracy(t: TriedDeployment) -> float:

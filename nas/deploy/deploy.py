@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from numpy.typing import NDArray
 
 from nas.calls import CAMERA_MS, CONTINUOUS_MS
-from nas.deploy.choosing import Rejection, UpperBound, accuracy_floor, choose, no_rejection
+from nas.deploy.choosing import Rejection, UpperBound, accuracy_floor, choose, doubt_of, no_rejection
 from nas.deploy.float_parts import float_part, larger_parts
 from nas.deploy.in_time import ATTEMPT, LEFT_OUT, MEASURING, InTime
 from nas.deploy.onnx import check_parity, export_onnx
@@ -150,7 +150,13 @@ def deploy(
             found = chosen([*tried, *measured([further])])
     if trained and upper_bound is None and time_left.fits(MEASURING):
         found = [_shown_beside(t, measurer or measure) if t.chosen else t for t in found]
-    return Deployed(description=description, onnx=onnx, parity=parity, tried=tuple(found))
+    doubt = doubt_of(found, rejection)
+    return Deployed(description=description, onnx=onnx, parity=parity, tried=tuple(found), doubt=doubt)
+
+
+def measured_again(deployed: Deployed, measurer: Measurer | None = None, *, sessions: int = 3) -> Deployed:
+    """The same files with new measurements; nothing of them is chosen yet. `measurer` measures elsewhere than here."""
+    return replace(deployed, tried=tuple(_with_measurements(deployed.tried, sessions, measurer or measure)))
 
 
 def left_out(deployment: Deployment, in_float: str = "") -> TriedDeployment:

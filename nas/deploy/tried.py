@@ -104,18 +104,13 @@ class Deployed:
     onnx: Path
     parity: Parity | None
     tried: tuple[TriedDeployment, ...]
+    doubt: str | None = None
+    """Why nothing is chosen though a file might keep the limits: what disturbed its measurement; else None."""
 
     @property
     def chosen(self) -> TriedDeployment | None:
         """The deployment to deliver; None where none is acceptable."""
         return next((t for t in self.tried if t.chosen), None)
-
-    @property
-    def doubt(self) -> str | None:
-        """Why it may not be the network's fault that nothing is chosen: what disturbed a measurement. None where
-        something is, or the machine was quiet."""
-        known = [t.measurement.disturbance for t in self.tried if t.measurement is not None]
-        return None if self.chosen is not None else next((reason for reason in known if reason is not None), None)
 
 
 def files_of(path: Path) -> list[Path]:

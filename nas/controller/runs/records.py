@@ -9,11 +9,12 @@ import json
 import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nas.deploy.choosing import Rejection, UpperBound, choose
-from nas.deploy.deploy import deploy, deployed_figures
+from nas.deploy.choosing import Rejection, UpperBound, choose, doubt_of
+from nas.deploy.deploy import deploy, deployed_figures, measured_again
 from nas.deploy.onnx import Parity
 from nas.deploy.tried import Deployed, TriedDeployment, files_of
 from nas.deployment import Deployment
@@ -163,12 +164,17 @@ def deployed_network(
     known = read_deployed(folder, description, deployments, site)
     if known is not None:
         metric = task_of(data).metric_of(data)
-        chosen = choose(
-            known.tried, max_drop, rejection, upper_bound, parity=known.parity, metric=metric, slack=slack
+        chosen = partial(
+            choose, max_drop=max_drop, rejection=rejection, upper_bound=upper_bound, parity=known.parity, metric=metric,
+            slack=slack,
         )  # fmt: skip
-        known = replace(known, tried=tuple(chosen))
-        if known.doubt is None:
-            return known
+        found = replace(known, tried=tuple(chosen(known.tried)))
+        if site is None or doubt_of(found.tried, rejection) is None:
+            return found
+        known = measured_again(known, site.measure)
+        write_deployed(folder, known, site)
+        tried = tuple(chosen(known.tried))
+        return replace(known, tried=tried, doubt=doubt_of(tried, rejection))
     found = deploy(
         network, description, data, deployments,
         folder=folder, max_drop=max_drop, rejection=rejection, upper_bound=upper_bound,

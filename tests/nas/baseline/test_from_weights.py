@@ -153,6 +153,9 @@ def test_weights_that_help_are_fine_tuned_and_delivered(
     assert "was given a last layer for these data and fine-tuned from two.safetensors for 1 epoch" in told
     assert document["seconds"]["weights"] > 0
     assert document["seconds"]["total"] >= sum(s for k, s in document["seconds"].items() if k != "total") - 1
+    monkeypatch.setattr(from_weights, "task_named", None)
+    assert run([*command, "--budget", "5m"]) == 0, "a finished run is only read"
+    monkeypatch.undo()
     (out / "result.json").unlink()
     trained = (tmp_path / "run-weights" / "final" / "model.safetensors").stat().st_mtime_ns
     monkeypatch.setattr(from_weights, "deploy", None)  # what was chosen is read

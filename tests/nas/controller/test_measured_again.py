@@ -1,5 +1,7 @@
 """Limits that were missed on a busy machine: said so, and measured again by the same command."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +10,12 @@ import pytest
 from nas.controller.finalists import limits_missed
 from nas.controller.runs import records
 from nas.controller.runs.records import deployed_network
-from nas.deploy.choosing import no_rejection
+from nas.controller.values import Finalist
+from nas.deploy.choosing import doubt_of
+from nas.deploy.tried import Deployed, TriedDeployment
 from nas.limits import Limits
+from nas.measure.measurement import Measurement, MeasureRequest, summarise
+from nas.measure.site import this_host
 from tests.nas.controller.finals import DATA, DEPLOYMENTS, finalist, session, tried
 
 LIMITS = Limits.of(latency_ms=2.0)
@@ -17,40 +23,55 @@ BUSY = tried(DEPLOYMENTS[0], [session(1.0), session(1.1, attempts=(3.0,))], 0.9)
 QUIET = tried(DEPLOYMENTS[0], [session(3.0), session(3.1)], 0.9)
 
 
+def missed(t: TriedDeployment) -> str:
+    assert t.measurement is not None
+    return "" if t.measurement.keeps(2.0) else "too slow"
+
+
+def with_doubt(file: TriedDeployment) -> Finalist:
+    found = finalist(0, [file], LIMITS)
+    return replace(found, deployed=replace(found.deployed, doubt=doubt_of(found.deployed.tried, missed)))
+
+
 def test_the_error_says_that_the_machine_was_busy() -> None:
-    error = limits_missed([finalist(0, [BUSY], LIMITS)], LIMITS)
+    error = limits_missed([with_doubt(BUSY)], LIMITS)
     assert "the machine was busy then (something else ran)" in str(error)
     assert "run the same command again" in str(error.hint)
-    assert "busy" not in str(limits_missed([finalist(0, [QUIET], LIMITS)], LIMITS))
+    assert "busy" not in str(limits_missed([with_doubt(QUIET)], LIMITS))
 
 
-def test_nothing_is_doubted_where_a_file_keeps_the_limit() -> None:
-    other = tried(DEPLOYMENTS[1], [session(1.5), session(1.5)], 0.9)
-    assert finalist(0, [BUSY, other], LIMITS).deployed.doubt is None
-    assert finalist(0, [BUSY], LIMITS).deployed.doubt == "something else ran"
-    assert finalist(0, [QUIET], LIMITS).deployed.doubt is None
+def test_a_miss_is_doubted_where_the_quiet_sessions_keep_the_limit() -> None:
+    assert doubt_of([BUSY], missed) == "something else ran"
+    assert doubt_of([QUIET, BUSY], missed) == "something else ran"
+    assert doubt_of([QUIET], missed) is None
+    far = tried(DEPLOYMENTS[0], [session(3.0), session(3.1, attempts=(5.0,))], 0.9)
+    assert doubt_of([far], missed) is None, "its quiet session is over the limit as well"
+    never = tried(DEPLOYMENTS[0], [session(1.9, attempts=(3.0,)), session(2.4, attempts=(3.0,))], 0.9)
+    assert doubt_of([never], missed) == "something else ran"
+    assert doubt_of([BUSY], lambda t: "too large") is None, "nor is it the time that is in the way"
+    assert doubt_of([replace(BUSY, chosen=True)], missed) is None
 
 
 @pytest.mark.parametrize(("file", "again"), [(BUSY, True), (QUIET, False)])
 def test_what_was_measured_in_vain_is_measured_again(
     file: Any, again: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = finalist(0, [file], LIMITS).deployed
-    measured: list[Path] = []
+    before = finalist(0, [file, QUIET], LIMITS).deployed
+    asked: list[int] = []
+    written: list[Deployed] = []
 
-    def deploy(*_: Any, folder: Path, **__: Any) -> Any:
-        measured.append(folder)
-        return before
+    def measure(requests: Sequence[MeasureRequest], **_: Any) -> list[Measurement]:
+        asked.append(len(requests))
+        return [summarise(request, [session(1.0)], None, 1.0) for request in requests]
 
     monkeypatch.setattr(records, "read_deployed", lambda *_: before)
-    monkeypatch.setattr(records, "write_deployed", lambda *_: None)
-    monkeypatch.setattr(records, "deploy", deploy)
-
-    def missed(t: Any) -> str:
-        return "too slow" if not t.measurement.keeps(2.0) else no_rejection(t)
-
-    deployed_network(
+    monkeypatch.setattr(records, "write_deployed", lambda folder, deployed, site: written.append(deployed))
+    monkeypatch.setattr(records, "deploy", None)  # nothing is exported again
+    site = replace(this_host(), measure=measure)
+    found = deployed_network(
         tmp_path, None, before.description, DATA, DEPLOYMENTS[:1],  # type: ignore[arg-type]
-        max_drop=0.05, rejection=missed, site=None,
+        max_drop=0.05, rejection=missed, site=site,
     )  # fmt: skip
-    assert measured == [tmp_path] * again
+    assert asked == [2] * again
+    assert (found.chosen is not None) == again
+    assert len(written) == again
