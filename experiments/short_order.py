@@ -28,6 +28,7 @@ from nas.controller.planning.throughput import TrainingThroughput
 from nas.controller.promise import promise
 from nas.evaluation.short_training import ShortTraining, trained
 from nas.files.writing import write_json
+from nas.limits import Limits
 from nas.measure.host import fingerprint
 from nas.networks.description import NetworkDescription
 from nas.tasks import task_named, task_of
@@ -73,7 +74,8 @@ def train_command(
     data: str, space: str, budget_s: float, networks: int, epochs: int, seed: int, part: str, out: Path
 ) -> None:
     """Train what is missing."""
-    config = SearchConfig(data=data, space=space, budget_s=budget_s, seed=seed)
+    # Trainings depend on no limit, but a search has to have one.
+    config = SearchConfig(data=data, space=space, budget_s=budget_s, seed=seed, limits=Limits.of(latency_ms=1.0))
     about = {"data": Path(data).name, "space": space, "budget_s": budget_s, "epochs": epochs, "seed": seed}
     document: dict[str, Any] = json.loads(out.read_text()) if out.exists() else {**about, "records": []}
     if {name: document[name] for name in about} != about:

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from nas.baseline import from_weights
+from nas.baseline.config import BaselineConfig
 from nas.baseline.from_weights import run_from_weights
 from nas.baseline.starts import Choice, Start, chosen, most_accurate, offered
 from nas.cli.main import run
@@ -255,11 +256,18 @@ def test_a_killed_process_has_lost_nothing(
 
     killed_after("deploy")
     killed_after("train_candidate")
-    monkeypatch.setattr(from_weights, "run_baseline", lambda config, progress, beforehand: (config, beforehand))
+    asked: list[tuple[BaselineConfig, Beforehand]] = []
+
+    def derive(config: BaselineConfig, progress: Any, beforehand: Beforehand) -> SearchResult:
+        asked.append((config, beforehand))
+        return SearchResult({"best": [{"accuracy": {"deployed": 1.0}}]}, config.run_dir, 0)
+
+    monkeypatch.setattr(from_weights, "run_baseline", derive)
     for _ in range(5):
         with pytest.raises(KeyboardInterrupt):
             run_from_weights(weights, config, _scratch(), None)
-    derived, before = run_from_weights(weights, config, _scratch(), None)  # type: ignore[misc]
+    run_from_weights(weights, config, _scratch(), None)
+    ((derived, before),) = asked
     assert done == ["deploy"] * 3 + ["train_candidate"] * 4, "two networks, one from random weights, and the last one"
     assert derived.baseline == str(tmp_path / "run-weights" / "final" / "model.network.json")
     assert before.seconds["total"] >= before.seconds["weights"] > 0
