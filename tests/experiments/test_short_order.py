@@ -7,7 +7,11 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from experiments.short_order import Record, cli, page
+from experiments import short_order
+from experiments.short_order import Record, cli, drawn, page, recipes_of
+from nas.controller.config import SearchConfig
+from nas.controller.planning.throughput import TrainingThroughput
+from nas.limits import Limits
 from tests.nas.small_runs import write_data
 
 
@@ -24,25 +28,33 @@ def test_the_page_says_how_well_each_estimate_orders() -> None:
     assert "in 99 core-seconds each" in text
 
 
+THROUGHPUT = TrainingThroughput("cpu", "fp32", work_s=0.1).to_json()
+
+
+def test_processes_divide_the_networks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(short_order, "DRAWN", 24)
+    data = write_data(tmp_path / "data.npz")
+    config = SearchConfig(data=str(data), space="compact", budget_s=600.0, limits=Limits.of(latency_ms=1.0))
+    recipes = recipes_of(config, THROUGHPUT)
+    whole = {a.key for a in drawn(recipes, 24, 0, 0, 1)}
+    parts = [[a.key for a in drawn(recipes, 24, 0, number, 2)] for number in (0, 1)]
+    assert set(parts[0]) | set(parts[1]) == whole
+    assert len(parts[0]) + len(parts[1]) == len(whole)
+    assert len(drawn(recipes, 5, 0, 1, 2)) == 2
+
+
 @pytest.mark.slow
-def test_networks_are_trained_once_and_divided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    data = write_data(tmp_path / "data.npz", per_class=30)
-    for part, out in (("0/2", "a.json"), ("1/2", "b.json")):
-        command = [
-            *("train", "--data", str(data), "--networks", "2", "--epochs", "1", "--budget", "60s"),
-            *("--part", part, "--out", str(tmp_path / out)),
-        ]
-        done = CliRunner().invoke(cli, command, catch_exceptions=False)
-        assert done.exit_code == 0
-    first, second = (json.loads((tmp_path / name).read_text())["records"] for name in ("a.json", "b.json"))
-    assert len({r["key"] for r in (*first, *second)}) == len(first) + len(second) == 2
-    assert 0 <= first[0]["short"] <= 1
-    assert first[0]["full_s"] > 0
-    again = CliRunner().invoke(cli, command, catch_exceptions=False)
-    assert again.exit_code == 0
-    assert json.loads((tmp_path / "b.json").read_text())["records"] == second
-    other = CliRunner().invoke(cli, [*command, "--epochs", "2"])
-    assert "holds other trainings" in other.output
-    shown = CliRunner().invoke(cli, ["page", str(tmp_path / "a.json"), str(tmp_path / "b.json")])
-    assert "short training and MACs" in shown.output
+def test_a_network_is_trained_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(short_order, "DRAWN", 16)
+    data, out = write_data(tmp_path / "data.npz"), tmp_path / "a.json"
+    known = {"data": "data.npz", "space": "compact", "budget_s": 60.0, "epochs": 1, "seed": 0, "records": []}
+    out.write_text(json.dumps({**known, "throughput": THROUGHPUT}))
+    command = ["train", "--data", str(data), "--networks", "1", "--epochs", "1", "--budget", "60s", "--out", str(out)]
+    assert CliRunner().invoke(cli, command, catch_exceptions=False).exit_code == 0
+    (record,) = json.loads(out.read_text())["records"]
+    assert 0 <= record["short"] <= 1
+    assert record["full_s"] > 0
+    assert CliRunner().invoke(cli, command, catch_exceptions=False).exit_code == 0
+    assert json.loads(out.read_text())["records"] == [record]
+    assert "holds other trainings" in CliRunner().invoke(cli, [*command, "--epochs", "2"]).output
+    assert "short training and MACs" in CliRunner().invoke(cli, ["page", str(out)]).output

@@ -23,7 +23,7 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         (("--latency-ms", "3", "--max-loss", "1"), "--max-loss compares with a trained network"),
         (("--baseline", "x", "--data", "digits"), "said once, by a latency or by a factor"),
         (("--baseline", "x", "--data", "digits", "--speedup", "2", "--latency-ms", "3"), "said once"),
-        (("--baseline", "x", "--speedup", "2"), "nothing says what the baseline was trained on"),
+        (("--baseline", "x", "--speedup", "2"), "nothing says which data the network is for"),
         (("--baseline", "x", "--data", "digits", "--speedup", "1"), "--speedup 1 makes nothing faster"),
         (("--baseline", "x", "--data", "digits", "--speedup", "2", "--space", "mobile"), "--space is of no use"),
         (("--baseline", "x", "--data", "digits", "--speedup", "2", "--target", "pi5"), "'pi5' is not this host"),
@@ -37,7 +37,7 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         ),
         (
             ("--baseline", "x", "--data", "digits", "--speedup", "2", "--resolution", "32", "--resolution", "64"),
-            "a baseline has one --resolution",
+            "a trained network has one --resolution",
         ),
         (("--baseline", "x", "--data", "digits", "--speedup", "2"), "no such network: 'x'"),
     ],
