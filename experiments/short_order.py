@@ -38,6 +38,7 @@ Floats = NDArray[np.float64]
 DEPLOYMENTS = 5
 """As many as a host with both runtimes has: a search leaves time for them."""
 DRAWN = 512
+"""Random networks, of which the first ones that are affordable are trained."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -190,7 +190,7 @@ class _Trial:
     def floors(self) -> tuple[Floor, ...]:
         """What can be had without a network."""
         with one_thread():
-            return tuple(task_of(self.whole).floors(self.whole, self.config.seed))
+            return task_of(self.whole).floors(self.whole, self.config.seed)
 
     # -- steps -----------------------------------------------------------------------------------
 
@@ -215,7 +215,7 @@ class _Trial:
         if best is None:
             return chosen(None, None, None, everything)
         random = _from_random_weights(self._network(best), self.config.seed)
-        scratch = self._accuracy(random, self.folder / "random", limit_s)[0]
+        scratch = self._accuracy(random, self.folder / "random", limit_s)
         error = task_of(self.data).standard_error(best.accuracy or 0.0, self.data.val)
         return chosen(best, scratch or 0.0, error, everything)
 
@@ -274,18 +274,15 @@ class _Trial:
 
     def _tried(self, start: Start, limit_s: float) -> Start:
         """With its accuracy after a short training."""
-        accuracy, epochs = self._accuracy(self._network(start), self.folder / _label(start.network), limit_s)
-        if accuracy is None:
-            return replace(start, reason="its training diverged")
-        return replace(start, accuracy=accuracy, epochs=epochs)
+        accuracy = self._accuracy(self._network(start), self.folder / _label(start.network), limit_s)
+        return replace(start, accuracy=accuracy, reason="its training diverged" if accuracy is None else "")
 
-    def _accuracy(self, network: StartingNetwork, folder: Path, limit_s: float) -> tuple[float | None, int]:
-        """Of the validation examples after a short training, None where that diverged; and its whole epochs."""
+    def _accuracy(self, network: StartingNetwork, folder: Path, limit_s: float) -> float | None:
+        """Of the validation examples after a short training; None where that diverged."""
         try:
-            told = self._training(network, folder, TRIAL_EPOCHS, limit_s)
+            return float(self._training(network, folder, TRIAL_EPOCHS, limit_s)["accuracy"]["after"])
         except DivergedError:
-            return None, 0
-        return float(told["accuracy"]["after"]), int(told["epochs"])
+            return None
 
     def _training(self, network: StartingNetwork, folder: Path, epochs: int, limit_s: float) -> dict[str, Any]:
         """Trained in `folder` with the task's usual recipe, or what was trained there before."""

@@ -29,10 +29,8 @@ class Start:
     """Name of the deployment in which it is fastest."""
     latency_ms: float | None = None
     """Of its median call there; None where it was not measured."""
-    epochs: int = 0
-    """Whole ones that it was trained for, to be compared."""
     accuracy: float | None = None
-    """Of the validation examples then, a fraction; None where it was not trained."""
+    """Of the validation examples after a short training, a fraction; None where it was not trained."""
     reason: str = ""
     """Why it is out of the question; empty where it is not."""
 

@@ -49,7 +49,7 @@ def cell_document(
         "memory_bytes": values.memory_bytes if values else None,
         "energy_mj": values.energy_mj if values and math.isfinite(values.energy_mj) else None,
         "verdict": values.verdict if values else None,
-        "disturbance": _disturbance(values) if values else None,
+        "disturbance": values.disturbance if values else None,
         "int8_calibrated_on": _calibration(model, values) if values else None,
         "not_measured": reason,
     }
@@ -109,10 +109,6 @@ def fastest_called(cells: Sequence[Document], model: str, calls: str) -> Documen
     """A network's cell with the lowest latency in a pattern of calls; None where none was measured in it."""
     found = [c for c in cells if c["model"] == model and c["p50_by_calls_ms"].get(calls) is not None]
     return min(found, key=lambda c: float(c["p50_by_calls_ms"][calls])) if found else None
-
-
-def _disturbance(measured: Measurement) -> str | None:
-    return next((s.disturbance for s in measured.sessions if s.disturbance is not None), None)
 
 
 def _calibration(model: BenchModel, measured: Measurement) -> str | None:

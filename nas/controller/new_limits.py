@@ -108,7 +108,7 @@ def changed_config(old: RunFolder, changes: Mapping[str, Any]) -> SearchConfig:
         )
     recorded = json.loads(old.config.read_text())
     if "mode" in recorded:
-        raise UserError(f"'{old.path}' is a part of another run", "name the folder that holds its result.json")
+        raise UserError(f"'{old.path}' is no run of a search among networks of a space", "name such a run's folder")
     if "limits" not in recorded:
         raise UserError(f"'{old.path}' is a run of another version: its limits cannot be read", "start a new search")
     known = {f.name for f in fields(SearchConfig)}

@@ -6,7 +6,7 @@ a limit by the upper end of its interval leaves a fifth of it unused where the s
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 
@@ -88,10 +88,7 @@ def at_the_edge(
     near = near[:most]
     picked = [space.architecture(row) for row in choices[:: max(1, len(choices) // count)][:count]]
     checks = check_networks(target, space, picked, near, size, limits, seed)
-    if not checks:
-        return None
-    note = f"{EDGE}: {len(picked)} of its fastest networks were measured first"
-    return replace(target, model=target.model.checked(checks), notes=(*target.notes, note))
+    return followed(target, checks, f"{EDGE}: {len(picked)} of its fastest networks were measured first")
 
 
 def near_a_tight_limit(
@@ -129,9 +126,15 @@ def near_a_tight_limit(
     progress.note(f"{TIGHT}: measuring a few that are predicted to be just below it")
     picked = [space.architecture(row) for row in choices[:: max(1, len(choices) // count)][:count]]
     checks = check_networks(target, space, picked, near, size, limits, seed)
+    return followed(
+        target, checks, f"{TIGHT}: {len(picked)} that are predicted to be just below it were measured first"
+    )
+
+
+def followed(target: TargetModel, checks: Mapping[Deployment, Checked], note: str) -> TargetModel | None:
+    """The target with predictions that follow what was found; None where nothing was."""
     if not checks:
         return None
-    note = f"{TIGHT}: {len(picked)} that are predicted to be just below it were measured first"
     return replace(target, model=target.model.checked(checks), notes=(*target.notes, note))
 
 

@@ -28,7 +28,7 @@ from nas.training.loop import train
 from tests.nas.baseline.conftest import configured, latency
 from tests.nas.small_runs import write_data
 
-FAST = Start(network="torchvision:a", weights="W", deployment="d", latency_ms=1.0, accuracy=0.80, epochs=3)
+FAST = Start(network="torchvision:a", weights="W", deployment="d", latency_ms=1.0, accuracy=0.80)
 BETTER = replace(FAST, network="torchvision:b", latency_ms=1.9, accuracy=0.90)
 
 
