@@ -1,7 +1,7 @@
 """Decisions of a search before its first candidate: plan, recipes, who may be proposed, and who estimates."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from nas.controller.planning.plan_record import SearchPlan, search_plan
 from nas.controller.planning.recipes import Recipes, make_recipes
 from nas.controller.prediction.feasibility import examples
 from nas.controller.prediction.scoring import CandidateScorer
-from nas.controller.runs.run_folder import RunFolder
+from nas.controller.runs.run_folder import RunFolder, default_settings
 from nas.controller.trials import trained_briefly
 from nas.evaluation.short_training import enough_to_compare
 from nas.limits import LatencyLimit
@@ -97,9 +97,9 @@ def busy(recipes: Recipes) -> str | None:
 def unused_weights(config: SearchConfig) -> list[str]:
     """A remark on published weights that lie on this machine, where a search may begin from them (see
     `nas.baseline.config`); empty where there are none."""
-    defaults = {f.name: f.default for f in fields(SearchConfig)}
-    others = ("target", "ray", "objective", "teacher", "top", "max_trials", "metric", "class_weights", "strict")
-    usual = all(getattr(config, name) == defaults[name] for name in others) and not config.baselines
+    defaults = default_settings(SearchConfig)
+    refused = ("target", "ray", "objective", "teacher", "top", "max_trials", "metric", "class_weights", "baselines")
+    usual = all(getattr(config, name) == defaults[name] for name in refused)
     if not usual or config.limits.limits_tail or [limit.name for limit in config.limits] != [LatencyLimit.name]:
         return []
     try:
