@@ -41,6 +41,7 @@ def cell_document(
         "p50_ms": values.p50_ms if values and one else None,
         "p90_ms": values.p90_ms if values and one else None,
         "p99_ms": values.p99_ms if values and one else None,
+        "device_ms": values.device_ms if values and one else None,
         "calls_per_session": min(s.calls for s in values.sessions) if values and one else None,
         "p50_by_calls_ms": {CONTINUOUS: values.p50_ms, **(spaced or {})} if values and one else {},
         "session_p50_ms": [s.p50_ms for s in values.sessions] if values and one else [],

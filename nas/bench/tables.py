@@ -54,16 +54,29 @@ def bench_tables(document: Document) -> list[RenderableType]:
 def latency_table(document: Document) -> Table:
     """Percentiles at the smallest batch, one row per network and deployment; a network's fastest row stands out.
 
-    Where no other batches were measured, the throughput is a column of it.
+    Where no other batches were measured, the throughput is a column of it; so is the time on a GPU alone where one
+    was measured.
     """
     smallest = min(cell["batch"] for cell in document["cells"])
     alone = len(_ways(document)) == 1
+    on_device = any(cell["device_ms"] is not None for cell in document["cells"])
     _, *patterns = document["calls"]
     table = _table(
         f"Latency at batch {smallest}, ms per call (continuous calls, {_sessions(document['sessions'])}"
         + (f"; p50 with pauses: {' and '.join(patterns)}, one session)" if patterns else ")"),
         ["network", "deployment"],
-        ["input", "p50", "p90", "p99", "calls", *patterns, "spread %", "memory MB", *(["images/s"] if alone else [])],
+        [
+            "input",
+            "p50",
+            *(["GPU alone"] if on_device else []),
+            "p90",
+            "p99",
+            "calls",
+            *patterns,
+            "spread %",
+            "memory MB",
+            *(["images/s"] if alone else []),
+        ],
     )
     sizes = {model["model"]: model for model in document["models"]}
     for cell in _one_call_at_a_time(document, smallest):
@@ -73,6 +86,7 @@ def latency_table(document: Document) -> Table:
             Text(deployment_name(cell)),
             "x".join(map(str, model["input"]["shape"])),
             _marked(milliseconds(cell["p50_ms"]), cell),
+            *([milliseconds(cell["device_ms"])] if on_device else []),
             milliseconds(cell["p90_ms"]),
             milliseconds(cell["p99_ms"]),
             "-" if cell["calls_per_session"] is None else str(cell["calls_per_session"]),

@@ -108,6 +108,9 @@ class SessionTiming:
     """Median time from the example to the network's input, in calls that cover the pipeline; None in others."""
     postprocess_ms: float | None = None
     """Likewise from the network's output to the answer."""
+    device_ms: float | None = None
+    """Time of one call on a GPU alone, see `nas.measure.devices.probe.DeviceProbe.device_ms`; None where that is not
+    another thing than the call, or not known."""
     nodes: tuple[NodeTime, ...] = ()
     """Operators in the order they run, where they were asked for and the runtime can time them."""
 

@@ -68,6 +68,11 @@ class Measurement:
         return _median_or_none([s.postprocess_ms for s in self.sessions])
 
     @property
+    def device_ms(self) -> float | None:
+        """Median over the sessions of a call's time on the GPU alone; None where there is no such figure."""
+        return _median_or_none([s.device_ms for s in self.sessions])
+
+    @property
     def disturbance(self) -> str | None:
         """Why the first disturbed session cannot be trusted; None on a quiet machine."""
         return next((s.disturbance for s in self.sessions if s.disturbance is not None), None)

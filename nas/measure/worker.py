@@ -195,6 +195,9 @@ def _time_group(
             )
             continue
         timing = _summary(loaded, reference_p50_s)
+        if loaded.round == 1 and loaded.pipeline is None:
+            heartbeat.note(loaded.index, "running")
+            timing = replace(timing, device_ms=probe.device_ms(loaded.session, loaded.inputs, job.seconds_per_model))
         if job.node_seconds > 0 and not loaded.interval_s and loaded.pipeline is None:
             heartbeat.note(loaded.index, "running")
             model = next(m for m in models if m.index == loaded.index)

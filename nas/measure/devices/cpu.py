@@ -76,6 +76,9 @@ class CpuProbe:
     def why_no_energy(self) -> str | None:
         return why_no_energy()
 
+    def device_ms(self, session: Session, inputs: Inputs, seconds: float) -> float | None:
+        return None
+
     def operator_times(
         self, path: Path, deployment: Deployment, inputs: Inputs, seconds: float
     ) -> tuple[NodeTime, ...]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from nas.deployment import HOST_THREADS, Deployment
 from nas.measure.devices.cpu import pin
 from nas.measure.devices.cuda_library import CudaLibrary, TorchCudaLibrary
+from nas.measure.devices.gpu_times import REPLAYS, ROUNDS, device_time_ms
 from nas.measure.devices.nvml import Nvml
 from nas.measure.devices.probe import Observation
 from nas.measure.procfs import Snapshot, snapshot
@@ -22,6 +23,7 @@ from nas.measure.statistics import Activity, host_disturbance
 from nas.runtimes.base import Inputs, Session
 from nas.runtimes.nodes import NodeTime
 from nas.runtimes.torch_eager import dtype_of
+from nas.runtimes.torch_graph import GraphSession
 from nas.runtimes.torch_modules import module_times
 
 if TYPE_CHECKING:
@@ -95,6 +97,15 @@ class CudaProbe:
         if self.energy_j() is not None:
             return None
         return self._asked if isinstance(self._asked, str) else f"{self.device} has no energy counter"
+
+    def device_ms(self, session: Session, inputs: Inputs, seconds: float) -> float | None:
+        """Of a recorded network of PyTorch; ONNX Runtime launches its kernels in a stream of its own, and events of
+        PyTorch's streams do not see them."""
+        if not isinstance(session, GraphSession):
+            return None
+        one_ms = device_time_ms(session, self._library, inputs, replays=1, rounds=1)
+        affordable = int(1e3 * seconds / ROUNDS / one_ms) if one_ms > 0 else REPLAYS
+        return device_time_ms(session, self._library, inputs, replays=max(1, min(REPLAYS, affordable)))
 
     def operator_times(
         self, path: Path, deployment: Deployment, inputs: Inputs, seconds: float

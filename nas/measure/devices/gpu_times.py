@@ -15,7 +15,8 @@ from nas.runtimes.base import Inputs
 from nas.runtimes.torch_graph import GraphSession
 
 REPLAYS, ROUNDS = 200, 5
-"""Replays between two events; pairs of events, of which the median counts."""
+"""Replays between two events, so that a network of microseconds is told from the events; pairs of events, of which the
+median counts."""
 
 
 def device_time_ms(

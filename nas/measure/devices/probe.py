@@ -83,6 +83,12 @@ class DeviceProbe(Protocol):
         """Reason why `energy_j` knows nothing, None where it does. May be asked before anything else."""
         ...
 
+    def device_ms(self, session: Session, inputs: Inputs, seconds: float) -> float | None:
+        """Milliseconds of one call of `session` on the device alone, without the host's part and without copies, from
+        calls for about `seconds` besides those that are timed; `inputs` are one call's. None where the device is the
+        host itself, or the session cannot tell."""
+        ...
+
     def operator_times(
         self, path: Path, deployment: Deployment, inputs: Inputs, seconds: float
     ) -> tuple[NodeTime, ...]:

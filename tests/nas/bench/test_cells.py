@@ -73,6 +73,22 @@ def test_streams_have_a_throughput_but_no_latency() -> None:
     assert found["images_per_s"] > 0
 
 
+def test_the_time_on_a_gpu_alone_is_a_column_where_one_was_measured() -> None:
+    cell = Cell(0, Deployment("torch", "fp16", 1, device="cuda:0"))
+    on_cpu = made_up(Cell(0, INT8))
+    sessions = tuple(
+        replace(session, device_ms=ms) for session, ms in zip(on_cpu.sessions, (0.2, 0.3, 0.1), strict=True)
+    )
+    assert cell_document(cell, MODEL, on_cpu)["device_ms"] is None
+    found = cell_document(cell, MODEL, replace(on_cpu, sessions=sessions))
+    assert found["device_ms"] == 0.2
+    whole = document()
+    assert "GPU alone" not in [str(column.header) for column in latency_table(whole).columns]
+    table = latency_table({**whole, "cells": [*whole["cells"], {**found, "batch": 1, "model": "runs/photos#1"}]})
+    (column,) = [column for column in table.columns if column.header == "GPU alone"]
+    assert [cell for cell in column.cells if cell != "-"] == ["0.200"]
+
+
 def test_operators_are_the_slowest_with_their_share() -> None:
     nodes = [NodeTime("a", 1.0), NodeTime("b", 3.0), NodeTime("c", 4.0)]
     found = operators_document(Cell(0, INT8), MODEL, nodes, most=2)

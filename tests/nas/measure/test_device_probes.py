@@ -24,6 +24,7 @@ from nas.measure.job import Job, JobModel
 from nas.measure.reference import reference_model
 from nas.measure.worker import work
 from nas.runtimes.nodes import NodeTime
+from nas.runtimes.torch_eager import EagerSession
 from nas.runtimes.torch_graph import GraphSession, graph_session
 from search_spaces.signature import TensorSpec
 from tests.nas.measure.fake_gpu import FakeGpu, FakeNvml
@@ -213,6 +214,30 @@ def test_device_time_is_that_between_events_around_replays_without_copies(
     assert gpu.log == first + (["queue"] + ["replay"] * 4 + ["synchronise"]) * 2
 
 
+def test_a_probe_tells_the_time_on_the_device_alone_where_that_is_another(probe: DeviceProbe, network: Path) -> None:
+    session = started(probe).reference(reference_model())
+    images = session.input.draw(np.random.default_rng(0), session.batch)
+    found = probe.device_ms(session, images, 0.01)
+    assert (found is None) == (probe.device == "cpu")
+    assert found is None or found > 0
+
+
+def test_device_time_is_measured_for_as_long_as_there_is_time(graphed: tuple[FakeGpu, GraphSession]) -> None:
+    gpu, session = graphed
+    probe = CudaProbe("cuda:0", library=gpu)
+    probe.device_ms(session, calibration_images(1), 0.0)
+    assert gpu.log.count("replay") == (1 + 1) + (1 + 5), "each time a call, then one replay in each round"
+    gpu.log.clear()
+    probe.device_ms(session, calibration_images(1), 0.05)
+    assert gpu.log.count("replay") == (1 + 1) + (1 + 5 * 10), "rounds of 10 ms of a replay of 1 ms"
+
+
+def test_the_device_time_of_another_session_is_not_known() -> None:
+    images = np.zeros((1, 3, 24, 24), np.float32)
+    network = EagerSession(nn.Flatten(), torch.float32, TensorSpec((3, 24, 24)), 1)
+    assert CudaProbe("cuda:0", library=FakeGpu()).device_ms(network, images, 1.0) is None
+
+
 def test_call_times_are_spaced_where_that_is_asked_for(graphed: tuple[FakeGpu, GraphSession]) -> None:
     gpu, session = graphed
     begun = time.perf_counter()
@@ -294,6 +319,7 @@ def test_a_worker_measures_a_network_on_its_device(network: Path, monkeypatch: p
     assert timing["p50_ms"] > 0
     assert timing["reference_p50_ms"] > timing["p50_ms"], "the reference of the GPU, which is larger than this network"
     assert timing["energy_mj"] == 0.0
+    assert timing["device_ms"] > 0
     assert len(timing["nodes"]) > 0
 
 
