@@ -1,4 +1,4 @@
-"""What points cost: pose networks beside the same detectors, and beside the shape of a published pose network.
+"""What points cost: pose networks beside the same detectors, and beside the shapes of published pose networks.
 
     python -m experiments.pose_latency prepare --out FOLDER --pairs 20
     python -m experiments.pose_latency measure --out FOLDER
@@ -16,7 +16,7 @@ import click
 import numpy as np
 import torch
 
-from experiments.pose_shapes import YoloV8nPoseShape
+from experiments.pose_shapes import YoloNasPoseNShape, YoloV8nPoseShape
 from nas.data.images import image_input
 from nas.deploy.onnx import export_onnx
 from nas.deployment import Deployment
@@ -28,7 +28,7 @@ from search_spaces import Architecture, load_search_space
 from search_spaces.modules import set_norm_statistics
 
 PLAN = "plan.json"
-SHAPE = "YOLOv8n-pose shape"
+SHAPES = {"YOLOv8n-pose shape": YoloV8nPoseShape, "YOLO-NAS-Pose-N shape": YoloNasPoseNShape}
 KINDS = (("onnxruntime", "fp32"), ("openvino", "bf16"), ("openvino", "int8"))
 
 
@@ -61,15 +61,15 @@ def prepare_network(name: str, role: str, arch: Architecture, folder: Path, kind
     return _named(name, role, deploy_untrained(arch, kinds, new_folder(folder), 0, size))
 
 
-def prepare_shape(resolution: int, folder: Path, kinds: list[Deployment]) -> list[Prepared]:
+def prepare_shape(name: str, resolution: int, folder: Path, kinds: list[Deployment]) -> list[Prepared]:
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        network, input = YoloV8nPoseShape(), image_input(resolution)
+        network, input = SHAPES[name](), image_input(resolution)
         inputs = input.draw_torch(CALIBRATION_INPUTS)
         set_norm_statistics(network, inputs)
     new_folder(folder)
     model = export_onnx(network.eval(), input, folder / "model.onnx", 1)
-    return _named(f"{SHAPE} {resolution} px", "shape", prepare_all(model, kinds, folder, inputs.numpy()))
+    return _named(f"{name} {resolution} px", "shape", prepare_all(model, kinds, folder, inputs.numpy()))
 
 
 def _named(name: str, role: str, requests: list[MeasureRequest]) -> list[Prepared]:
@@ -99,8 +99,9 @@ def prepare(out: Path, pairs: int, resolution: int, seed: int, threads: int) -> 
         arch = space.architecture(row)
         plan += prepare_network(str(number), "pose", arch, out / f"{number}-pose", kinds)
         plan += prepare_network(str(number), "detector", detector_of(arch), out / f"{number}-detector", kinds)
-    for side in (resolution, 640):
-        plan += prepare_shape(side, out / f"shape-{side}", kinds)
+    for number, name in enumerate(SHAPES):
+        for side in (resolution, 640):
+            plan += prepare_shape(name, side, out / f"shape-{number}-{side}", kinds)
     document = {"threads": threads, "files": [_plain(one) for one in plan]}
     (out / PLAN).write_text(json.dumps(document), encoding="utf-8")
 

@@ -88,6 +88,10 @@ def _field(name: str, value: Any) -> Any:
     """A table's field from JSON; raises `UserError` for what cannot be one."""
     if name == "name":
         return value
+    if name == "early":
+        if not isinstance(value, bool):
+            raise UserError(f"'early' is {value!r} instead of true or false", _HINT)
+        return value
     if not isinstance(value, list) or (not value and name != "anchors"):
         raise UserError(f"{name!r} is {value!r} instead of a list", _HINT)
     if name == "families":

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from search_spaces.architecture import Option
 from search_spaces.detect import DetectTable
 from search_spaces.pose import PoseTable
-from search_spaces.staged import SpaceTable, StageTable
+from search_spaces.staged import EARLY, SpaceTable, StageTable
 
 
 def _uniform(
@@ -80,6 +80,7 @@ COMPACT = SpaceTable(
     name="compact",
     families=("pooled", "basic", "rep"),
     stem_widths=(16, 24, 32, 48),
+    early=True,
     stages=(
         StageTable((16, 24, 32, 48, 64), (1, 2)),
         StageTable((32, 48, 64, 96, 128), (1, 2)),
@@ -92,6 +93,9 @@ COMPACT = SpaceTable(
         _speed_run(16, 16, (32, 128, 128)),
         _uniform(16, "basic", (32, 64, 128, 256), (1, 1, 1, 1)),  # like ResNet-10, half as wide
         _uniform(24, "basic", (48, 96, 192, 384), (1, 1, 1, 1)),  # like ResNet-10, 3/4 wide
+        # Few wide convolutions on small maps, for limits near the time of a call itself.
+        {**_uniform(48, "rep", (64, 128, 256, 256), (1, 2, 1, 1)), EARLY: 1},
+        {**_uniform(32, "rep", (48, 96, 192, 192), (1, 2, 1, 1)), EARLY: 1},
     ),
 )
 

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 IMAGENET: Size = (1000,)
 GROUP_WIDTH = 16
 """Channels per group of a grouped convolution (RegNet's typical value)."""
+EARLY = "stem.early"
+"""Decision whether maps shrink one place earlier, see `strides`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +48,32 @@ class SpaceTable:
     families: tuple[str, ...]
     stem_widths: tuple[int, ...]
     stages: tuple[StageTable, ...]
+    early: bool = False
+    """Whether the space decides if maps shrink one place earlier, see `strides`."""
     kernels: tuple[int, ...] = (3, 5, 7)
     resolutions: tuple[int, ...] = (32, 48, 64, 96, 128, 160, 192, 224)
     anchors: tuple[Mapping[str, Option], ...] = ()
     """Known designs as `{"stage1.width": 64, ...}`; decisions left out take their first option."""
 
 
-def strides(resolution: Ints, stages: int) -> Ints:
-    """Strides (..., 1 + stages) of stem and stages: halve early only where there is enough to halve."""
+def strides(resolution: Ints, stages: int, early: Ints | int = 0) -> Ints:
+    """Strides (..., 1 + stages) of stem and stages: halve early only where there is enough to halve.
+
+    Where `early` (...) is 1, the first place that does not halve its map does, and the last stage does not: the map
+    behind all stages is as large, those between are half as high and wide. Where each place halves nothing changes.
+    """
     full, half = resolution >= 128, resolution >= 64
     columns = [np.where(half, 2, 1), np.where(full, 2, 1)] + [np.full_like(resolution, 2)] * (stages - 1)
-    return np.stack(columns, axis=-1)
+    usual = np.stack(columns, axis=-1)
+    place, first = np.arange(1 + stages), usual.argmin(axis=-1)[..., None]
+    earlier = np.where(place == first, 2, np.where(place == stages, 1, usual))
+    return np.where((np.asarray(early) > 0)[..., None] & may_halve_early(usual)[..., None], earlier, usual)
+
+
+def may_halve_early(usual: Ints) -> NDArray[np.bool_]:
+    """Where (...) one of the usual `strides` (..., 1 + stages) is 1."""
+    found: NDArray[np.bool_] = usual.min(axis=-1) == 1
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +125,7 @@ class StagedSpace(SearchSpace):
         """All decisions in order, the resolution last."""
         table, options = self.table, block_options(self._table_families)
         decisions = [Decision("stem.width", table.stem_widths)]
+        decisions += [Decision(EARLY, (0, 1))] if table.early else []
         for number, stage in enumerate(table.stages, start=1):
             decisions += section_decisions(f"stage{number}", table, options, stage.widths, stage.depths)
         return [*decisions, Decision("resolution", table.resolutions)]
@@ -152,8 +170,15 @@ class StagedSpace(SearchSpace):
         channels = round_channels(self._values(choices, columns, "width") * ratios)
         return np.where(self._uses["groups"][family], channels, 0)
 
+    def _early(self, choices: Choices) -> Ints:
+        """1 (n,) where maps are to shrink one place earlier; 0 where the space does not decide about it."""
+        return choices[:, self.column(EARLY)] if self.table.early else np.zeros(len(choices), dtype=np.int64)
+
     def canonical(self, choices: Choices) -> Choices:
         choices = choices.copy()
+        if self.table.early:
+            usual = strides(self.resolutions(choices), len(self.table.stages))
+            choices[:, self.column(EARLY)] *= may_halve_early(usual)
         for columns in self._sections.values():
             family = self._option(choices, columns, "family")
             for short, used in self._uses.items():
@@ -167,11 +192,12 @@ class StagedSpace(SearchSpace):
     @cached_property
     def size(self) -> int:
         """Counted exactly: sections are independent, so their distinct canonical forms multiply."""
-        in_a_section = {c for columns in self._sections.values() for c in columns.values()}
-        sizes = [len(a) for i, a in enumerate(self.allowed) if i not in in_a_section]
+        groups = [list(columns.values()) for columns in self._sections.values()]
+        groups += [[self.column(EARLY), self.column("resolution")]] if self.table.early else []
+        grouped = {c for columns in groups for c in columns}
+        sizes = [len(a) for i, a in enumerate(self.allowed) if i not in grouped]
         first = np.array([[a[0] for a in self.allowed]], dtype=np.int64)
-        for columns in self._sections.values():
-            own = list(columns.values())
+        for own in groups:
             rows = np.array(list(product(*(self.allowed[c] for c in own))), dtype=np.int64)
             whole = np.repeat(first, len(rows), axis=0)
             whole[:, own] = rows
@@ -218,7 +244,7 @@ class StagedSpace(SearchSpace):
     def _add_backbone(self, found: SlotColumns, choices: Choices) -> list[tuple[Ints, Ints]]:
         """Add the slots of stem and stages; returns the height and the channels (n,) behind each stage."""
         resolution = self.resolutions(choices)
-        stride = strides(resolution, len(self.table.stages))
+        stride = strides(resolution, len(self.table.stages), self._early(choices))
         channels = np.array(self.table.stem_widths, dtype=np.int64)[choices[:, self.column("stem.width")]]
         found.add("stem", 3, channels, resolution, kernel=3, stride=stride[:, 0],
                   activation=self._option(choices, self._stage_columns[0], "act"))  # fmt: skip
@@ -259,13 +285,13 @@ class StagedSpace(SearchSpace):
     @cached_property
     def _backbone_decisions(self) -> tuple[tuple[int, ...], ...]:
         """`slot_decisions` of stem and stages."""
-        resolution, stem = self.column("resolution"), self.column("stem.width")
-        act = self._stage_columns[0].get("act")
-        found: list[tuple[int, ...]] = [(stem, resolution) if act is None else (stem, act, resolution)]
+        stem, act = self.column("stem.width"), self._stage_columns[0].get("act")
+        places = (*([self.column(EARLY)] if self.table.early else []), self.column("resolution"))
+        found: list[tuple[int, ...]] = [(stem, *places) if act is None else (stem, act, *places)]
         width = stem
         for columns in self._stage_columns:
             own = tuple(column for short, column in columns.items() if short != "depth")
-            found += [(width, *own, resolution), (*own, resolution)]
+            found += [(width, *own, *places), (*own, *places)]
             width = columns["width"]
         return tuple(found)
 
@@ -318,6 +344,7 @@ class StagedSpace(SearchSpace):
             costs["depthwise_macs"] / costs["macs"],
             np.log(costs["layers"]),
             np.log(self.resolutions(choices)),
+            *([self._early(choices)] if self.table.early else []),
         ]
         for at in self._sections.values():
             if "width" in at:
@@ -331,6 +358,7 @@ class StagedSpace(SearchSpace):
     @property
     def feature_names(self) -> tuple[str, ...]:
         names = ["log_macs", "log_params", "log_activations", "depthwise_share", "log_layers", "log_resolution"]
+        names += [EARLY] if self.table.early else []
         for section, at in self._sections.items():
             shorts = ["log_width"] * ("width" in at) + ["depth", *(s for s in _PLAIN_FEATURES if s in at)]
             if "family" in at:
@@ -340,14 +368,16 @@ class StagedSpace(SearchSpace):
 
     @property
     def anchors(self) -> tuple[Architecture, ...]:
+        """Those of the table at each resolution; one that shrinks its maps earlier where it can."""
         found: list[Architecture] = []
         for anchor in self.table.anchors:
             row = [d.index(anchor[d.name]) if d.name in anchor else 0 for d in self.decisions]
-            found.extend(
+            same = [
                 self.architecture([*row[:-1], resolution])
                 for resolution in self.allowed[-1]
                 if all(c in a for c, a in zip(row[:-1], self.allowed[:-1], strict=True))
-            )
+            ]
+            found += [arch for arch in same if self.parameters(arch).get(EARLY, 0) == anchor.get(EARLY, 0)]
         return tuple(found)
 
     @property

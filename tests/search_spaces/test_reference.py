@@ -156,6 +156,7 @@ def test_a_family_that_nobody_else_could_find_is_refused() -> None:
         (lambda d: {k: v for k, v in d.items() if k != "stages"}, "does not say 'stages'"),
         (lambda d: {**d, "stem_widths": [0]}, r"'stem_widths' is \[0\] instead of a list of positive whole numbers"),
         (lambda d: {**d, "stem_widths": [8, 8]}, "needs distinct options"),
+        (lambda d: {**d, "early": 1}, "'early' is 1 instead of true or false"),
         (lambda d: {**d, "stages": [{"widths": [8]}]}, "a stage needs 'widths' and 'depths'"),
         (lambda d: {**d, "families": ["mbconvv"]}, r"names unknown families \['mbconvv'\]"),
         (lambda d: {**d, "families": [f"{HERE}:TABLE"]}, "is no family of blocks but SpaceTable"),
