@@ -55,6 +55,9 @@ class Sum:
     network: str
     deployment: str
     sum_over_p50: float
+    """With what a call takes beside its operators."""
+    blocks_over_p50: float
+    """Without that."""
     unassigned_share: float
     disturbed: bool
     block_ms: dict[str, float]
@@ -98,6 +101,7 @@ def sums_of(reference: str, deployments: Sequence[Deployment], sessions: int, fo
             network=Path(reference).name,
             deployment=advised.timed.deployment.name,
             sum_over_p50=advised.table.sum_over_p50,
+            blocks_over_p50=advised.table.blocks_ms / advised.table.p50_ms,
             unassigned_share=advised.table.unassigned_ms / advised.table.p50_ms,
             disturbed=advised.timed.disturbed,
             block_ms={row.name: row.ms for row in advised.table.rows},
@@ -144,14 +148,18 @@ def _of_equal_macs(change: WhatIf, others: Sequence[WhatIf], rng: np.random.Gene
 
 def sums_text(found: Sequence[Sum], earlier: Sequence[Sum] = ()) -> str:
     """The table by deployment."""
-    lines = ["| deployment | networks | right | median sum / p50 | lowest | highest | most unassigned | disturbed |"]
-    lines += ["|---|---|---|---|---|---|---|---|"]
+    lines = [
+        "| deployment | networks | right | median sum / p50 | lowest | highest | blocks alone: right, median "
+        "| most unassigned | disturbed |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
     for name in dict.fromkeys(s.deployment for s in found):
         own = [s for s in found if s.deployment == name]
-        ratios = [s.sum_over_p50 for s in own]
+        ratios, alone = [s.sum_over_p50 for s in own], [s.blocks_over_p50 for s in own]
         lines.append(
             f"| {name} | {len(own)} | {sum(s.is_right for s in own)} | {np.median(ratios):.2f} | {min(ratios):.2f} "
-            f"| {max(ratios):.2f} | {max(s.unassigned_share for s in own):.1%} | {sum(s.disturbed for s in own)} |"
+            f"| {max(ratios):.2f} | {sum(SUM_LOW <= r <= SUM_HIGH for r in alone)}, {np.median(alone):.2f} "
+            f"| {max(s.unassigned_share for s in own):.1%} | {sum(s.disturbed for s in own)} |"
         )
     known = {(s.network, s.deployment): s for s in earlier}
     both = [(s, known[s.network, s.deployment]) for s in found if (s.network, s.deployment) in known]

@@ -166,10 +166,11 @@ def judged(found: Sequence[Timed], graph: Graph, parts: Sequence[Part], folder: 
 
 
 def _like(deployment: Deployment, operators: Sequence[Operator]) -> list[Deployment]:
-    """The deployment of the same runtime for each precision that a product ran in: int8 networks also have others."""
+    """The deployment itself, then the one of the same runtime for each other precision that a product ran in: int8
+    networks also have others."""
     precisions = {deployment.precision, *(o.precision for o in operators if o.macs)}
     here = deployments_here(deployment.threads, [deployment.runtime])
-    return [d for d in here if d.precision in precisions]
+    return sorted((d for d in here if d.precision in precisions), key=lambda d: d.precision != deployment.precision)
 
 
 def _what_ifs(subject: Subject, target: Target, main: Timed) -> tuple[list[WhatIf], str | None]:
@@ -234,6 +235,7 @@ def _deployment_document(advised: Advised) -> dict[str, Any]:
         "blocks": [row.to_json() for row in table.rows],
         "blocks_ms": table.blocks_ms,
         "sum_over_p50": table.sum_over_p50,
+        "outside_ms": table.outside_ms,
         "unassigned_ms": table.unassigned_ms,
         "profiler_overhead_pct": table.profiler_overhead_pct,
         "ceiling": {

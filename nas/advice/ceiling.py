@@ -12,9 +12,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nas.advice.graph import PRODUCTS, bytes_of, read_graph
 from nas.advice.parts import Part
@@ -25,15 +27,19 @@ from nas.errors import UserError
 from nas.files.cache import user_cache
 from nas.files.writing import write_json
 from nas.measure.host import fingerprint
+from nas.measure.job import SessionTiming
 from nas.measure.measurement import QUIET, Measurement, MeasureRequest
 from nas.measure.protocol import measure
 from nas.runtimes import load_runtime
 from nas.runtimes.nodes import NodeTime
 
-SCHEMA = 1
-CHAINS = (16, 64)
-"""Lengths of two chains of operators that compute next to nothing: by how much longer the second takes under the
-profiler than without it is what the profiler adds to the operators in between."""
+SCHEMA = 2
+CHAINS = (8, 40)
+"""Lengths of chains of small convolutions, and of operators that compute next to nothing. By how much longer the second
+of a kind takes under the profiler than without it is what the profiler adds to the operators in between, or leaves out;
+what the first would take without any of its operators is a call's own time."""
+SMALL = (16, 8)
+"""Channels, and rows and columns, of the maps of the small convolutions: a few microseconds each."""
 PRODUCTS_OF = ((128, 128, 3), (128, 512, 1), (512, 512, 1), (512, 256, 1), (256, 256, 3))
 """(channels in, channels out, kernel) of a chain of convolutions on maps of `SIDE`: of the kind that networks for small
 devices have, and large enough for any processor's best kernels."""
@@ -67,30 +73,40 @@ def ceilings(deployments: Sequence[Deployment], folder: Path) -> dict[Deployment
 
 
 def joined(found: Sequence[Ceiling]) -> Ceiling:
-    """One ceiling with the products of several: an int8 network also runs layers in other precisions."""
+    """One ceiling with the products of several: an int8 network also runs layers in other precisions.
+
+    What the profiler adds and a call takes beside its operators are those of the first, the deployment's own.
+    """
     rates: dict[str, float] = {}
     for ceiling in found:
         for precision, rate in ceiling.gmacs_per_s.items():
             rates[precision] = max(rate, rates.get(precision, 0.0))
     traffic = [c.gb_per_s for c in found if math.isfinite(c.gb_per_s)]
-    return Ceiling(rates, max(traffic, default=math.nan), min((c.profiler_ms for c in found), default=0.0))
+    first = found[0] if found else Ceiling.unknown()
+    return Ceiling(rates, max(traffic, default=math.nan), first.profiler_ms, first.outside_ms)
 
 
 def _measured(deployments: Sequence[Deployment], folder: Path) -> dict[Deployment, Ceiling]:
     product, copy = folder / "product.onnx", folder / "copy.onnx"
     chains = [folder / f"chain-{length}.onnx" for length in CHAINS]
+    small = [folder / f"small-{length}.onnx" for length in CHAINS]
     folder.mkdir(parents=True, exist_ok=True)
     write_product(product)
     write_copy(copy)
-    for length, chain in zip(CHAINS, chains, strict=True):
+    for length, chain, products in zip(CHAINS, chains, small, strict=True):
         write_chain(chain, length)
-    draw = np.random.default_rng(0).standard_normal((CALIBRATION_INPUTS, PRODUCTS_OF[0][0], SIDE, SIDE))
+        write_small_products(products, length)
     requests = list[MeasureRequest]()
     for deployment in deployments:
         runtime, one = load_runtime(deployment.runtime), _single(deployment)
-        file = runtime.prepare(product, deployment.precision, folder, draw.astype(np.float32))
+        of_its_own = [
+            runtime.prepare(file, deployment.precision, folder, drawn)
+            for file, drawn in (
+                (product, _drawn(PRODUCTS_OF[0][0], SIDE)), *((other, _drawn(*SMALL)) for other in small)
+            )
+        ]  # fmt: skip
         requests += [
-            MeasureRequest(file, one),
+            *(MeasureRequest(file, one) for file in of_its_own),
             *(MeasureRequest(other, replace(one, precision="fp32")) for other in (copy, *chains)),
         ]
     measured = measure(
@@ -98,17 +114,18 @@ def _measured(deployments: Sequence[Deployment], folder: Path) -> dict[Deploymen
     )
     found = {}
     for place, deployment in enumerate(deployments):
-        large, moved, short, long = measured[4 * place : 4 * place + 4]
-        products = [_operators(session.nodes, product) for session in large.sessions]
+        large, fewer, more, moved, short, long = measured[6 * place : 6 * place + 6]
+        rates = [_rate(o) for s in large.sessions for o in _operators(s.nodes, product) if o.macs]
         copies = [_operators(session.nodes, copy) for session in moved.sessions]
         ceiling = Ceiling(
-            {deployment.precision: max((_rate(o) for own in products for o in own if o.macs), default=math.nan)},
+            {deployment.precision: max(rates, default=math.nan)},
             max((_traffic(o) for own in copies for o in own), default=math.nan),
-            profiler_ms(short, long),
+            profiler_ms(fewer, more),
+            outside_ms(short, long),
         )
         if math.isfinite(ceiling.gb_per_s) and all(map(math.isfinite, ceiling.gmacs_per_s.values())):
             found[deployment] = ceiling
-            if all(m.verdict == QUIET for m in (large, moved, short, long)):
+            if all(m.verdict == QUIET for m in (large, fewer, more, moved, short, long)):
                 _write(_path(deployment), ceiling, deployment)  # a disturbed one would stay
     return found
 
@@ -116,14 +133,29 @@ def _measured(deployments: Sequence[Deployment], folder: Path) -> dict[Deploymen
 def profiler_ms(short: Measurement, long: Measurement) -> float:
     """What the profiler adds to each operator, from two chains of them; 0 where that cannot be told.
 
-    The least of the sessions: whatever disturbs one of them only adds time.
+    Negative where it tells less than an operator takes: OpenVINO's counters leave out how it comes to the next one.
     """
     found = [
-        (_sum_ms(b.nodes) - _sum_ms(a.nodes) - (b.p50_ms - a.p50_ms)) / (len(b.nodes) - len(a.nodes))
+        (_sum_ms(b.nodes) - _sum_ms(a.nodes) - (_call_ms(b) - _call_ms(a))) / (len(b.nodes) - len(a.nodes))
         for a, b in zip(short.sessions, long.sessions, strict=False)
         if len(b.nodes) > len(a.nodes)
     ]
-    return max(0.0, min(found, default=0.0))
+    return median(found) if found else 0.0
+
+
+def outside_ms(short: Measurement, long: Measurement) -> float:
+    """What a call takes beside its operators, from two chains of them: where the line through both has none left; 0
+    where that cannot be told."""
+    found = [
+        _call_ms(a) - len(a.nodes) * (_call_ms(b) - _call_ms(a)) / (len(b.nodes) - len(a.nodes))
+        for a, b in zip(short.sessions, long.sessions, strict=False)
+        if len(b.nodes) > len(a.nodes)
+    ]
+    return max(0.0, median(found)) if found else 0.0
+
+
+def _call_ms(session: SessionTiming) -> float:
+    return session.p50_ms if session.nodes_p50_ms is None else session.nodes_p50_ms
 
 
 def _sum_ms(nodes: Sequence[NodeTime]) -> float:
@@ -150,6 +182,23 @@ def write_copy(path: Path) -> None:
     from onnx import helper
 
     _save(path, [helper.make_node("Relu", ["input"], ["moved"], name="copy")], [], COPY, "moved", COPY)
+
+
+def write_small_products(path: Path, length: int) -> None:
+    """So many small convolutions in a row, each with an activation, as ONNX."""
+    from onnx import helper, numpy_helper
+
+    channels, side = SMALL
+    rng = np.random.default_rng(0)
+    nodes, weights, name = [], [], "input"
+    for place in range(length):
+        w = rng.standard_normal((channels, channels, 3, 3)) * math.sqrt(2 / (9 * channels))
+        weights.append(numpy_helper.from_array(w.astype(np.float32), f"w{place}"))
+        nodes.append(helper.make_node("Conv", [name, f"w{place}"], [f"y{place}"], name=f"small{place}", pads=[1] * 4))
+        nodes.append(helper.make_node("Relu", [f"y{place}"], [f"z{place}"], name=f"small{place}-act"))
+        name = f"z{place}"
+    shape = (1, channels, side, side)
+    _save(path, nodes, weights, shape, name, shape)
 
 
 def write_chain(path: Path, length: int) -> None:
@@ -200,6 +249,12 @@ def _traffic(operator: Operator) -> float:
     return bytes_of(operator.layer, "fp32") / (operator.ms * 1e6)
 
 
+def _drawn(channels: int, side: int) -> NDArray[np.float32]:
+    """Inputs to calibrate on."""
+    shape = (CALIBRATION_INPUTS, channels, side, side)
+    return np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
+
+
 def _single(deployment: Deployment) -> Deployment:
     """The same deployment, one image a call."""
     return replace(deployment.continuous, batch=1)
@@ -215,7 +270,7 @@ def _read(path: Path) -> Ceiling | None:
     try:
         document: Any = json.loads(path.read_text(encoding="utf-8"))
         rates = {str(name): float(rate) for name, rate in document["gmacs_per_s"].items()}
-        return Ceiling(rates, float(document["gb_per_s"]), float(document["profiler_ms"]))
+        return Ceiling(rates, *(float(document[name]) for name in ("gb_per_s", "profiler_ms", "outside_ms")))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 

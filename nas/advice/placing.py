@@ -94,7 +94,8 @@ def placed(nodes: Sequence[NodeTime], graph: Graph, parts: Sequence[Part]) -> tu
 
 
 def without_profiler(nodes: Sequence[NodeTime], each_ms: float) -> tuple[NodeTime, ...]:
-    """The operators without the time that the profiler adds to each of them; a tenth of each stays at least."""
+    """The operators without the time that the profiler adds to each of them; a tenth of each stays at least. Negative
+    time is added."""
     return tuple(replace(node, ms=max(node.ms - each_ms, _LEAST_SHARE * node.ms)) for node in nodes)
 
 

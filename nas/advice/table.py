@@ -27,7 +27,9 @@ class Ceiling:
     gb_per_s: float
     """Bytes read and written per second, in 1e9, of an operator that only moves a map; NaN where not measured."""
     profiler_ms: float = 0.0
-    """Time that the runtime's profiler adds to each operator."""
+    """Time that the runtime's profiler adds to each operator; negative where it tells less than one takes."""
+    outside_ms: float = 0.0
+    """Time of a call beside its operators: the runtime's own, and that of calling it from Python."""
 
     @classmethod
     def unknown(cls) -> "Ceiling":
@@ -84,7 +86,9 @@ class BlockTable:
     unassigned_ms: float
     """Of operators that belong to no block."""
     profiler_ms: float
-    """Time that the profiler added to all operators, which is taken off."""
+    """Time that the profiler added to all operators, which is taken off; negative where it left some out."""
+    outside_ms: float
+    """Time of a call beside its operators, as a network of next to nothing has it."""
 
     @property
     def blocks_ms(self) -> float:
@@ -92,8 +96,8 @@ class BlockTable:
 
     @property
     def sum_over_p50(self) -> float:
-        """Time of all blocks over that of an undisturbed call."""
-        return self.blocks_ms / self.p50_ms
+        """Time of all blocks, and of a call beside its operators, over that of an undisturbed call."""
+        return (self.blocks_ms + self.outside_ms) / self.p50_ms
 
     @property
     def profiler_overhead_pct(self) -> float:
@@ -132,6 +136,7 @@ def block_table(
         p50_ms=p50_ms,
         unassigned_ms=unassigned_ms,
         profiler_ms=profiler_ms,
+        outside_ms=ceiling.outside_ms,
     )
 
 

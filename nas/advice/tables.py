@@ -126,11 +126,16 @@ def changes_table(document: Document) -> Table:
 
 def sums(document: Document) -> list[str]:
     """The sum of blocks against an undisturbed call."""
+    added_pct = document["profiler_overhead_pct"]
+    corrected = (
+        "which the profiler added, are taken off" if added_pct >= 0 else "which the profiler left out, are added"
+    )
     line = (
-        f"{name_in(document['deployment'])}: the blocks sum up to {milliseconds(document['blocks_ms'])} ms, "
-        f"{document['sum_over_p50']:.2f} of the {milliseconds(document['p50_ms'])} ms of an undisturbed call; "
+        f"{name_in(document['deployment'])}: the blocks sum up to {milliseconds(document['blocks_ms'])} ms, and a call "
+        f"takes {milliseconds(document['outside_ms'])} ms beside its operators: {document['sum_over_p50']:.2f} of the "
+        f"{milliseconds(document['p50_ms'])} ms of an undisturbed call; "
         f"{milliseconds(document['unassigned_ms'])} ms belong to no block; "
-        f"{document['profiler_overhead_pct']:.0f} % of a call, which the profiler added, are taken off"
+        f"{abs(added_pct):.0f} % of a call, {corrected}"
     )
     return [line, *(["! the sessions stayed disturbed"] if document["verdict"] != "quiet" else [])]
 

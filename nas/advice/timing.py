@@ -22,7 +22,7 @@ class Timed:
 
     deployment: Deployment
     p50_ms: float
-    """Of calls without a profiler; NaN where it could not be measured."""
+    """Of calls in a row without a profiler, right before those under it; NaN where it could not be measured."""
     disturbed: bool
     nodes: tuple[NodeTime, ...]
     """Operators in the order they ran: medians over the sessions."""
@@ -69,9 +69,10 @@ def _timed(deployment: Deployment, measured: Measurement | None, reason: str | N
     if measured is None or not math.isfinite(measured.p50_ms):
         failed = reason or (measured.failed if measured is not None else None) or "nothing says why"
         return Timed(deployment=deployment, p50_ms=math.nan, disturbed=False, nodes=(), failed=failed)
+    beside_ms = [s.nodes_p50_ms for s in measured.sessions if s.nodes_p50_ms is not None]
     return Timed(
         deployment=deployment,
-        p50_ms=measured.p50_ms,
+        p50_ms=median(beside_ms) if beside_ms else measured.p50_ms,
         disturbed=measured.verdict != "quiet",
         nodes=typical_nodes([s.nodes for s in measured.sessions if s.nodes]),
         failed=None,

@@ -111,6 +111,9 @@ class SessionTiming:
     device_ms: float | None = None
     """Time of one call on a GPU alone, see `nas.measure.devices.probe.DeviceProbe.device_ms`; None where that is not
     another thing than the call, or not known."""
+    nodes_p50_ms: float | None = None
+    """Median of calls in a row without a profiler, right before the operators were timed, for half as long; None
+    where they were not. What was just timed in turns with other networks is slower for some calls."""
     nodes: tuple[NodeTime, ...] = ()
     """Operators in the order they run, where they were asked for and the runtime can time them."""
 

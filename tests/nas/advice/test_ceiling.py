@@ -6,7 +6,16 @@ from pathlib import Path
 import pytest
 
 from nas.advice import ceiling
-from nas.advice.ceiling import CHAINS, ceilings, profiler_ms, write_chain, write_copy, write_product
+from nas.advice.ceiling import (
+    CHAINS,
+    ceilings,
+    outside_ms,
+    profiler_ms,
+    write_chain,
+    write_copy,
+    write_product,
+    write_small_products,
+)
 from nas.advice.graph import read_graph
 from nas.deployment import Deployment
 from nas.measure.job import SessionTiming
@@ -28,18 +37,29 @@ def test_the_profilers_time_is_what_more_operators_add_to_it_alone() -> None:
     short = measured(0.10, [NodeTime("a", 0.01)] * 10)
     long = measured(0.15, [NodeTime("a", 0.01)] * 20)
     assert profiler_ms(short, long) == pytest.approx((0.20 - 0.10 - 0.05) / 10)
-    assert profiler_ms(short, measured(9.0, [NodeTime("a", 0.01)] * 20)) == 0, "never below zero"
+    assert profiler_ms(short, measured(0.3, [NodeTime("a", 0.01)] * 20)) == pytest.approx(-0.01), "it left some out"
     assert profiler_ms(short, short) == 0, "a runtime that joined the operators tells nothing"
+
+
+def test_a_calls_own_time_is_what_is_left_without_operators() -> None:
+    short = measured(0.10, [NodeTime("a", 0.001)] * 10)
+    assert outside_ms(short, measured(0.15, [NodeTime("a", 0.001)] * 20)) == pytest.approx(0.05)
+    assert outside_ms(short, measured(0.25, [NodeTime("a", 0.001)] * 20)) == 0, "never below zero"
+    assert outside_ms(short, short) == 0
 
 
 def test_the_measured_networks_are_what_they_say(tmp_path: Path) -> None:
     write_product(tmp_path / "product.onnx")
     write_copy(tmp_path / "copy.onnx")
     write_chain(tmp_path / "chain.onnx", 16)
-    product, copy, chain = (read_graph(tmp_path / f"{name}.onnx") for name in ("product", "copy", "chain"))
+    write_small_products(tmp_path / "small.onnx", 8)
+    product, copy, chain, small = (
+        read_graph(tmp_path / f"{name}.onnx") for name in ("product", "copy", "chain", "small")
+    )
     assert all(layer.macs > 50e6 for layer in product.layers)
     assert (copy.macs, copy.layers[0].elements) == (0, 2 * 64**3)
     assert (chain.macs, len(chain.layers)) == (0, 16)
+    assert (small.macs, len(small.layers)) == (8 * 64 * 9 * 16**2, 16)
 
 
 @pytest.mark.parametrize(("disturbance", "times"), [(None, 1), ("a busy neighbour", 2)])
@@ -53,14 +73,17 @@ def test_an_undisturbed_ceiling_is_measured_once(
         asked.append(len(requests))
         products = [NodeTime(f"product{place}", 2.0, "Conv", "fp32") for place in range(5)]
         chains = [measured(0.1, [NodeTime(f"y{n}", 0.01) for n in range(count)]) for count in CHAINS]
-        return [measured(5.0, products, disturbance), measured(0.1, [NodeTime("copy", 0.1, "Relu")]), *chains]
+        copied = measured(0.1, [NodeTime("copy", 0.1, "Relu")])
+        return [measured(5.0, products, disturbance), *chains, copied, *chains]
 
     monkeypatch.setattr(ceiling, "measure", measure)
     found = [ceilings([FP32], tmp_path / str(turn))[FP32] for turn in range(2)]
-    assert asked == [4] * times
+    assert asked == [6] * times
     assert found[0] == found[1]
     assert found[0].gmacs_per_s["fp32"] == pytest.approx(28 * 28 * 256 * 256 * 9 / 2e6)
     assert found[0].gb_per_s == pytest.approx(4 * 2 * 64**3 / 0.1e6)
+    assert found[0].profiler_ms == pytest.approx(0.01), "32 more operators of 0.01 ms, and the calls are as long"
+    assert found[0].outside_ms == pytest.approx(0.1)
 
 
 def test_no_ceiling_is_known_of_another_device(tmp_path: Path) -> None:

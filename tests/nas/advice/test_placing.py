@@ -83,3 +83,4 @@ def test_what_cannot_be_told_apart_is_refused(ran: list[NodeTime], why: str, tmp
 
 def test_the_profilers_time_is_taken_off_each_operator() -> None:
     assert [n.ms for n in without_profiler([node("a", 1.0), node("b", 0.01)], 0.25)] == [0.75, 0.001]
+    assert [n.ms for n in without_profiler([node("a", 1.0)], -0.25)] == [1.25], "a profiler that leaves some out"

@@ -1,6 +1,7 @@
 """Shares, excess, ceiling and bound of blocks."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,8 @@ def test_a_block_is_described(tmp_path: Path) -> None:
     assert (first.precision, second.precision, third.operators) == ("fp32", "int8", 2)
     assert second.bytes == 256 * (16 + 32) + 9 * 16 * 32
     assert (table.blocks_ms, table.sum_over_p50, table.profiler_overhead_pct) == (8.0, 0.8, 20.0)
+    around = block_table(placed(ran, graph, parts), parts, replace(CEILING, outside_ms=1.0), 10.0, "fp32")
+    assert (around.blocks_ms, around.sum_over_p50) == (8.0, 0.9)
 
 
 @given(st.lists(MS, min_size=1, max_size=12), MS)
@@ -70,8 +73,9 @@ def test_what_is_not_known_is_null(tmp_path: Path) -> None:
 
 
 def test_ceilings_are_joined_by_precision() -> None:
-    both = joined([Ceiling({"int8": 4.0}, math.nan, 0.2), Ceiling({"bf16": 2.0, "int8": 3.0}, 7.0, 0.1)])
-    assert both == Ceiling({"int8": 4.0, "bf16": 2.0}, 7.0, 0.1)
+    own = Ceiling({"int8": 4.0}, math.nan, profiler_ms=0.2, outside_ms=0.3)
+    both = joined([own, Ceiling({"bf16": 2.0, "int8": 3.0}, 7.0, profiler_ms=0.1, outside_ms=0.1)])
+    assert both == Ceiling({"int8": 4.0, "bf16": 2.0}, 7.0, 0.2, 0.3), "the profiler's time is that of the first"
 
 
 def test_blocks_that_change_places_are_marked() -> None:

