@@ -11,6 +11,8 @@ from nas.controller.prediction.scoring import CandidateScorer
 from nas.deployment import Deployment
 from nas.errors import InfeasibleError
 from nas.limits import LatencyLimit, Limits
+from nas.samplers.base import distinct, row_ids, untried
+from nas.samplers.population import neighbours
 from nas.targets.latency import Z_90, LatencyModel
 from search_spaces import Choices, SearchSpace
 from search_spaces.signature import Size
@@ -19,8 +21,10 @@ SAMPLES = 4096
 ENOUGH = 32
 """Number of samples that keep the limits from which on random networks suffice: such networks are then found as they
 are needed."""
-DESCENT_ROUNDS = 12
+DESCENT_ROUNDS = 60
 DESCENT_POPULATION = 256
+DESCENT_LOCAL = 2
+"""So many of the best networks get all their neighbours looked at in each round."""
 
 Score = Callable[[Choices], NDArray[np.float64]]
 """(n, decisions) -> (n,): lower is better."""
@@ -74,12 +78,22 @@ def fastest_networks(
 
 
 def descend(space: SearchSpace, score: Score, sampled: Choices, rng: np.random.Generator) -> Choices:
-    """The networks with the lowest score that an evolutionary descent from `sampled` finds, best first."""
+    """The networks with the lowest score that an evolutionary descent from `sampled` finds, best first.
+
+    It goes on until no change of one decision makes the best one better, for `DESCENT_ROUNDS` rounds at most: without
+    these changes, the best of two descents differed by a third in spaces of many decisions.
+    """
     population = sampled[: 4 * DESCENT_POPULATION]
+    scores = score(population)
     for _ in range(DESCENT_ROUNDS):
-        population = population[np.argsort(score(population))[:DESCENT_POPULATION]]
-        population = np.unique(np.concatenate([population, space.mutate(population, rng, 0.05)]), axis=0)
-    return population[np.argsort(score(population))[:DESCENT_POPULATION]]
+        best = np.argsort(scores, kind="stable")[:DESCENT_POPULATION]
+        population, scores, reached = population[best], scores[best], scores[best[0]]
+        near = neighbours(space, population[:DESCENT_LOCAL])
+        born = untried(distinct(np.concatenate([space.mutate(population, rng, 0.05), near])), row_ids(population))
+        population, scores = np.concatenate([population, born]), np.concatenate([scores, score(born)])
+        if scores.min() >= reached:
+            break
+    return population[np.argsort(scores, kind="stable")[:DESCENT_POPULATION]]
 
 
 def require_feasible(

@@ -195,6 +195,16 @@ def test_feasibility(space: StagedSpace, model: LatencyModel) -> None:
     assert "`nas profile`" in (error.value.hint or ""), "a network may keep it: what is known is too coarse"
 
 
+def test_descents_from_different_samples_agree_on_the_fastest(space: StagedSpace, model: LatencyModel) -> None:
+    """A limit is refused by what a descent finds, so no other descent may find a much faster network."""
+    limits = Limits.of(latency_ms=LIMIT_MS)
+    found = []
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        found.append(min(r.min_ms for r in latency_ranges(space, model, limits, (10,), rng)))
+    assert max(found) <= 1.02 * min(found)
+
+
 def test_limits_in_combination(space: StagedSpace, model: LatencyModel) -> None:
     def check(**limits: float) -> None:
         given = Limits.of(**limits)  # type: ignore[arg-type]
