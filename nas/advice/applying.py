@@ -1,14 +1,14 @@
 """Predicted savings tried: the changed networks are built and measured beside the original."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 from nas.advice.what_if import WhatIf
 from nas.deployment import Deployment
 from nas.errors import UserError
-from nas.measure.measurement import QUIET
+from nas.measure.measurement import QUIET, Measurement
 from nas.measure.protocol import measure
 from nas.targets.preparing import deploy_untrained, new_folder
 from search_spaces import Architecture
@@ -41,26 +41,34 @@ def applied(
     """The original and each of the `chosen` changes, measured.
 
     All networks are built alike, with random weights, which do for their speed, and measured in turns in the same
-    sessions; what a change saves is the difference of medians that are corrected for the machine's drift.
+    sessions, the original before and after the others: a machine drifts within a session too, and the network that
+    comes first in it took up to 5 % longer than the same one at another place. What a change saves is the median over
+    the sessions of its share of the original in the same session.
 
     Raises `UserError` where the original could not be measured. A change that could not stays without a figure.
     """
-    archs = [arch, *(what_if.architecture for what_if in chosen)]
+    archs = [arch, *(what_if.architecture for what_if in chosen), arch]
     requests = [
         deploy_untrained(one, [deployment], new_folder(folder / f"applied-{place}"), SEED, size)[0]
         for place, one in enumerate(archs)
     ]
-    first, *others = measure(requests, sessions=sessions, seconds_per_model=seconds_per_model)
-    before_ms = first.drift_corrected_p50_ms
-    if not math.isfinite(before_ms):
-        raise UserError(f"the network could not be measured again: {first.failed}", "run the same command again")
+    first, *others, last = measure(requests, sessions=sessions, seconds_per_model=seconds_per_model)
+    failed = first.failed or last.failed
+    if failed:
+        raise UserError(f"the network could not be measured again: {failed}", "run the same command again")
+    before_ms = (first.drift_corrected_p50_ms + last.drift_corrected_p50_ms) / 2
     return Applied(
         before_ms=before_ms,
-        disturbed=any(m.verdict != QUIET for m in (first, *others)),
+        disturbed=any(m.verdict != QUIET for m in (first, *others, last)),
         changes=tuple(
-            what_if.measured(before_ms - m.drift_corrected_p50_ms)
-            if math.isfinite(m.drift_corrected_p50_ms)
-            else what_if
+            what_if if m.failed else what_if.measured(before_ms * (1.0 - share_of(m, first, last)))
             for what_if, m in zip(chosen, others, strict=True)
         ),
     )
+
+
+def share_of(changed: Measurement, first: Measurement, last: Measurement) -> float:
+    """Latency of a changed network over that of the original, which was measured before and after it in each session:
+    the median over the sessions."""
+    sessions = zip(changed.sessions, first.sessions, last.sessions, strict=True)
+    return median(c.p50_ms / ((a.p50_ms + b.p50_ms) / 2) for c, a, b in sessions)
