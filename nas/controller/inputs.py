@@ -1,7 +1,7 @@
 """Checks and measurements before a search starts; nothing is written and nothing trained until all of it is good."""
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from nas.controller.planning.budget import Budget
 from nas.controller.planning.plan import planned_s
 from nas.controller.prediction.edge import at_the_edge, near_a_tight_limit
 from nas.controller.prediction.feasibility import DeploymentRange, latency_ranges, require_feasible
+from nas.controller.prediction.filling import with_filled_designs
 from nas.controller.prediction.probes import FileModel, probe, probe_networks
 from nas.controller.prediction.processing import around_networks
 from nas.controller.prediction.scoring import CandidateScorer
@@ -95,11 +96,15 @@ def load_inputs(
         return found
     with budget.stage("calibrate"):
         nearer = near_a_tight_limit(target, *ask)
-    if nearer is None:
-        return found
-    with budget.stage("prepare"), suppress(InfeasibleError):  # so few networks do not refuse what was found possible
-        return inputs(nearer)
-    return found
+    if nearer is not None:
+        with (
+            budget.stage("prepare"),
+            suppress(InfeasibleError),
+        ):  # so few networks refuse nothing that was found possible
+            found = inputs(nearer)
+    with budget.stage("calibrate"):
+        filled = with_filled_designs(found.target, *ask)
+    return found if filled is None else replace(found, target=filled)
 
 
 def require_data_of(config: SearchConfig, run: Path, progress: Progress) -> None:

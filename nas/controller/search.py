@@ -36,6 +36,7 @@ from nas.controller.planning.plan import (
 )
 from nas.controller.planning.plan_record import read_account, read_final_plan, write_final_plan
 from nas.controller.planning.training_times import doubt_throughput, plan_last_round
+from nas.controller.prediction.filling import trainable
 from nas.controller.prediction.target_record import write_target
 from nas.controller.preparation import RANDOM_STUDY, SEARCH_STUDY, PreparedSearch, prepare_search, unused_weights
 from nas.controller.proxies import SCORING_SHARE, proxy_scores, within
@@ -334,7 +335,10 @@ class Search:
 
         def make(feasible: Feasible) -> BaseSampler:
             known = WithExamples(feasible, self.examples)
-            task = SamplerTask(space=self.space, feasible=known, proxies=self.proxies, seed=self.config.seed)
+            task = SamplerTask(
+                space=self.space, feasible=known, proxies=self.proxies, seed=self.config.seed,
+                designs=trainable(self.target.designs, self.space, self.scorer.affordable),
+            )  # fmt: skip
             return make_sampler(self.config.sampler, task)
 
         if self.config.objective == "accuracy":

@@ -1,6 +1,6 @@
 """Samplers by name. Each is an ordinary Optuna sampler for studies over one search space."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import optuna
@@ -17,7 +17,7 @@ from nas.samplers.base import (
 from nas.samplers.learnt import LATENCY_CONSTRAINT, PROXIES_ATTR, Features, LearntLatency
 from nas.samplers.standard import DistinctSampler, RandomFeasibleSampler
 from nas.samplers.surrogate import ProxyScores, SurrogateSampler, SurrogateSettings
-from search_spaces import SearchSpace
+from search_spaces import Architecture, SearchSpace
 from search_spaces.errors import UnknownNameError
 
 __all__ = [
@@ -55,6 +55,8 @@ class SamplerTask:
     latency: LearntLatency | None = None
     features: Features | None = None
     proxies: ProxyScores | None = None
+    designs: Sequence[Architecture] | None = None
+    """To be evaluated first, in place of the space's well-known designs; they keep all limits."""
     settings: SurrogateSettings | None = None
 
 
@@ -65,6 +67,7 @@ def _surrogate(task: SamplerTask) -> BaseSampler:
         task.proxies,
         latency=task.latency,
         features=task.features,
+        designs=task.designs,
         settings=task.settings,
         seed=task.seed,
     )

@@ -1,6 +1,6 @@
 """The default sampler: learn from what the study knows, evolve many candidates on it, propose the best ones."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -90,6 +90,7 @@ class SurrogateSampler(SpaceSampler):
         *,
         latency: LearntLatency | None = None,
         features: Features | None = None,
+        designs: Sequence[Architecture] | None = None,
         settings: SurrogateSettings | None = None,
         seed: int = 0,
     ) -> None:
@@ -101,6 +102,7 @@ class SurrogateSampler(SpaceSampler):
             proxies: zero-cost scores of a network, where trials carry them as the attribute `PROXIES_ATTR`.
             latency: how latencies are predicted; None: like any other constraint or second objective.
             features: views for the accuracy predictor; None: the space's own.
+            designs: to propose first, whatever `feasible` says of them; None: the space's own, as far as they are.
             settings: how hard the sampler thinks.
             seed: of everything random; the same seed on the same trials proposes the same.
         """
@@ -109,6 +111,7 @@ class SurrogateSampler(SpaceSampler):
         self.proxies = proxies
         self.latency = latency
         self.features: Features = space.features if features is None else features
+        self.designs = designs
         self.settings = settings or SurrogateSettings()
         self._plan: _Plan | None = None  # saves time only: it follows from the study
 
@@ -134,7 +137,9 @@ class SurrogateSampler(SpaceSampler):
     # -- start-up ----------------------------------------------------------------------------------
 
     def _usable_anchors(self) -> Choices:
-        """Each well-known design once, with the largest input with which it keeps the limits."""
+        """Those given; else each well-known design once, with the largest input with which it keeps the limits."""
+        if self.designs is not None:
+            return self.space.choices(self.designs)
         fitting = (
             [a for a in design if len(only_feasible(self.space.choices([a]), self.feasible))]
             for design in self.space.designs

@@ -108,17 +108,16 @@ def near_a_tight_limit(
         return None
     rng = np.random.default_rng(seed)
     sampled = space.sample(SAMPLES, rng)
+    if not is_tight(target.model, space, sampled, size, limits):
+        return None
 
-    def share(choices: Choices) -> NDArray[np.float64]:
-        """(n, decisions) -> (n,): of its limit that each takes as expected, in its best deployment."""
-        predicted = target.model.predict(space, choices, size)
-        smallest: NDArray[np.float64] = np.min([p.mean / limit_ms[d] for d, p in predicted.items()], axis=0)
-        return smallest
+    def far_off(choices: Choices) -> NDArray[np.float64]:
+        """(n, decisions) -> (n,): how far each is from taking `NEAR` of its limit."""
+        distance: NDArray[np.float64] = np.abs(np.log(shares(target.model, space, choices, size, limits) / NEAR))
+        return distance
 
     limit_ms = {d: limits.call_limit_ms(d.batch) for d in target.model.deployments}
-    if not any(map(math.isfinite, limit_ms.values())) or np.mean(share(sampled) > 1.0) < MOST_TOO_SLOW:
-        return None
-    choices = descend(space, lambda c: np.abs(np.log(share(c) / NEAR)), sampled, rng)[:AMONG]
+    choices = descend(space, far_off, sampled, rng)[:AMONG]
     expected = target.model.predict(space, choices, size)
     near = sorted(expected, key=lambda d: float(np.median(expected[d].mean)) / limit_ms[d])[:most]
     if float(np.median(expected[near[0]].std / expected[near[0]].mean)) < UNSURE_STD:
@@ -129,6 +128,24 @@ def near_a_tight_limit(
     return followed(
         target, checks, f"{TIGHT}: {len(picked)} that are predicted to be just below it were measured first"
     )
+
+
+def is_tight(model: LatencyModel, space: SearchSpace, sampled: Choices, size: Size, limits: Limits) -> bool:
+    """True if a limit is on calls, and more of `sampled` (n, decisions) than `MOST_TOO_SLOW` is expected to exceed
+    it."""
+    limited = any(math.isfinite(limits.call_limit_ms(d.batch)) for d in model.deployments)
+    return limited and bool(np.mean(shares(model, space, sampled, size, limits) > 1.0) >= MOST_TOO_SLOW)
+
+
+def shares(
+    model: LatencyModel, space: SearchSpace, choices: Choices, size: Size, limits: Limits
+) -> NDArray[np.float64]:
+    """(n, decisions) -> (n,): of its limit that a call of each network takes, as expected, in its best deployment."""
+    predicted = model.predict(space, choices, size)
+    smallest: NDArray[np.float64] = np.min(
+        [p.mean / limits.call_limit_ms(d.batch) for d, p in predicted.items()], axis=0
+    )
+    return smallest
 
 
 def followed(target: TargetModel, checks: Mapping[Deployment, Checked], note: str) -> TargetModel | None:

@@ -54,7 +54,7 @@ from nas.targets.registry import (
     usable_deployments,
 )
 from predictors.block_latency import MIN_NETWORKS
-from search_spaces import SearchSpace
+from search_spaces import Architecture, SearchSpace
 
 PROBES = 10
 QUICK_SHARE = 0.1
@@ -73,6 +73,14 @@ SPEED_TOLERANCE = 0.05
 
 
 @dataclass(frozen=True, slots=True)
+class Designs:
+    """Well-known designs that were made to fill a limit on calls, and measured to keep it."""
+
+    archs: tuple[Architecture, ...]
+    limit_ms: float
+
+
+@dataclass(frozen=True, slots=True)
 class TargetModel:
     """A target ready to be searched for."""
 
@@ -81,6 +89,8 @@ class TargetModel:
     """The machine that networks are measured on; None: nothing is measured, only predicted."""
     model: LatencyModel
     notes: tuple[str, ...]
+    designs: Designs | None = None
+    """Candidates to begin with in place of the space's well-known designs; None: those."""
 
 
 def prepare_target(config: SearchConfig, budget: Budget, progress: Progress, device: Site | None = None) -> TargetModel:

@@ -2,15 +2,16 @@
 must not learn them again, differently, and then propose other candidates."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from nas.controller.config import SearchConfig
 from nas.controller.prediction.edge import EDGE, TIGHT
+from nas.controller.prediction.filling import FILLED
 from nas.controller.prediction.probes import DeploymentFiles, FileModel
-from nas.controller.prediction.target_model import TargetModel
+from nas.controller.prediction.target_model import Designs, TargetModel
 from nas.controller.runs.records import same_site
 from nas.deployment import ALONE, Deployment
 from nas.errors import UnknownNameError, UserError
@@ -55,6 +56,9 @@ def write_target(path: Path, target: TargetModel, files: FileModel) -> None:
             "profile": _identity(target),
             "measured_on": target.site.fingerprint.to_json() if target.site else None,
             "notes": list(target.notes),
+            "designs": None
+            if target.designs is None
+            else {"limit_ms": target.designs.limit_ms, "choices": [list(a.choices) for a in target.designs.archs]},
             "deployments": [
                 {
                     "deployment": asdict(d),
@@ -100,9 +104,20 @@ def read_target(path: Path, config: SearchConfig, device: Site | None = None) ->
     model = model.checked(near)
     around = {TensorSpec.from_json(e["input"]): float(e["ms"]) for e in document.get("processing_ms", ())}
     model = model.around(around) if around else model
+    designs = _designs(document, config, deployments)
     notes = [note for note in document["notes"] if near or not note.startswith((EDGE, TIGHT))]
-    known = TargetModel(config.target, site, model, tuple(notes))
+    notes = [note for note in notes if designs or not note.startswith(FILLED)]
+    known = TargetModel(config.target, site, model, tuple(notes), designs)
     return (known, FileModel(files)) if _identity(known) == document["profile"] else None
+
+
+def _designs(document: dict[str, Any], config: SearchConfig, deployments: Sequence[Deployment]) -> Designs | None:
+    """What was recorded, if it was for the limit that is asked for now."""
+    recorded = document.get("designs")
+    if recorded is None or recorded["limit_ms"] != config.limits.call_limit_ms(deployments[0].batch):
+        return None
+    archs = tuple(config.search_space.architecture(choices) for choices in recorded["choices"])
+    return Designs(archs, recorded["limit_ms"])
 
 
 def _identity(target: TargetModel) -> dict[str, Any]:

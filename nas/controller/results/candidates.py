@@ -21,7 +21,8 @@ def candidate_rows(o: Outcome) -> list[dict[str, Any]]:
     """One row per candidate: all evaluated ones, and a random sample of those that were only scored."""
     estimates = Estimates(o)
     trained = {f.evaluated.arch.key: f.trained.accuracy for f in o.finalists}
-    anchors = {a.key for a in o.space.anchors}
+    designs = o.inputs.target.designs
+    anchors = {a.key for a in (*o.space.anchors, *(designs.archs if designs else ()))}
     random = o.random_baseline.evaluated if o.random_baseline else ()
     sampled = o.space.sample(PLOTTED_SAMPLE, np.random.default_rng(o.config.seed + 1))
     sampled = sampled[o.scorer.feasible(sampled)]
