@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -85,6 +85,8 @@ class FinalRound:
     """Whether the network of that name is this machine's to train, where others work on the same search."""
     elsewhere: Elsewhere | None = None
     """Trains on other machines; None: this one does."""
+    promising: dict[tuple[str, tuple[Deployment, ...]], bool] = field(default_factory=dict)
+    """What `is_promising` found, by the candidate's key and the deployments: nothing is measured twice for it."""
 
     def run(
         self, candidates: Sequence[Evaluated], bar: Stage, in_time: Callable[[], bool] = lambda: True
@@ -181,7 +183,26 @@ class FinalRound:
         """
         if self.site is None:
             return bool(self.scorer.worst_ratio(self.space.choices([candidate.arch]))[0] <= 1.0)
-        return self._surely_within(candidate) or self._measured_within(candidate, self.site)
+        key = (candidate.arch.key, self.deployments)
+        if key not in self.promising:
+            self.promising[key] = self._surely_within(candidate) or self._measured_within(candidate, self.site)
+        return self.promising[key]
+
+    def without_hopeless(self, candidates: Sequence[Evaluated], full_image_s: float | None) -> list[Evaluated]:
+        """The candidates without those of the most promising that are measured to miss a limit, up to the first that is
+        not; one is left in any case.
+
+        So a last round is planned by the training of the candidate that it begins with: planned by that of a larger one
+        that is then dropped, a smaller one ended after half of the time.
+        """
+        left = list(candidates)
+        if self.objective != "accuracy" or self.site is None:
+            return left
+        for candidate in most_promising(candidates, self.space, self.data.output_size, full_image_s)[:-1]:
+            if self.is_promising(candidate):
+                break
+            left.remove(candidate)
+        return left
 
     def finalist(self, candidate: Evaluated, bar: Stage) -> Finalist:
         """Train with the full recipe, export, try every deployment, and look at the test split once.

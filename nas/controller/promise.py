@@ -7,14 +7,15 @@ still, and have equal times: the larger a network, the fewer images it has seen.
 back.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nas.controller.trials import SHORT
 from nas.controller.values import Evaluated, best_first
-from search_spaces import SearchSpace
+from nas.samplers import Worth
+from search_spaces import Choices, SearchSpace
 from search_spaces.signature import Size
 
 CAPACITY_WEIGHT = 1.25
@@ -47,6 +48,15 @@ def _handicap(values: NDArray[np.float64], size: NDArray[np.float64]) -> float:
     apart = np.abs(size[other] - size[one]) > 1e-9
     slopes: NDArray[np.float64] = (values[other] - values[one])[apart] / (size[other] - size[one])[apart]
     return min(0.0, float(np.median(slopes))) if len(slopes) else 0.0
+
+
+def worth_by_promise(space: SearchSpace, size: Size, epochs: Callable[[Choices], NDArray[np.float64]]) -> Worth:
+    """`promise` as a sampler asks for it; `epochs` (n,) of the full training that each network would get."""
+
+    def worth(values: NDArray[np.float64], choices: Choices) -> NDArray[np.float64]:
+        return promise(values.tolist(), space.costs(choices, size)["macs"].tolist(), epochs(choices).tolist())
+
+    return worth
 
 
 def most_promising(

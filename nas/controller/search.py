@@ -39,6 +39,7 @@ from nas.controller.planning.training_times import doubt_throughput, plan_last_r
 from nas.controller.prediction.filling import trainable
 from nas.controller.prediction.target_record import write_target
 from nas.controller.preparation import RANDOM_STUDY, SEARCH_STUDY, PreparedSearch, prepare_search, unused_weights
+from nas.controller.promise import worth_by_promise
 from nas.controller.proxies import SCORING_SHARE, proxy_scores, within
 from nas.controller.results.evidence import write_evidence
 from nas.controller.results.outcome import Outcome
@@ -46,6 +47,7 @@ from nas.controller.runs.run_folder import RunFolder, check_folder, opened
 from nas.controller.runs.short_weights import ShortWeights
 from nas.controller.trials import SHORT
 from nas.controller.values import Evaluated, Failed, Finalist, RandomBaseline
+from nas.deployment import Deployment
 from nas.evaluation.estimators import SUPERNET_SHARE, EstimatorSetting
 from nas.evaluation.supernet.config import LOG_STEPS
 from nas.executors import Executor
@@ -53,7 +55,7 @@ from nas.files.writing import write_json
 from nas.measure.host import keep_to_usable_threads
 from nas.measure.site import undisturbed
 from nas.progress import Progress, SilentProgress, Stage
-from nas.samplers import Feasible, RandomFeasibleSampler, SamplerTask, WithExamples, make_sampler
+from nas.samplers import Feasible, RandomFeasibleSampler, SamplerTask, WithExamples, Worth, make_sampler
 from nas.tasks import task_of
 from nas.tasks.floor import Floor
 from nas.tasks.same_data import record_splits
@@ -146,6 +148,7 @@ class Search:
         self.weights = ShortWeights(folder.short_weights)
         self.notes = list(prepared.notes)
         self.failed: list[Failed] = []
+        self.promising: dict[tuple[str, tuple[Deployment, ...]], bool] = {}
         self.evaluator = make_evaluator(self.choice.name, self._setting(), self.config.max_trials)
         # scores that are the estimates themselves teach a sampler nothing
         proposed_each_s = self.recipes.short_s / max(engine.full_trainings, self.config.workers or 1)
@@ -305,10 +308,12 @@ class Search:
         evaluated = self.usable(loop.evaluated(study))
         self.failed = loop.failed(study)
         if plan is None and evaluated:
+            first = self.final_round(FinalPlan(self.recipes.base, 1))
             plan = plan_last_round(
                 self.recipes, evaluated, self.budget, self.plan.deadlines.search_until_s,
                 len(self.target.model.deployments), self.scorer.worth_trying, trained=self.choice.name == SHORT,
                 at_once=self.engine.full_trainings,
+                possible=None if self.interrupts.asked else first.without_hopeless,
             )  # fmt: skip
             if not self.interrupts.asked:  # else the search goes on when it is continued
                 write_final_plan(self.folder, plan)
@@ -337,13 +342,22 @@ class Search:
             known = WithExamples(feasible, self.examples)
             task = SamplerTask(
                 space=self.space, feasible=known, proxies=self.proxies, seed=self.config.seed,
-                designs=trainable(self.target.designs, self.space, self.scorer.affordable),
+                designs=trainable(self.target.designs, self.space, self.scorer.affordable), worth=self._worth(),
             )  # fmt: skip
             return make_sampler(self.config.sampler, task)
 
         if self.config.objective == "accuracy":
             return make(self.scorer.feasible)
         return ladder(self.scorer, self.config.seed, make)
+
+    def _worth(self) -> Worth | None:
+        """Under a tight limit candidates are compared by what a full training promises to make of them: by what short
+        ones have, proposals ended at networks of a fifth of the work that the limit allows, for they learn fast."""
+        if self.target.designs is None or self.choice.name != SHORT:
+            return None
+        deadlines = self.plan.deadlines
+        full_s = deadlines.search_until_s - deadlines.search_short_until_s
+        return worth_by_promise(self.space, self.data.output_size, lambda c: self.recipes.epochs(c, full_s))
 
     def _random_sampler(self) -> BaseSampler:
         feasible = WithExamples(self.scorer.feasible, self.examples)
@@ -358,6 +372,7 @@ class Search:
             fewer_threads=fewer_threads(self.config.seconds, self.config.threads), weights=self.weights,
             skip_missed=self.folder.reused.exists(), left_s=self._left_s, deploy_s=self.recipes.deploy_s,
             elsewhere=self.engine.elsewhere(self.data), claim=self.engine.storage.claim,
+            promising=self.promising,
         )  # fmt: skip
 
     def _finals(self, final: FinalRound, candidates: Sequence[Evaluated], name: str, until_s: float) -> list[Finalist]:

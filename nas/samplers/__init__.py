@@ -14,7 +14,7 @@ from nas.samplers.base import (
     architecture_of,
     random_feasible,
 )
-from nas.samplers.learnt import LATENCY_CONSTRAINT, PROXIES_ATTR, Features, LearntLatency
+from nas.samplers.learnt import LATENCY_CONSTRAINT, PROXIES_ATTR, Features, LearntLatency, Worth
 from nas.samplers.standard import DistinctSampler, RandomFeasibleSampler
 from nas.samplers.surrogate import ProxyScores, SurrogateSampler, SurrogateSettings
 from search_spaces import Architecture, SearchSpace
@@ -35,6 +35,7 @@ __all__ = [
     "SurrogateSampler",
     "SurrogateSettings",
     "WithExamples",
+    "Worth",
     "architecture_of",
     "make_sampler",
     "random_feasible",
@@ -57,6 +58,8 @@ class SamplerTask:
     proxies: ProxyScores | None = None
     designs: Sequence[Architecture] | None = None
     """To be evaluated first, in place of the space's well-known designs; they keep all limits."""
+    worth: Worth | None = None
+    """What the values of finished trials are worth; None: what they say."""
     settings: SurrogateSettings | None = None
 
 
@@ -68,6 +71,7 @@ def _surrogate(task: SamplerTask) -> BaseSampler:
         latency=task.latency,
         features=task.features,
         designs=task.designs,
+        worth=task.worth,
         settings=task.settings,
         seed=task.seed,
     )

@@ -16,6 +16,7 @@ from predictors.accuracy import AccuracyPredictor
 from predictors.accuracy_features import FeatureView
 from predictors.base import LatencyPredictor, Prediction
 from predictors.target_scale import NormalScores
+from search_spaces import Choices
 
 if TYPE_CHECKING:
     from optuna.study import Study
@@ -27,6 +28,8 @@ LATENCY_CONSTRAINT = "latency_ms"
 
 Floats = NDArray[np.float64]
 Features = FeatureView | Sequence[FeatureView]
+Worth = Callable[[Floats, Choices], Floats]
+"""(values (n,) of finished trials, higher is better, their networks (n, decisions)) -> (n,): what they are worth."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,7 @@ def learn(
     features: Features,
     latency: LearntLatency | None,
     *,
+    worth: Worth | None = None,
     proxies: bool = False,
     fast: bool = False,
     seed: int = 0,
@@ -81,6 +85,7 @@ def learn(
     Args:
         features: views from which accuracies, and constraints that nobody else predicts, are predicted.
         latency: how the latency is predicted; None: like any other constraint or second objective.
+        worth: what the first objective's values are worth; None: what they say.
         proxies: use the zero-cost scores that trials carry.
         fast: leave out the predictor's slower ingredients.
     """
@@ -91,6 +96,8 @@ def learn(
         )
     sign = 1.0 if study.directions[0] == StudyDirection.MAXIMIZE else -1.0
     values = sign * np.array([t.values[0] for t in known.complete], dtype=np.float64)
+    if worth is not None:
+        values = worth(values, known.choices)
     # accuracies are skewed: a few networks fail altogether. On the scale of their ranks a prediction's spread is
     # symmetric, and a network is not taken for promising only because it may turn out very bad
     scores = NormalScores.fit(values).to_scores(values)

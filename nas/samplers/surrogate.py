@@ -20,7 +20,7 @@ from nas.samplers.base import (
     untried,
 )
 from nas.samplers.goal import Goal, Limit
-from nas.samplers.learnt import Features, Learnt, LearntLatency, learn, proxies_of
+from nas.samplers.learnt import Features, Learnt, LearntLatency, Worth, learn, proxies_of
 from nas.samplers.population import Distant, Evolution
 from predictors.base import LatencyPredictor
 from search_spaces import Architecture, Choices, SearchSpace
@@ -91,6 +91,7 @@ class SurrogateSampler(SpaceSampler):
         latency: LearntLatency | None = None,
         features: Features | None = None,
         designs: Sequence[Architecture] | None = None,
+        worth: Worth | None = None,
         settings: SurrogateSettings | None = None,
         seed: int = 0,
     ) -> None:
@@ -103,6 +104,7 @@ class SurrogateSampler(SpaceSampler):
             latency: how latencies are predicted; None: like any other constraint or second objective.
             features: views for the accuracy predictor; None: the space's own.
             designs: to propose first, whatever `feasible` says of them; None: the space's own, as far as they are.
+            worth: what the values of finished trials are worth; None: what they say.
             settings: how hard the sampler thinks.
             seed: of everything random; the same seed on the same trials proposes the same.
         """
@@ -112,6 +114,7 @@ class SurrogateSampler(SpaceSampler):
         self.latency = latency
         self.features: Features = space.features if features is None else features
         self.designs = designs
+        self.worth = worth
         self.settings = settings or SurrogateSettings()
         self._plan: _Plan | None = None  # saves time only: it follows from the study
 
@@ -200,6 +203,7 @@ class SurrogateSampler(SpaceSampler):
             known,
             self.features,
             self.latency,
+            worth=self.worth,
             proxies=self.proxies is not None,
             fast=self.settings.fast,
             seed=self.seed,

@@ -92,6 +92,11 @@ class Recipes:
         """
         return float(self._image_s(self.space.choices([arch]), batch)[0])
 
+    def epochs(self, choices: Choices, seconds: float) -> NDArray[np.float64]:
+        """Expected epochs (n,) of full trainings of so many seconds, of networks (n, decisions)."""
+        found: NDArray[np.float64] = seconds / (len(self.data.train) * self._image_s(choices, None))
+        return found
+
     def full_image_s(self, candidate: Evaluated) -> float:
         """Seconds that a full training will take for one image, by those of the candidate's short one.
 

@@ -39,6 +39,7 @@ def plan_last_round(
     *,
     trained: bool,
     at_once: int = 1,
+    possible: Callable[[Sequence[Evaluated], float | None], Sequence[Evaluated]] | None = None,
 ) -> FinalPlan:
     """Fix the full recipe by what training the leaders really took; by nominal times where no clock may decide.
 
@@ -51,9 +52,13 @@ def plan_last_round(
         worth_trying: where there is not: so many that one candidate is best tried in.
         trained: whether candidates were compared by short trainings.
         at_once: full trainings that can run side by side.
+        possible: leaves out candidates that the last round would not train, by the seconds of a full training for each
+            training image; None: all are possible. Asked where a clock decides and candidates were `trained`.
     """
     config, images, shape = recipes.config, len(recipes.data.train), task_of(recipes.data).shape
     full_image_s = (until_s - budget.elapsed_s) / images if math.isfinite(budget.seconds) else None
+    if possible is not None and trained and full_image_s is not None:
+        evaluated = possible(evaluated, full_image_s)
     leaders = most_promising(evaluated, recipes.space, recipes.data.output_size, full_image_s)[:FINALISTS]
     wanted = wanted_finalists(config.objective, config.winners, trained=trained)
     if not math.isfinite(budget.seconds):
@@ -61,7 +66,7 @@ def plan_last_round(
         return open_end_plan(recipes.base, epoch_s, deployments, wanted, shape=shape, baselines=config.baselines)
     # The first is trained first, and often alone: with the mean, a slower second one would cost it epochs.
     epoch_s = recipes.full_image_s(leaders[0]) * images
-    available_s = until_s - budget.elapsed_s
+    available_s = until_s - budget.elapsed_s  # finding out what is possible took some
     if trained:
         left_s = budget.seconds - budget.elapsed_s - REPORT_S
         least = fewest_deployments(available_s, deployments, recipes.deploy_s)

@@ -18,12 +18,13 @@ from nas.controller.prediction.filling import FILLED, filled, trainable, with_fi
 from nas.controller.prediction.probes import FileModel
 from nas.controller.prediction.target_model import Designs, TargetModel
 from nas.controller.prediction.target_record import read_target, write_target
+from nas.controller.promise import worth_by_promise
 from nas.deployment import Deployment
 from nas.limits import Limits
 from nas.measure.measurement import Measurement
 from nas.measure.site import this_host
 from nas.progress import SilentProgress
-from nas.samplers import SamplerTask, architecture_of, make_sampler
+from nas.samplers import SamplerTask, SurrogateSettings, Worth, architecture_of, make_sampler
 from nas.targets.latency import LatencyModel
 from search_spaces import Architecture, Choices, load_search_space
 from tests.nas.fake_device import fake_measurements, fake_profile, save_fake_profile
@@ -174,6 +175,29 @@ def test_they_are_proposed_first_whatever_is_predicted_of_them() -> None:
         SPACE.suggest(trial)
         study.tell(trial, 0.5)
     assert [architecture_of(t, SPACE) for t in study.trials] == list(given)
+
+
+def test_what_values_are_worth_decides_on_proposals() -> None:
+    """Short trainings here prefer small networks; by what is promised, as much as the limit allows is proposed."""
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+    def small(choices: Choices) -> NDArray[np.bool_]:
+        return macs(choices) <= 60e6
+
+    def proposed(worth: Worth | None) -> float:
+        task = SamplerTask(space=SPACE, feasible=small, worth=worth, seed=0, settings=SurrogateSettings(startup=6))
+        study = optuna.create_study(direction="maximize", sampler=make_sampler("surrogate", task))
+        for _ in range(10):
+            trial = study.ask()
+            arch = SPACE.suggest(trial)
+            study.tell(trial, 0.9 - 0.05 * float(np.log(macs(SPACE.choices([arch]))[0])))
+        last = [architecture_of(t, SPACE) for t in study.trials[6:]]
+        return float(np.median(macs(SPACE.choices([a for a in last if a]))))
+
+    def enough(choices: Choices) -> NDArray[np.float64]:
+        return np.full(len(choices), 20.0)
+
+    assert proposed(worth_by_promise(SPACE, SIZE, enough)) > 2 * proposed(None)
 
 
 def test_those_that_cannot_be_trained_in_time_are_left_out() -> None:

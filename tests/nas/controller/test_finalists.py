@@ -77,6 +77,40 @@ def test_one_session_decides_where_it_is_clear(
     assert asked == sessions
 
 
+def test_the_last_round_is_planned_by_a_candidate_that_is_measured_to_keep_the_limit(tmp_path: Path) -> None:
+    """The three largest of five are predicted to be near the limit and measured beyond it."""
+    asked: list[MeasureRequest] = []
+    data, space = tiny_data(), load_search_space("mobile").restrict("resolution", [32])
+    limits = Limits.of(latency_ms=LIMIT_MS)
+    scorer = CandidateScorer(space, LatencyModel(fake_profile(), [FP32]), limits, data.output_size)
+    choices = space.sample(500, np.random.default_rng(0))
+    ratios = scorer.worst_ratio(choices)
+    near = choices[np.argsort(np.where(ratios > 1.0, ratios, np.inf))[:5]]  # just beyond it: all are measured
+    near = near[np.argsort(-space.costs(near, data.output_size)["macs"])]
+    slow = 3
+
+    def measure(requests: Sequence[MeasureRequest], *, sessions: int = 3, **options: Any) -> list[Measurement]:
+        ms = LIMIT_MS * (2.0 if len(asked) < slow else 0.5)
+        asked.extend(requests)
+        return [summarise(r, [timing(ms)] * sessions, None, 1.0) for r in requests]
+
+    final = FinalRound(
+        space=space, data=data, scorer=scorer, deployments=(FP32,), recipe=TASKS["classification"].recipe(), size=1,
+        objective="accuracy", limits=limits, max_drop=0.01, site=replace(this_host(), measure=measure), folder=tmp_path,
+    )  # fmt: skip
+    candidates = [
+        Evaluated(arch=space.architecture(row), trial=i, value=0.5, seconds=1.0) for i, row in enumerate(near)
+    ]
+    assert final.without_hopeless(candidates, 1.0) == candidates[slow:]
+    assert len(asked) == slow + 1
+    assert [final.is_promising(c) for c in candidates[: slow + 1]] == [False] * slow + [True]
+    assert len(asked) == slow + 1, "nothing is measured twice"
+    elsewhere = replace(final, site=None)
+    assert elsewhere.without_hopeless(candidates, 1.0) == candidates
+    hopeless = replace(final, promising={(c.arch.key, (FP32,)): False for c in candidates})
+    assert hopeless.without_hopeless(candidates, 1.0) == candidates[-1:]
+
+
 @pytest.mark.parametrize(
     ("left_s", "asked_s", "limit_s"),
     [(1000.0, 60.0, 60.0), (40.0, 60.0, 40.0 - 2 * 5.0), (1.0, 60.0, FEWEST_S), (-20.0, 60.0, FEWEST_S),
