@@ -188,9 +188,11 @@ class FinalRound:
             self.promising[key] = self._surely_within(candidate) or self._measured_within(candidate, self.site)
         return self.promising[key]
 
-    def without_hopeless(self, candidates: Sequence[Evaluated], full_image_s: float | None) -> list[Evaluated]:
+    def without_hopeless(
+        self, candidates: Sequence[Evaluated], full_image_s: float | None, in_time: Callable[[], bool]
+    ) -> list[Evaluated]:
         """The candidates without those of the most promising that are measured to miss a limit, up to the first that is
-        not; one is left in any case.
+        not, as far as they are found `in_time`; one is left in any case.
 
         So a last round is planned by the training of the candidate that it begins with: planned by that of a larger one
         that is then dropped, a smaller one ended after half of the time.
@@ -199,7 +201,7 @@ class FinalRound:
         if self.objective != "accuracy" or self.site is None:
             return left
         for candidate in most_promising(candidates, self.space, self.data.output_size, full_image_s)[:-1]:
-            if self.is_promising(candidate):
+            if not in_time() or self.is_promising(candidate):
                 break
             left.remove(candidate)
         return left

@@ -102,6 +102,8 @@ def load_inputs(
             suppress(InfeasibleError),
         ):  # so few networks refuse nothing that was found possible
             found = inputs(nearer)
+    if config.sampler != next(iter(SAMPLERS)):  # others begin with no designs
+        return found
     with budget.stage("calibrate"):
         filled = with_filled_designs(found.target, *ask)
     return found if filled is None else replace(found, target=filled)

@@ -63,6 +63,8 @@ from nas.text import duration, percent
 from nas.training.recipe import Recipe
 from predictors.one_thread import one_thread
 
+CHECKING_SHARE = 0.1
+"""Of the last round's time, for finding the candidate that it is planned by."""
 REPEAT_SHARE = 0.25
 """Share of the rest of the budget that one measurement may take for repeating disturbed sessions."""
 PROXIES_FROM_S = 4.0
@@ -308,12 +310,11 @@ class Search:
         evaluated = self.usable(loop.evaluated(study))
         self.failed = loop.failed(study)
         if plan is None and evaluated:
-            first = self.final_round(FinalPlan(self.recipes.base, 1))
             plan = plan_last_round(
                 self.recipes, evaluated, self.budget, self.plan.deadlines.search_until_s,
                 len(self.target.model.deployments), self.scorer.worth_trying, trained=self.choice.name == SHORT,
                 at_once=self.engine.full_trainings,
-                possible=None if self.interrupts.asked else first.without_hopeless,
+                possible=self._possible,
             )  # fmt: skip
             if not self.interrupts.asked:  # else the search goes on when it is continued
                 write_final_plan(self.folder, plan)
@@ -322,6 +323,16 @@ class Search:
         if left_out:
             self.notes.append(f"the budget did not reach {', '.join(left_out)}: no network was tried in it")
         return evaluated, self.final_round(plan)
+
+    def _possible(self, evaluated: Sequence[Evaluated], full_image_s: float) -> list[Evaluated]:
+        """Those to plan the last round by, as far as a small part of its time tells."""
+        found, until_s = list(evaluated), self.budget.elapsed_s + CHECKING_SHARE * full_image_s * len(self.data.train)
+        if self.interrupts.asked:
+            return found
+        first = self.final_round(FinalPlan(self.recipes.base, 1))
+        with self.budget.stage("final_training"), self.interrupts.abandonable():
+            found = first.without_hopeless(evaluated, full_image_s, lambda: self.budget.elapsed_s < until_s)
+        return found
 
     def evaluated(self) -> list[Evaluated]:
         """Everything that was trained briefly so far."""
@@ -333,7 +344,8 @@ class Search:
         if not self.folder.reused.exists() or not evaluated:
             return list(evaluated)
         kept = self.scorer.worst_ratio(self.space.choices([e.arch for e in evaluated])) <= 1.0
-        return [e for e, keeps in zip(evaluated, kept, strict=True) if keeps]
+        measured = self.target.designs.archs if self.target.designs else ()
+        return [e for e, keeps in zip(evaluated, kept, strict=True) if keeps or e.arch in measured]
 
     def _sampler(self) -> BaseSampler:
         """The objective's: where not accuracy alone counts, samplers take turns on a ladder of latencies."""
@@ -351,13 +363,12 @@ class Search:
         return ladder(self.scorer, self.config.seed, make)
 
     def _worth(self) -> Worth | None:
-        """Under a tight limit candidates are compared by what a full training promises to make of them: by what short
-        ones have, proposals ended at networks of a fifth of the work that the limit allows, for they learn fast."""
+        """Where designs fill a tight limit, candidates are compared by what a full training promises to make of them:
+        by what short ones have, proposals ended at networks of a fifth of their work, which learn fast."""
         if self.target.designs is None or self.choice.name != SHORT:
             return None
-        deadlines = self.plan.deadlines
-        full_s = deadlines.search_until_s - deadlines.search_short_until_s
-        return worth_by_promise(self.space, self.data.output_size, lambda c: self.recipes.epochs(c, full_s))
+        count = len(self.target.model.deployments)
+        return worth_by_promise(self.space, self.data.output_size, lambda c: self.recipes.epochs(c, count))
 
     def _random_sampler(self) -> BaseSampler:
         feasible = WithExamples(self.scorer.feasible, self.examples)

@@ -92,9 +92,13 @@ class Recipes:
         """
         return float(self._image_s(self.space.choices([arch]), batch)[0])
 
-    def epochs(self, choices: Choices, seconds: float) -> NDArray[np.float64]:
-        """Expected epochs (n,) of full trainings of so many seconds, of networks (n, decisions)."""
-        found: NDArray[np.float64] = seconds / (len(self.data.train) * self._image_s(choices, None))
+    def epochs(self, choices: Choices, deployments: int) -> NDArray[np.float64]:
+        """Expected epochs (n,) of the full training of each network (n, decisions), tried in so many deployments."""
+        deadlines = schedule(0.0, self.planned_s, baselines=self.config.baselines)
+        final_s = deadlines.search_until_s - deadlines.search_short_until_s
+        images, shape = len(self.data.train), task_of(self.data).shape
+        limit_s = affordable_image_s(final_s, images, deployments, shape, self.deploy_s)
+        found: NDArray[np.float64] = shape.final_epochs[0] * limit_s / (OVERHEAD * self._image_s(choices))
         return found
 
     def full_image_s(self, candidate: Evaluated) -> float:

@@ -39,7 +39,7 @@ def plan_last_round(
     *,
     trained: bool,
     at_once: int = 1,
-    possible: Callable[[Sequence[Evaluated], float | None], Sequence[Evaluated]] | None = None,
+    possible: Callable[[Sequence[Evaluated], float], Sequence[Evaluated]] | None = None,
 ) -> FinalPlan:
     """Fix the full recipe by what training the leaders really took; by nominal times where no clock may decide.
 

@@ -19,6 +19,7 @@ from nas.controller.prediction.target_model import Designs, TargetModel
 from nas.deployment import ALONE, Deployment
 from nas.limits import Limits
 from nas.progress import Progress
+from nas.targets.preparing import OUTPUT_SIZE
 from nas.targets.profiling import measure_networks
 from search_spaces import Architecture, Choices, SearchSpace
 from search_spaces.signature import Size
@@ -30,7 +31,7 @@ FULL, ENOUGH = 0.95, 0.87
 """Designs are made to take so much of the limit; where they are measured to take less than the second, or more than
 both allow, they are made anew by what was measured."""
 DESIGNS, DEPLOYMENTS, ROUNDS = 4, 2, 3
-"""Most designs that are measured, most deployments of each, and most times that one is made anew."""
+"""Most designs that are measured, most deployments of each, and most times that each is measured."""
 
 Share = Callable[[Choices], NDArray[np.float64]]
 """(n, decisions) -> (n,): of its limit that each network takes, as expected."""
@@ -38,7 +39,10 @@ Share = Callable[[Choices], NDArray[np.float64]]
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """A design as it was made last, and the factor by which networks like it take longer than predicted."""
+    """A design as it was made last, and the factor by which networks like it take longer than predicted.
+
+    The factor is 1 where they take less: what a prediction forbids is not compared, whatever was measured.
+    """
 
     design: tuple[Architecture, ...]
     arch: Architecture
@@ -80,9 +84,10 @@ def with_filled_designs(
     """The target with `designs` that fill a limit on calls which most of the space exceeds.
 
     None where there are none: other limits count as well, most of the space keeps the limit, nothing can be measured,
-    the time is too short (`TIGHT_SHARE` of `budget_s`), or no design can be made to keep it.
+    the time is too short (`TIGHT_SHARE` of `budget_s`), the space names no widths or depths, or no design can be made
+    to keep the limit.
     """
-    if target.site is None or limits.limits_tail or not all(limit.by_latency for limit in limits.predicted):
+    if target.site is None or not on_calls_alone(limits) or not _sizes(space):
         return None
     rng = np.random.default_rng(seed)
     sampled = space.sample(SAMPLES, rng)
@@ -96,22 +101,29 @@ def with_filled_designs(
         return None
     progress.note(f"{FILLED}: measuring {len(made)} of them")
     kept: dict[str, _Made] = {}
-    for _ in range(ROUNDS):
+    seen: set[str] = set()
+    for number in range(ROUNDS):
+        seen |= {m.arch.key for m in made}
         made = _measured(target, space, size, limits, near, seed, made)
         for one in made:
             if one.keeps and (one.design[0].key not in kept or one.share > kept[one.design[0].key].share):
                 kept[one.design[0].key] = one
         anew = [m for m in made if not m.is_good and math.isfinite(m.share)]
-        before = {m.arch.key for m in made}
-        made = [m for m in _made(target, space, size, limits, anew) if m.arch.key not in before]
+        if number + 1 < ROUNDS:
+            made = [m for m in _made(target, space, size, limits, anew) if m.arch.key not in seen]
         if not made:
             break
     found = tuple({m.arch.key: m.arch for m in kept.values()}.values())
     if not found:
         return None
-    words = f"{FILLED}: {len(found)} of other widths and depths were measured to keep it, and are tried first"
+    words = f"{FILLED}: {len(found)} of other widths and depths were measured to keep it"
     limit_ms = limits.call_limit_ms(target.model.deployments[0].batch)
     return replace(target, designs=Designs(found, limit_ms), notes=(*target.notes, words))
+
+
+def on_calls_alone(limits: Limits) -> bool:
+    """True if nothing but the median of a call is limited beforehand."""
+    return not limits.limits_tail and all(limit.by_latency for limit in limits.predicted)
 
 
 def trainable(
@@ -169,18 +181,20 @@ def _measured(
     alone = [d.covering(ALONE) for d in near]
     rows = measure_networks(archs, alone, sessions=1, seconds_per_model=SECONDS, seed=seed, measure=target.site.measure)
     choices = space.choices(archs)
-    networks = target.model.of_networks().predict(space, choices, size)
+    model = target.model.of_networks()
+    networks, measured = model.predict(space, choices, size), model.predict(space, choices, OUTPUT_SIZE)
     whole = target.model.predict(space, choices, size)
     took = np.full((len(near), len(made)), math.inf)
     for i, (deployment, bare) in enumerate(zip(near, alone, strict=True)):
         around_ms = whole[deployment].mean - networks[bare].mean
+        larger = networks[bare].mean / measured[bare].mean  # by the last layer: they are measured with a usual one
         for j, row in enumerate(rows):
             if row[i].failed is None:
-                took[i, j] = (row[i].p50_ms + around_ms[j]) / limits.call_limit_ms(deployment.batch)
+                took[i, j] = (larger[j] * row[i].p50_ms + around_ms[j]) / limits.call_limit_ms(deployment.batch)
     expected = np.min([whole[d].mean / limits.call_limit_ms(d.batch) for d in near], axis=0)
     best = took.min(axis=0)
     return [
-        replace(m, share=float(s), factor=float(s / e)) if math.isfinite(s) else replace(m, share=math.inf)
+        replace(m, share=float(s), factor=max(1.0, float(s / e))) if math.isfinite(s) else replace(m, share=math.inf)
         for m, s, e in zip(made, best, expected, strict=True)
     ]
 
@@ -208,20 +222,21 @@ def _step(
 
 def _moved(space: SearchSpace, row: NDArray[np.int64], column: int, direction: int) -> NDArray[np.int64] | None:
     """`row` with the next allowed option of a column in that direction."""
-    beyond = [option for option in space.allowed[column] if direction * (option - row[column]) > 0]
+    values = [float(option) for option in space.decisions[column].options]
+    now = values[row[column]]
+    beyond = [option for option in space.allowed[column] if direction * (values[option] - now) > 0]
     if not beyond:
         return None
     moved = row.copy()
-    moved[column] = min(beyond, key=lambda option: abs(option - row[column]))
+    moved[column] = min(beyond, key=lambda option: abs(values[option] - now))
     return moved
 
 
 def _sizes(space: SearchSpace) -> list[int]:
-    """Columns of widths and depths whose options are numbers, the smallest first."""
-    found = []
-    for column, decision in enumerate(space.decisions):
-        numbers = [option for option in decision.options if isinstance(option, int)]
-        named = decision.name.rpartition(".")[2] in SIZES
-        if named and len(numbers) == len(decision.options) and numbers == sorted(numbers):
-            found.append(column)
-    return found
+    """Columns of widths and depths whose options are numbers."""
+    return [
+        column
+        for column, decision in enumerate(space.decisions)
+        if decision.name.rpartition(".")[2] in SIZES
+        and all(isinstance(option, int | float) for option in decision.options)
+    ]

@@ -9,7 +9,7 @@ from typing import Any
 
 from nas.controller.config import SearchConfig
 from nas.controller.prediction.edge import EDGE, TIGHT
-from nas.controller.prediction.filling import FILLED
+from nas.controller.prediction.filling import FILLED, on_calls_alone
 from nas.controller.prediction.probes import DeploymentFiles, FileModel
 from nas.controller.prediction.target_model import Designs, TargetModel
 from nas.controller.runs.records import same_site
@@ -114,6 +114,8 @@ def read_target(path: Path, config: SearchConfig, device: Site | None = None) ->
 def _designs(document: dict[str, Any], config: SearchConfig, deployments: Sequence[Deployment]) -> Designs | None:
     """What was recorded, if it was for the limit that is asked for now."""
     recorded = document.get("designs")
+    if config.objective != "accuracy" or not on_calls_alone(config.limits):
+        return None
     if recorded is None or recorded["limit_ms"] != config.limits.call_limit_ms(deployments[0].batch):
         return None
     archs = tuple(config.search_space.architecture(choices) for choices in recorded["choices"])

@@ -1,5 +1,6 @@
 """Well-known designs are made to fill a tight limit, by prediction first and then by what they are measured to take."""
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -27,6 +28,7 @@ from nas.progress import SilentProgress
 from nas.samplers import SamplerTask, SurrogateSettings, Worth, architecture_of, make_sampler
 from nas.targets.latency import LatencyModel
 from search_spaces import Architecture, Choices, load_search_space
+from search_spaces.reference import resolve_space
 from tests.nas.fake_device import fake_measurements, fake_profile, save_fake_profile
 
 SPACE = load_search_space("compact").restrict("resolution", [32])
@@ -118,6 +120,47 @@ def test_designs_are_made_anew_by_what_they_were_measured_to_take(
     assert len(early) > sum(a.choices[EARLY] == 1 for a in known.designs.archs), "the first ones were too slow"
     assert len({a.key for a in asked}) == len(asked), "nothing is measured twice"
     assert known.notes[-1].startswith(FILLED)
+
+
+def test_what_is_measured_to_be_faster_than_predicted_stays_within_the_prediction(
+    target: TargetModel, tight_ms: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Candidates are compared, and begun anew under the same limit, by predictions."""
+    took_longer(monkeypatch, target, 0.7)
+    limits = Limits.of(latency_ms=tight_ms)
+    known = with_filled_designs(target, SPACE, SIZE, limits, 0, SilentProgress())
+    assert known is not None
+    assert known.designs is not None
+    assert (shares(target.model, SPACE, SPACE.choices(known.designs.archs), SIZE, limits) <= 1.0).all()
+
+
+def test_more_classes_take_longer_than_what_is_measured(
+    target: TargetModel, tight_ms: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Networks are measured with a last layer of ten classes, and limits are on those with a thousand."""
+    took_longer(monkeypatch, target, 1.0)
+    limits, classes = Limits.of(latency_ms=tight_ms), (1000,)
+    known = with_filled_designs(target, SPACE, classes, limits, 0, SilentProgress())
+    assert known is not None
+    assert known.designs is not None
+    choices = SPACE.choices(known.designs.archs)
+    took = shares(target.model, SPACE, choices, classes, limits)
+    assert (took <= (1.0 + filling.FULL) / 2).all()
+    assert (took > shares(target.model, SPACE, choices, SIZE, limits)).all()
+
+
+def test_options_may_stand_in_any_order(tmp_path: Path) -> None:
+    stages = [{"widths": [24, 16, 32], "depths": [2, 1]}] * 4
+    table = {"schema": "nas-space/1", "kind": "staged", "name": "own", "families": ["basic"], "stem_widths": [16, 8],
+             "stages": stages, "anchors": [{}], "resolutions": [32]}  # fmt: skip
+    (tmp_path / "own.json").write_text(json.dumps(table))
+    space = resolve_space(str(tmp_path / "own.json"))
+    (design,) = space.designs[0]
+    whole = space.costs(space.choices([design]), SIZE)["macs"][0]
+    for part in (0.5, 1.5):
+        found = filled(space, design, lambda c, part=part: space.costs(c, SIZE)["macs"] / (part * whole), SIZE)  # type: ignore[misc]
+        assert found is not None
+        assert 0.6 * part * whole < space.costs(space.choices([found]), SIZE)["macs"][0] <= part * whole
 
 
 @pytest.mark.parametrize(

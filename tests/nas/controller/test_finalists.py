@@ -101,14 +101,15 @@ def test_the_last_round_is_planned_by_a_candidate_that_is_measured_to_keep_the_l
     candidates = [
         Evaluated(arch=space.architecture(row), trial=i, value=0.5, seconds=1.0) for i, row in enumerate(near)
     ]
-    assert final.without_hopeless(candidates, 1.0) == candidates[slow:]
+    assert final.without_hopeless(candidates, 1.0, lambda: True) == candidates[slow:]
     assert len(asked) == slow + 1
     assert [final.is_promising(c) for c in candidates[: slow + 1]] == [False] * slow + [True]
     assert len(asked) == slow + 1, "nothing is measured twice"
     elsewhere = replace(final, site=None)
-    assert elsewhere.without_hopeless(candidates, 1.0) == candidates
+    assert elsewhere.without_hopeless(candidates, 1.0, lambda: True) == candidates
+    assert replace(final, promising={}).without_hopeless(candidates, 1.0, lambda: False) == candidates, "no time"
     hopeless = replace(final, promising={(c.arch.key, (FP32,)): False for c in candidates})
-    assert hopeless.without_hopeless(candidates, 1.0) == candidates[-1:]
+    assert hopeless.without_hopeless(candidates, 1.0, lambda: True) == candidates[-1:]
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ from nas.controller.planning.throughput import (
 )
 from nas.controller.planning.training_times import doubt_throughput
 from nas.controller.preparation import busy
+from nas.controller.promise import promise
 from nas.controller.runs.records import Trained
 from nas.controller.runs.run_folder import RunFolder
 from nas.controller.values import Evaluated
@@ -215,6 +216,20 @@ def test_a_full_training_is_planned_without_the_small_batches_of_the_short_one()
     ratio = recipes.image_s(arch, 64) / recipes.image_s(arch, 32)
     assert ratio < 0.9
     assert smaller.full_image_s(candidate) == pytest.approx(0.1 * ratio)
+
+
+@pytest.mark.parametrize("seconds", [600.0, math.inf])
+def test_expected_epochs_are_those_that_fit_into_the_last_round(seconds: float) -> None:
+    """Also where trials alone end the search: then a usual budget is planned for."""
+    limits, trials = Limits.of(latency_ms=5.0), None if math.isfinite(seconds) else 8
+    config = SearchConfig(limits=limits, budget_s=seconds if trials is None else None, max_trials=trials)
+    recipes = Recipes(config=config, space=SPACE, data=tiny_data(), base=RECIPE, throughput=SLOW)
+    choices = SPACE.choices(SPACE.anchors[:2])
+    epochs = recipes.epochs(choices, 2)
+    took_s = epochs * len(tiny_data().train) * OVERHEAD * np.array([recipes.image_s(a) for a in SPACE.anchors[:2]])
+    assert took_s[0] == pytest.approx(took_s[1])
+    assert 0.5 * 600 < took_s[0] < 0.97 * 600
+    assert np.isfinite(promise([0.5, 0.6], [1e6, 2e6], epochs.tolist())).all()
 
 
 def test_a_run_keeps_the_throughput_it_was_planned_with(tmp_path: Path) -> None:
