@@ -45,7 +45,7 @@ def applied(
 
     All networks are built alike, with random weights, which do for their speed, and measured in turns in the same
     sessions, the original before and after the others: a machine drifts within a session too, and the network that
-    comes first in it took up to 5 % longer than the same one at another place. What a change saves is the median over
+    comes first in it took 3 to 8 % longer than the same one at other places. What a change saves is the median over
     the sessions of its share of the original in the same session.
 
     Raises `UserError` where the original could not be measured. A change that could not stays without a figure.
@@ -57,7 +57,7 @@ def applied(
         some = chosen[start : start + TOGETHER]
         archs = [arch, *(what_if.architecture for what_if in some), arch]
         requests = [
-            deploy_untrained(one, [deployment], new_folder(folder / f"applied-{start + place}-{place}"), SEED, size)[0]
+            deploy_untrained(one, [deployment], new_folder(folder / f"applied-{start}-{place}"), SEED, size)[0]
             for place, one in enumerate(archs)
         ]
         first, *others, last = measure(requests, sessions=sessions, seconds_per_model=seconds_per_model)

@@ -97,10 +97,8 @@ def load_inputs(
     with budget.stage("calibrate"):
         nearer = near_a_tight_limit(target, *ask)
     if nearer is not None:
-        with (
-            budget.stage("prepare"),
-            suppress(InfeasibleError),
-        ):  # so few networks refuse nothing that was found possible
+        # So few networks refuse nothing that was found possible.
+        with budget.stage("prepare"), suppress(InfeasibleError):
             found = inputs(nearer)
     if config.sampler != next(iter(SAMPLERS)):  # others begin with no designs
         return found

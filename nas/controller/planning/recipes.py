@@ -94,11 +94,8 @@ class Recipes:
 
     def epochs(self, choices: Choices, deployments: int) -> NDArray[np.float64]:
         """Expected epochs (n,) of the full training of each network (n, decisions), tried in so many deployments."""
-        deadlines = schedule(0.0, self.planned_s, baselines=self.config.baselines)
-        final_s = deadlines.search_until_s - deadlines.search_short_until_s
-        images, shape = len(self.data.train), task_of(self.data).shape
-        limit_s = affordable_image_s(final_s, images, deployments, shape, self.deploy_s)
-        found: NDArray[np.float64] = shape.final_epochs[0] * limit_s / (OVERHEAD * self._image_s(choices))
+        whole_s = task_of(self.data).shape.final_epochs[0] * self._affordable_image_s(deployments)
+        found: NDArray[np.float64] = whole_s / (OVERHEAD * self._image_s(choices))
         return found
 
     def full_image_s(self, candidate: Evaluated) -> float:
@@ -133,10 +130,7 @@ class Recipes:
 
     def affordable(self, deployments: int) -> tuple[Callable[[Choices], NDArray[np.bool_]], str | None]:
         """Test for candidates whose full training fits the budget (some always do), and a remark on the others."""
-        deadlines = schedule(0.0, self.planned_s, baselines=self.config.baselines)
-        final_s = deadlines.search_until_s - deadlines.search_short_until_s
-        images, shape = len(self.data.train), task_of(self.data).shape
-        limit = affordable_image_s(final_s, images, deployments, shape, self.deploy_s)
+        limit = self._affordable_image_s(deployments)
         sampled = self._image_s(self.space.sample(2048, np.random.default_rng(self.config.seed)))
         limit = max(limit, float(np.quantile(sampled, CHEAPEST_SHARE)))
         left_out = float((sampled > limit).mean())
@@ -147,6 +141,12 @@ class Recipes:
             f"{1000 * limit:.1f} ms per image, too long for {budget}"
         )
         return lambda choices: self._image_s(choices) <= limit, remark if left_out > 0.01 else None
+
+    def _affordable_image_s(self, deployments: int) -> float:
+        """`affordable_image_s` of the last round that is planned."""
+        deadlines = schedule(0.0, self.planned_s, baselines=self.config.baselines)
+        final_s = deadlines.search_until_s - deadlines.search_short_until_s
+        return affordable_image_s(final_s, len(self.data.train), deployments, task_of(self.data).shape, self.deploy_s)
 
     def _image_s(self, choices: Choices, batch: int | None = None) -> NDArray[np.float64]:
         costs = self.space.costs(choices, self.data.output_size)

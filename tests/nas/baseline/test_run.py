@@ -62,9 +62,7 @@ def test_every_unit_says_what_it_became(finished: Path) -> None:
     solutions = document["baseline"]["solutions"]
     delivered = next(s["options"] for s in solutions if s["delivered"])
     assert delivered == best["architecture"]["derived"]["options"]
-    # A busy machine may time the options so that nothing but the fastest ones is expected to keep the limit.
-    at_the_edge = len(solutions) <= len({s["deployment"] for s in solutions})
-    assert at_the_edge or {"exact", "greedy"} & {s["origin"] for s in solutions}
+    assert {"exact", "greedy"} & {s["origin"] for s in solutions}
     assert best["macs"] < sum(unit["macs"] for unit in units)
 
 
