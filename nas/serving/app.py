@@ -11,7 +11,9 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from typing import Any
 
+from numpy.typing import NDArray
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -68,9 +70,12 @@ class _App(Starlette):
         await response(scope, receive, send)
 
 
-def create_app(engine: Engine, health: Health, numbers: Metrics) -> Starlette:
-    """The application that serves an engine's model."""
-    service = _Service(engine, health, numbers)
+def create_app(
+    engine: Engine, health: Health, numbers: Metrics, alone: Callable[[], bool] = lambda: False
+) -> Starlette:
+    """The application that serves an engine's model. `alone` says that one client is connected and no other: the
+    network may then run in the event loop's thread."""
+    service = _Service(engine, health, numbers, alone)
     predict, infer = service.counted("predict", service.predict), service.counted("infer", service.infer)
     model = "/v2/models/{name}"
     models = (model, f"{model}/versions/{{version}}")
@@ -90,8 +95,8 @@ def create_app(engine: Engine, health: Health, numbers: Metrics) -> Starlette:
 
 
 class _Service:
-    def __init__(self, engine: Engine, health: Health, numbers: Metrics) -> None:
-        self._engine, self._health, self._numbers = engine, health, numbers
+    def __init__(self, engine: Engine, health: Health, numbers: Metrics, alone: Callable[[], bool]) -> None:
+        self._engine, self._health, self._numbers, self._alone = engine, health, numbers, alone
         self._settings = engine.settings
         self._in_hand = 0
 
@@ -146,10 +151,8 @@ class _Service:
             raise malformed(f"{HEADER_LENGTH} is {length!r}, not a number of bytes")
         body = await self._body(request)
         asked = parse_request(body, None if length is None else int(length))
-        engine = self._engine
-        examples = examples_of(engine.model, asked, self._settings.images)
-        futures = engine.answer_files(examples) if isinstance(examples, list) else engine.answer_inputs(examples)
-        tensors = tensors_of(self._engine.model, await self._answers(futures))
+        answers = await self._answers_of(examples_of(self._engine.model, asked, self._settings.images))
+        tensors = tensors_of(self._engine.model, answers)
         answer, json_bytes = compose_answer(self._engine.model.name, VERSION, tensors, asked)
         if json_bytes is None:
             return Response(answer, media_type="application/json")
@@ -186,6 +189,15 @@ class _Service:
     async def _body(self, request: Request) -> bytes:
         return await read_body(request, self._settings.body_bytes, self._settings.body_s)
 
+    async def _answers_of(self, examples: list[Any] | NDArray[Any]) -> list[Answered]:
+        if isinstance(examples, list):
+            return await self._answers(self._engine.answer_files(examples))
+        answered = self._engine.answer_here(examples) if self._alone() else None
+        if answered is None:
+            return await self._answers(self._engine.answer_inputs(examples))
+        self._count(answered)
+        return [answered]
+
     async def _answers(self, futures: "Sequence[Future[Answered]]") -> list[Answered]:
         """Of all examples, or the refusal of the first that has none."""
         outcomes = await _outcomes(futures)
@@ -195,9 +207,12 @@ class _Service:
                 raise unreadable(outcome, at if len(outcomes) > 1 else None) from outcome
             if isinstance(outcome, BaseException):
                 raise outcome
-            self._numbers.image(outcome.decode_s, outcome.queue_s, outcome.infer_s, outcome.images)
+            self._count(outcome)
             answers.append(outcome)
         return answers
+
+    def _count(self, answered: Answered) -> None:
+        self._numbers.image(answered.decode_s, answered.queue_s, answered.infer_s, answered.images)
 
     def _check_name(self, request: Request) -> None:
         name, known = request.path_params.get("name"), self._engine.model.name

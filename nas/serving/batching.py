@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 from nas.runtimes.base import Inputs, Outputs
 from nas.serving.refusal import busy
 
+HERE_S = 0.01
+"""Longest call that `Batcher.run_here` runs: the event loop, which calls it, answers nobody meanwhile."""
 NICENESS = 5
 """Of the threads that work, against 0 of the event loop on the same cores."""
 
@@ -75,6 +77,8 @@ class Batcher:
         """What the latest making of an input, and the latest call, took."""
         self._lock = threading.Lock()
         """Of whether it is closed, so that nothing comes behind the end."""
+        self._turn = threading.Lock()
+        """Of the network: it is for one thread at a time."""
         self._closed = self._failed = False
         self._thread = threading.Thread(target=self._work, name="network", daemon=True)
         self._thread.start()
@@ -99,6 +103,28 @@ class Batcher:
         if self._wait_s:
             self._arrived.set()
 
+    def run_here(self, inputs: Inputs) -> Ran | None:
+        """What the network says of (1, ...), called in this thread: handing over and back costs more than many a call.
+
+        Returns:
+            None: it is left to `submit`, since something else waits or runs, calls wait for more, the latest call took
+            longer than `HERE_S`, or no calls are taken.
+
+        Raises:
+            Exception: whatever goes wrong in the network.
+        """
+        if self._wait_s or self._closed or self._call_s > HERE_S or not self._turn.acquire(blocking=False):
+            return None
+        try:
+            if self._queue:
+                return None
+            outputs, start = self._timed(inputs)
+            if self._after is not None:
+                self._after(1, start)
+            return Ran(outputs[0], start, self._call_s, 1)
+        finally:
+            self._turn.release()
+
     @property
     def failed(self) -> bool:
         """Its thread has ended without being told to: nothing is run any more."""
@@ -121,7 +147,8 @@ class Batcher:
             step_back()
             while self._turns.get():
                 try:
-                    self._take()
+                    with self._turn:
+                        self._take()
                 except Exception:  # noqa: BLE001  # of one call: its examples have failed, and the next are answered
                     _log.exception("a call of the network failed")
         except BaseException:  # noqa: BLE001  # said by `failed`
@@ -193,16 +220,21 @@ class Batcher:
     def _call(self, waiting: Sequence[Waiting]) -> None:
         ready = [w.inputs for w in waiting if not callable(w.inputs)]
         inputs = ready[0] if len(ready) == 1 else np.concatenate(ready)
+        outputs, start = self._timed(inputs)
+        for example, output in zip(waiting, outputs, strict=True):
+            example.ran.set_result(Ran(output, start, self._call_s, len(waiting)))
+        if self._after is not None:
+            self._after(len(waiting), min(example.arrived_at for example in waiting))
+
+    def _timed(self, inputs: Inputs) -> tuple[Outputs, float]:
+        """A call's outputs, and when it began; `_call_s` is what it took."""
         self._running_since = start = time.perf_counter()
         try:
             outputs = self._run(inputs)
         finally:
             self._running_since = None
-        self._call_s = infer_s = time.perf_counter() - start
-        for example, output in zip(waiting, outputs, strict=True):
-            example.ran.set_result(Ran(output, start, infer_s, len(waiting)))
-        if self._after is not None:
-            self._after(len(waiting), min(example.arrived_at for example in waiting))
+        self._call_s = time.perf_counter() - start
+        return outputs, start
 
 
 def step_back() -> None:

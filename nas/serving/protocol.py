@@ -113,7 +113,7 @@ def compose_answer(
     document = {"model_name": model, "model_version": version, "outputs": entries}
     if request.id is not None:
         document["id"] = request.id
-    head = json.dumps(document, allow_nan=False).encode()
+    head = _ENCODER.encode(document).encode()
     return b"".join([head, *blobs]), len(head) if blobs else None
 
 
@@ -143,7 +143,10 @@ def _input(entry: Mapping[str, Any], binary: memoryview) -> tuple[Tensor, int]:
     numpy_type = np.dtype(NUMPY_TYPES[datatype])
     if math.prod(shape) * numpy_type.itemsize != size:
         raise malformed(f"{name!r} of shape {list(shape)} and type {datatype} is not {size} bytes long")
-    return Tensor(name, datatype, shape, np.frombuffer(blob, numpy_type).reshape(shape)), size
+    array = np.frombuffer(blob, numpy_type)
+    if not array.flags.aligned:  # it begins where the JSON ends; whatever reads it is faster by more than a copy takes
+        array = array.copy()
+    return Tensor(name, datatype, shape, array.reshape(shape)), size
 
 
 def _elements(name: str, shape: tuple[int, ...], blob: memoryview) -> list[bytes]:
@@ -214,12 +217,17 @@ def _values(tensor: Tensor) -> list[Any]:
     return [element.decode() for element in tensor.data]
 
 
-def _json(text: bytes) -> Any:
-    def refuse(constant: str) -> NoReturn:
-        raise malformed(f"{constant} is no number of JSON")
+def _refuse(constant: str) -> NoReturn:
+    raise malformed(f"{constant} is no number of JSON")
 
+
+_DECODER, _ENCODER = json.JSONDecoder(parse_constant=_refuse), json.JSONEncoder(allow_nan=False)
+"""Made once: `json.loads` and `json.dumps` make one for each call that is not of the usual kind."""
+
+
+def _json(text: bytes) -> Any:
     try:
-        return json.loads(text, parse_constant=refuse)
+        return _DECODER.decode(text.decode("utf-8", "surrogatepass"))
     except (ValueError, RecursionError) as error:  # damaged, not UTF-8, or nested beyond measure
         raise malformed(f"the body is no JSON: {error}") from error
 

@@ -44,7 +44,7 @@ class Replica(uvicorn.Server):
         settings = engine.settings
         super().__init__(
             uvicorn.Config(
-                create_app(engine, self.health, self.numbers),
+                create_app(engine, self.health, self.numbers, lambda: len(self.server_state.connections) == 1),
                 loop="uvloop", http="httptools", ws="none", lifespan="off", log_level="warning", access_log=False,
                 server_header=False, backlog=BACKLOG, timeout_keep_alive=KEEP_ALIVE_S,
                 timeout_graceful_shutdown=round(settings.body_s + settings.deadline_ms / 1e3 + settings.hang_s),

@@ -20,4 +20,7 @@ def postprocess(output: NDArray[np.float32], labels: Sequence[str]) -> list[dict
     """Every class with its probability, the most probable first, of logits (c,)."""
     shares = np.exp(output - output.max())
     shares = shares / shares.sum()
-    return [{"label": labels[at], "score": float(shares[at])} for at in output.argsort()[::-1]]
+    order = output.argsort()[::-1]
+    return [
+        {"label": labels[at], "score": score} for at, score in zip(order.tolist(), shares[order].tolist(), strict=True)
+    ]

@@ -53,6 +53,49 @@ def test_what_waits_is_run_together_in_order_and_each_gets_its_own() -> None:
     assert batcher.running_s() == 0
 
 
+def test_who_asks_may_run_the_network_where_nothing_else_is_under_way() -> None:
+    by, told = [], []
+
+    def run(inputs: Any) -> Any:
+        by.append(threading.current_thread().name)
+        if inputs[0, 0] == 2:
+            raise ValueError("a network that fails")
+        return inputs * 2
+
+    batcher = Batcher(run, 4, after=lambda images, _: told.append(images))
+    found = batcher.run_here(np.ones((1, 2), np.float32))
+    assert found is not None
+    assert (found.output.tolist(), found.images) == ([2, 2], 1)
+    assert 0 < found.infer_s < time.perf_counter() - found.started_at
+    with pytest.raises(ValueError, match="that fails"):
+        batcher.run_here(np.full((1, 2), 2, np.float32))
+    assert set(by) == {threading.current_thread().name}
+    assert (told, batcher.running_s()) == ([1], 0)
+    batcher.submit(other := example(4))
+    assert other.ran.result(20).output[0] == 8, "the thread is there as before"
+    assert by[-1] == "network"
+    batcher.close()
+    assert batcher.run_here(np.ones((1, 2), np.float32)) is None
+
+
+def test_who_asks_does_not_run_the_network_while_others_are_in_hand_or_calls_are_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    network, inputs = Doubling(), np.ones((1, 2), np.float32)
+    busy = Batcher(network, 4)
+    busy.submit(first := example(1))
+    assert network.started.wait(20)
+    assert busy.run_here(inputs) is None
+    network.go.set()
+    first.ran.result(20)
+    monkeypatch.setattr("nas.serving.batching.HERE_S", 0.0)
+    assert busy.run_here(inputs) is None, "the latest call took longer than that"
+    busy.close()
+    patient = Batcher(network, 2, wait_s=0.001)
+    assert patient.run_here(inputs) is None, "it is to wait for more"
+    patient.close()
+
+
 def test_a_call_waits_for_more_if_told_to() -> None:
     network = Doubling()
     network.go.set()

@@ -68,6 +68,24 @@ def test_the_network_thread_decodes_only_where_both_need_its_one_core(device: st
     assert model.decoded_by[0].startswith(who)
 
 
+@pytest.mark.parametrize(("device", "inputs", "here"), [("cpu", 1, True), ("cpu", 2, False), ("cuda", 1, False)])
+def test_one_input_is_answered_by_who_asks(device: str, inputs: int, here: bool) -> None:
+    threads = []
+
+    def run(given: Any) -> Any:
+        threads.append(threading.get_ident())
+        return given
+
+    with serving(Model(device, run)) as engine:
+        answered = engine.answer_here(np.ones((inputs, 2), np.float32))
+        assert (threads == [threading.get_ident()]) == (answered is not None) == here
+        if answered is not None:
+            assert answered.answer[0]["score"] == 1.0
+            assert (answered.images, answered.decode_s) == (1, 0.0)
+            assert 0 <= answered.queue_s < 1
+    assert engine.waiting == 0
+
+
 def test_a_network_of_its_own_device_runs_while_the_next_image_is_decoded() -> None:
     decoding, running = threading.Event(), threading.Event()
     together = []
