@@ -199,7 +199,7 @@ def write_coco_figures(folder: Path, counts: dict[str, int], size: int = 128, se
         split = figures(count, 1000 * seed + number, size, most)
         images = folder / "images" / name
         images.mkdir(parents=True, exist_ok=True)
-        for i, image in enumerate(split.images):
+        for i, image in enumerate(split.images[:]):
             Image.fromarray(image).save(images / f"{i}.png")
         text = json.dumps(coco_document(split))
         (folder / "annotations" / f"person_keypoints_{name}.json").write_text(text, encoding="utf-8")

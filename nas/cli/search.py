@@ -178,7 +178,7 @@ def _limit_type(kind: type[Limit]) -> click.ParamType[float]:
 @click.option(
     "--workers",
     type=click.IntRange(min=1),
-    help="Short trainings at once.  [default: 1; with --ray one per GPU, or per machine]",
+    help="Short trainings at once.  [default: one per GPU, or 1; with --ray one per GPU, or per machine]",
 )
 @click.option(
     "--teacher",

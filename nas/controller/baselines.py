@@ -7,9 +7,10 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from nas.controller.elsewhere import Elsewhere
 from nas.controller.planning.budget import Budget
 from nas.controller.planning.plan import DEPLOY_S, FEWEST_S
-from nas.controller.runs.records import Trained, deployed_network, figures_on_test, trained_network
+from nas.controller.runs.records import Trained, deployed_network, figures_on_test, read_trained, trained_network
 from nas.deploy.choosing import no_rejection
 from nas.deploy.deploy import deploy
 from nas.deploy.tried import Deployed
@@ -58,6 +59,8 @@ class ZooRound:
     folder: Path
     site: Site
     """The machine they are measured on."""
+    elsewhere: Elsewhere | None = None
+    """The machines that train them, several at once; None: this one."""
 
     def run(self, budget: Budget, until_s: float, bar: Stage) -> list[Baseline]:
         """First the latency of every network, then trainings in order of cost, while they fit into the time."""
@@ -71,16 +74,36 @@ class ZooRound:
             found[name] = self._latency_only(name)
             longest = max(longest, budget.elapsed_s - began)
             bar.advance(1, note=name)
-        for name in found:
-            # The deployments of a trained network take longer than its one measurement above did.
-            needed = DEPLOY_S * len(self.deployments) + self._training_s(name)
-            if self._is_recorded(name) or budget.elapsed_s + needed <= until_s:
+        at_once = 1 if self.elsewhere is None else self.elsewhere.executor.capacity
+        timed = list(found)
+        for start in range(0, len(timed), at_once):
+            chosen: list[str] = []
+            for name in timed[start : start + at_once]:
+                if self._is_recorded(name) or budget.elapsed_s + self._needed_s(name, len(chosen) + 1) <= until_s:
+                    chosen.append(name)
+            self._begin_elsewhere(chosen, until_s - budget.elapsed_s)
+            for name in chosen:
                 found[name] = self._train(name, lambda: until_s - budget.elapsed_s)
                 bar.advance(1, note=f"{name} trained")
         return list(found.values())
 
     def _is_recorded(self, name: str) -> bool:
         return (self.folder / name / "deployed.json").exists()
+
+    def _needed_s(self, name: str, together: int) -> float:
+        """Seconds until the network is trained, and so many deployed, one after the other."""
+        # The deployments of a trained network take longer than its one measurement did.
+        return DEPLOY_S * len(self.deployments) * together + self._training_s(name)
+
+    def _begin_elsewhere(self, names: Sequence[str], left_s: float) -> None:
+        """Have other machines, if there are any, train these networks at the same time."""
+        if self.elsewhere is None:
+            return
+        limit_s = max(FEWEST_S, left_s - DEPLOY_S * len(self.deployments) * len(names))
+        for name in names:
+            description = self._description(name)
+            if read_trained(self.folder / name, description, self.recipe) is None:
+                self.elsewhere.begin(self.folder / name, description, self.recipe, None, limit_s)
 
     def _training_s(self, name: str) -> float:
         """Seconds that training the network would take, extrapolated from a few steps."""
@@ -97,6 +120,8 @@ class ZooRound:
 
     def _train(self, name: str, left_s: Callable[[], float]) -> Baseline:
         description, folder = self._description(name), self.folder / name
+        if self.elsewhere is not None and self.elsewhere.knows(folder):
+            self.elsewhere.finish(folder)
         limit_s = max(FEWEST_S, left_s() - DEPLOY_S * len(self.deployments))
         network, outcome = trained_network(folder, description, self.data, self.recipe, limit_s=limit_s)
         deployed = deployed_network(

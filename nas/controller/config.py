@@ -90,7 +90,8 @@ class SearchConfig:
     storage: str | None = None
     """URL of a database server for the studies; None: an SQLite file in the run's folder."""
     workers: int | None = None
-    """Short trainings at once; None: one (with more, the same seed may propose others), or as Ray's cluster allows."""
+    """Short trainings at once (with more than one the same seed may propose others); None: one, or one for each GPU,
+    or as Ray's cluster allows."""
     ray: str | None = None
     """Address of a Ray cluster for the short trainings, or `auto`; None: this machine alone."""
     teacher: str | None = None

@@ -1,4 +1,5 @@
-"""Full trainings on the machines of a cluster: several at once, each where short ones run too."""
+"""Full trainings on the machines of a cluster, or the GPUs of this one: several at once, each where short ones run
+too."""
 
 import zlib
 from collections.abc import Callable
@@ -80,7 +81,8 @@ class Elsewhere:
         folder, recipe, before = self._begun[done.task.trial]
         if isinstance(done.result, Failure) or done.result.weights is None:
             why = done.result.reason if isinstance(done.result, Failure) else "it came without weights"
-            self.say(f"the full training of {folder.name} failed on the cluster, and was done here: {why}")
+            what = f"the full training of {folder.name} failed in a process of its own"
+            self.say(f"{what}, and was done again in this one: {why}")
             return
         _keep(done.task.description, done.result, done.result.weights, folder, recipe, before)
         self.executor.journal.forget(done.task)

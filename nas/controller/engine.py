@@ -10,6 +10,7 @@ from nas.controller.elsewhere import Elsewhere, FullExecutor
 from nas.controller.runs.run_folder import RunFolder
 from nas.controller.runs.storage import StudyStorage, open_storage
 from nas.executors import Executor, check_choice, executor_for
+from nas.executors.gpus import visible_gpus, workers_here
 from nas.executors.ray_cluster import connected
 from nas.executors.ray_devices import connected_device
 from nas.files.writing import write_json
@@ -39,7 +40,8 @@ class Engine:
     stack: ExitStack
     """Ends what was started."""
     trains_fully: bool = False
-    """True if the executor is to do full trainings too: a cluster's, unless it stops trainings early."""
+    """True if the executor is to do full trainings too: a cluster's, unless it stops trainings early, and one of
+    several GPUs."""
     remarks: list[str] = field(default_factory=list)
     """What the executor said that a reader of the result should know."""
     _executor: Executor | None = field(default=None, init=False, repr=False)
@@ -51,8 +53,8 @@ class Engine:
         return self._executor
 
     def elsewhere(self, data: TaskData) -> Elsewhere | None:
-        """Full trainings on the machines of a cluster; None where this machine does them. Nothing else may be under
-        way meanwhile."""
+        """Full trainings by the executor, of which nothing else may be under way meanwhile; None where this process
+        does them."""
         if not self.trains_fully:
             return None
         return Elsewhere(executor=cast(FullExecutor, self.executor), data=data.name, say=self.remarks.append)
@@ -117,4 +119,10 @@ def engine_of(
         storage = open_storage(folder.path, config.storage)
         if storage.shared:
             write_json(folder.server, {"where": storage.where})
-        yield Engine(storage, start, stack, config.ray is not None and not config.asha, remarks)
+        yield Engine(storage, start, stack, _trains_fully(config), remarks)
+
+
+def _trains_fully(config: SearchConfig) -> bool:
+    if config.ray is not None:
+        return not config.asha
+    return min(workers_here(config.workers), len(visible_gpus())) > 1

@@ -51,6 +51,7 @@ from nas.deployment import Deployment
 from nas.evaluation.estimators import SUPERNET_SHARE, EstimatorSetting
 from nas.evaluation.supernet.config import LOG_STEPS
 from nas.executors import Executor
+from nas.executors.gpus import workers_here
 from nas.files.writing import write_json
 from nas.measure.host import keep_to_usable_threads
 from nas.measure.site import undisturbed
@@ -153,7 +154,7 @@ class Search:
         self.promising: dict[tuple[str, tuple[Deployment, ...]], bool] = {}
         self.evaluator = make_evaluator(self.choice.name, self._setting(), self.config.max_trials)
         # scores that are the estimates themselves teach a sampler nothing
-        proposed_each_s = self.recipes.short_s / max(engine.full_trainings, self.config.workers or 1)
+        proposed_each_s = self.recipes.short_s / max(engine.full_trainings, workers_here(self.config.workers))
         scored = self.choice.name != "zero-cost" and proposed_each_s >= PROXIES_FROM_S
         scoring_s = SCORING_SHARE * (self.plan.deadlines.search_short_until_s - budget.elapsed_s)
         self.proxies = within(proxy_scores(self.space, self.data, self.config.seed), scoring_s) if scored else None
@@ -465,7 +466,7 @@ class Search:
         round_ = ZooRound(
             data=self.data, input=winner.deployed.description.signature.input, deployments=final.deployments,
             quick=chosen.deployment, recipe=final.recipe, max_drop=self.config.max_drop,
-            folder=self.folder.baseline("zoo"), site=self.site,
+            folder=self.folder.baseline("zoo"), site=self.site, elsewhere=self.engine.elsewhere(self.data),
         )  # fmt: skip
         with self.budget.stage("baselines"), self._stage("well-known networks") as bar:
             found = round_.run(self.budget, self.plan.zoo_until_s(self.budget), bar)

@@ -296,15 +296,24 @@ class ImageData:
 
 def resized(split: ImageSplit, resolution: int) -> ImageSplit:
     """`split` at (resolution, resolution), by antialiased bilinear interpolation."""
-    images, contents = split.images, split.contents
-    if not too_large_for_memory(len(split) * resolution * resolution * 3):
-        small: Images = resize_images(images, resolution)
-    else:
-        small, _ = stored_images(
-            Wanted(source=_source(images), identity=_identity(images), images=len(images), side=resolution),
-            lambda start, stop: (resize_images(images[start:stop], resolution), contents[start:stop]),
-        )
-    return ImageSplit(small, split.labels, sources=contents, balanced=split.balanced)
+    images = resized_images(split.images, resolution)
+    return ImageSplit(images, split.labels, sources=split.contents, balanced=split.balanced)
+
+
+def resized_images(images: Images, resolution: int) -> Images:
+    """The images at (resolution, resolution), see `resize_images`: in the store where they are too many for memory.
+
+    Raises:
+        UserError: a disk without room.
+    """
+    if not too_large_for_memory(len(images) * resolution * resolution * 3):
+        return resize_images(images, resolution)
+
+    def make(start: int, stop: int) -> tuple[NDArray[np.uint8], Contents]:
+        return resize_images(images[start:stop], resolution), np.arange(start, stop, dtype=np.uint64)
+
+    wanted = Wanted(source=_source(images), identity=_identity(images), images=len(images), side=resolution)
+    return stored_images(wanted, make)[0]
 
 
 def _source(images: Images) -> str:

@@ -1,10 +1,10 @@
 """The store of images on disk: what does not fit into memory is made once, in parts, and read by all processes.
 
-An entry is a folder with the images as one array (`images.npy`), the content of what each was made from
-(`contents.npy`, see `nas.data.contents`), a checksum of each part that is done (`parts.npy`) and what it is
-(`entry.json`). Its name is a hash of what it is, so that other images, or the same ones changed, are another entry. A
-process that is killed leaves a part undone, which the next one makes; two processes that want the same entry make it
-one after the other, the second one by finding it done.
+An entry is a folder with the images as one array (`images.npy`), a number that belongs to each (`contents.npy`: the
+content of what it was made from, see `nas.data.contents`, or what else its maker needs beside it), a checksum of each
+part that is done (`parts.npy`) and what it is (`entry.json`). Its name is a hash of what it is, so that other images,
+or the same ones changed, are another entry. A process that is killed leaves a part undone, which the next one makes;
+two processes that want the same entry make it one after the other, the second one by finding it done.
 
 A part that is marked as done and does not have its checksum is made again. All parts are compared when an entry is not
 whole yet, and by `damaged_parts`; of one that is whole the first and the last.
@@ -42,7 +42,7 @@ SPARE_BYTES = 2**30
 _LOG = logging.getLogger("nas.data")
 
 Make = Callable[[int, int], tuple[NDArray[np.uint8], NDArray[np.uint64]]]
-"""`make(start, stop)`: images (stop - start, side, side, 3) and contents (stop - start,) of these rows."""
+"""`make(start, stop)`: images (stop - start, side, side, 3) and the numbers (stop - start,) that belong to them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +107,7 @@ def too_large_for_memory(bytes: int) -> bool:
 
 
 def stored_images(wanted: Wanted, make: Make) -> tuple[StoredImages, NDArray[np.uint64]]:
-    """The images of an entry and their contents (n,); what is not there yet is made.
+    """The images of an entry and the numbers (n,) that belong to them; what is not there yet is made.
 
     Raises:
         UserError: the disk has not enough room, or what `make` raises.

@@ -81,7 +81,8 @@ def executor_for(
         folder: for its journal, and for files that it needs only while it lives.
         budget_s: time of the whole search, from which follows when an evaluation is taken to hang; inf where trials
             alone end it.
-        workers: evaluations at once. None: one, or as many as a Ray cluster has machines (or GPUs).
+        workers: evaluations at once. None: one for each GPU, or one; on a Ray cluster as many as it has GPUs, or
+            machines.
         ray: address of a Ray cluster (`auto`, `HOST:PORT`). None: worker processes on this machine.
         asha: stop trainings early whose curves are hopeless, with Ray Tune.
         say: is told what a user should know, such as that a machine was left out.
@@ -93,7 +94,7 @@ def executor_for(
     if ray is None:
         from nas.executors.local import LocalExecutor
 
-        with LocalExecutor(data, folder, workers=workers or 1, timeout_s=timeout_s) as executor:
+        with LocalExecutor(data, folder, workers=workers, timeout_s=timeout_s) as executor:
             yield executor
     elif asha:
         from nas.executors.ray_asha import AshaExecutor

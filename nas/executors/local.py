@@ -1,17 +1,20 @@
-"""Evaluations in worker processes on this machine, each on cores of its own, supervised and replaced when they die."""
+"""Evaluations in worker processes on this machine, each on cores (and a GPU) of its own, supervised and replaced when
+they die."""
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from multiprocessing.connection import wait as wait_for_any
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import ParamSpec, Self, TypeVar
 
 from nas.errors import UserError
 from nas.executors.base import Evaluate, Evaluation, Failure, Finished, Outcome
+from nas.executors.gpus import VISIBLE, visible_gpus, workers_here
 from nas.executors.journal import Journal
 from nas.executors.shared_data import SharedData, share
 from nas.executors.training import train_briefly
@@ -21,6 +24,9 @@ from nas.measure.host import affinity, usable_threads
 from nas.measure.process import POLL_S, Limits, SupervisedProcess
 from nas.measure.topology import performance_cores
 from nas.tasks import TaskData
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 MEMORY_SHARE = 0.8
 """Share of the memory free at the start that all workers together may take."""
@@ -33,11 +39,13 @@ STARTS = 2
 class Worker:
     """One long-lived worker process; a new one is started when it died, with the data loaded again."""
 
-    def __init__(self, setup: Setup, folder: Path, limits: Limits) -> None:
+    def __init__(self, setup: Setup, folder: Path, limits: Limits, gpu: str | None = None) -> None:
+        """Starts the process. `gpu`: the only one that it sees; None: all that this process does."""
         folder.mkdir(parents=True, exist_ok=True)
         self._setup = setup
         self._folder = folder
         self._limits = limits
+        self._variables = {} if gpu is None else {VISIBLE: gpu}
         self._ready = False
         self.task: Evaluation | None = None
         """Evaluation that the worker is busy with."""
@@ -48,9 +56,13 @@ class Worker:
         """Readable when the worker has something to say, or has died."""
         return self._connection
 
-    def submit(self, task: Evaluation) -> None:
-        """Evaluate `task` next; raises `UserError` where no worker can be started."""
+    def submit(self, task: Evaluation, timeout_s: float | None = None) -> None:
+        """Evaluate `task` next, for at most `timeout_s` (None: as usual).
+
+        Raises `UserError` where no worker can be started.
+        """
         self._await_ready()
+        self._process.limits = self._limits if timeout_s is None else replace(self._limits, timeout_s=timeout_s)
         self.task = task
         with suppress(OSError):  # it died while it had nothing to do: `poll` says so
             self._connection.send(task)
@@ -106,6 +118,7 @@ class Worker:
                 arguments=[str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 trains=True,
+                variables=self._variables,
             )
         self._connection = ours
         self._ready = False
@@ -141,7 +154,7 @@ class Worker:
 
 
 class LocalExecutor:
-    """`workers` processes, each with an equal share of this machine's cores and memory.
+    """Worker processes, each with an equal share of this machine's cores and memory, and one of its GPUs.
 
     With one worker the result of a search depends on its seed alone; with more, what is proposed next depends on which
     evaluation ended first. Use it as a context manager.
@@ -152,7 +165,7 @@ class LocalExecutor:
         data: TaskData,
         folder: Path,
         *,
-        workers: int = 1,
+        workers: int | None = None,
         timeout_s: float = 3600.0,
         memory_bytes: int | None = None,
         evaluate: Evaluate = train_briefly,
@@ -161,11 +174,13 @@ class LocalExecutor:
         Args:
             data: what networks are trained on; written to `folder` once, for all workers.
             folder: for what only executors on it need: the data (as long as this one lives) and the journal.
-            workers: processes, each of which evaluates one network at a time; at most as many as there are cores.
+            workers: processes, each of which evaluates one network at a time; at most as many as there are cores. More
+                than there are GPUs share these. None: one for each GPU, or one where there is none.
             timeout_s: longest time of one evaluation.
             memory_bytes: private memory of each worker; by default its share of 80 % of what is free.
             evaluate: how a network is evaluated.
         """
+        workers = workers_here(workers)
         if not 1 <= workers <= usable_threads():
             raise UserError(
                 f"{workers} workers were asked for, this machine has {usable_threads()} usable cores",
@@ -189,10 +204,11 @@ class LocalExecutor:
 
     def __enter__(self) -> Self:
         """Starts the workers without waiting for them."""
-        data = share(self._data, self._folder / "data")
+        data, gpus = share(self._data, self._folder / "data"), visible_gpus()
         for number, cores in enumerate(self._cores):
             folder = self._folder / f"worker-{number}"
-            self._workers.append(Worker(self._setup(data, cores, folder), folder, self._limits))
+            gpu = gpus[number % len(gpus)] if len(gpus) > 1 else None
+            self._workers.append(Worker(self._setup(data, cores, folder), folder, self._limits, gpu))
         return self
 
     def __exit__(
@@ -203,12 +219,15 @@ class LocalExecutor:
         self._workers.clear()
         shutil.rmtree(self._folder / "data", ignore_errors=True)
 
-    def submit(self, task: Evaluation) -> None:
-        """Raises `UserError` where no worker process can be started, `ValueError` where all are busy."""
+    def submit(self, task: Evaluation, *, timeout_s: float | None = None) -> None:
+        """`timeout_s`: after which this one hangs; None: as for all.
+
+        Raises `UserError` where no worker process can be started, `ValueError` where all are busy.
+        """
         idle = next((w for w in self._workers if w.task is None), None)
         if idle is None:
             raise ValueError(f"all {self.capacity} workers are busy")
-        idle.submit(task)
+        idle.submit(task, timeout_s)
 
     def wait(self) -> list[Finished]:
         busy = [w for w in self._workers if w.task is not None]
@@ -226,6 +245,10 @@ class LocalExecutor:
     def abandon(self) -> None:
         for worker in self._workers:
             worker.abandon()
+
+    def run(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """What the function returns on a machine that evaluates, which is this one."""
+        return function(*args, **kwargs)
 
     @contextmanager
     def quiet(self) -> Iterator[None]:

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -47,11 +47,12 @@ class SupervisedProcess:
         stdout: IO[bytes] | None = None,
         pass_fds: Sequence[int] = (),
         trains: bool = False,
+        variables: Mapping[str, str] | None = None,
     ) -> None:
         """Starts it.
 
         `stdin` and `stdout` are files (None: nothing, and with stderr); pipes would have to be read. `trains`: its
-        threads may sleep while they wait, see `nas.machine.environment`.
+        threads may sleep while they wait, see `nas.machine.environment`. `variables` of its environment go before ours.
         """
         self.heartbeat = folder / "heartbeat"
         self.stderr = folder / "stderr"
@@ -68,7 +69,7 @@ class SupervisedProcess:
                 stdin=subprocess.DEVNULL if stdin is None else stdin,
                 stdout=stderr if stdout is None else stdout,
                 stderr=stderr,
-                env={**environment(trains=trains), "PYTHONPATH": path},
+                env={**environment(trains=trains), "PYTHONPATH": path, **(variables or {})},
                 start_new_session=True,  # an interrupt from the keyboard is for us; we end the worker
                 pass_fds=tuple(pass_fds),
             )

@@ -4,8 +4,9 @@ from typing import Generic, Protocol, TypeVar
 
 import torch
 
-from nas.data.stored import Images, StoredImages
+from nas.data.stored import Images
 from nas.tasks.examples import Examples
+from nas.tasks.pixels import Pixels
 from nas.tasks.task import TaskSplit
 from search_spaces import TensorSpec
 
@@ -47,15 +48,11 @@ class ImagesObjective(ExamplesObjective[ImagesSplit]):
 
     def __init__(self, examples: Examples[ImagesSplit], device: torch.device) -> None:
         super().__init__(examples, device)
-        images = examples.train.images
-        self._images = images if isinstance(images, StoredImages) else torch.from_numpy(images)
+        self._pixels = Pixels(examples.train.images, device)
 
     def pixels(self, indices: torch.Tensor) -> torch.Tensor:
         """The training images at `indices` (b,) int64, (b, side, side, 3) uint8 on the device."""
-        if isinstance(self._images, StoredImages):
-            return torch.from_numpy(self._images[indices.numpy()]).to(self._device)
-        # index_select copies whole images; an index goes through them byte by byte.
-        return self._images.index_select(0, indices).to(self._device)
+        return self._pixels.at(indices)
 
     def inputs(self, indices: torch.Tensor) -> torch.Tensor:
         prepared: torch.Tensor = self._examples.preprocess.tensor(self.pixels(indices))

@@ -25,6 +25,7 @@ from nas.controller.promise import most_promising
 from nas.controller.runs.records import Trained
 from nas.controller.values import Evaluated
 from nas.deployment import Deployment
+from nas.executors.gpus import workers_here
 from nas.tasks import task_of
 from search_spaces import Architecture
 
@@ -98,7 +99,7 @@ def doubt_throughput(
 
     Returns a remark where the throughput was forgotten.
     """
-    alone = recipes.config.ray is None and recipes.config.workers in (None, 1)
+    alone = recipes.config.ray is None and workers_here(recipes.config.workers) == 1
     took = [
         (e.arch, e.seconds_per_image, recipes.short_batch(e.arch)) for e in evaluated if alone and e.seconds_per_image
     ]

@@ -203,7 +203,8 @@ def postprocess_ms(
 ) -> float:
     """Median milliseconds of `decode`, which makes answers of an image's raw outputs (1, ...)."""
     times_ms = []
-    for image in split.images:
+    for number in range(len(split)):
+        image = split.images[number]
         raw = run(preprocess.array(np.repeat(image[None], batch, axis=0)))[:1]
         start = time.perf_counter()
         decode(raw)

@@ -15,6 +15,7 @@ from torchvision.transforms.v2 import functional as v2
 
 from nas.data.portable import PADDING
 from nas.tasks.detection.data.values import Boxes, DetectionSplit
+from nas.tasks.pixels import Pixels
 from nas.training.recipe import Crop
 
 MIN_VISIBLE = 0.15
@@ -72,7 +73,7 @@ class BoxAugmenter:
 
     def __init__(self, split: DetectionSplit, *, flip: bool) -> None:
         self._split, self._flip = split, flip
-        self._images = torch.from_numpy(split.images)
+        self._pixels = Pixels(split.images, torch.device("cpu"))
 
     def batch(
         self, indices: torch.Tensor, generator: torch.Generator, crop: Crop
@@ -87,7 +88,7 @@ class BoxAugmenter:
             (b, h, h, 3), uint8 or float32 in 0..255, and the boxes of each in its pixels.
         """
         if crop == "none":
-            return self._images[indices], tuple(self._split.boxes[i] for i in indices.tolist())
+            return self._pixels.at(indices), tuple(self._split.boxes[i] for i in indices.tolist())
         count, size = len(indices), self._split.resolution
         others = torch.randint(len(self._split), (count, 3), generator=generator)
         # Drawn alike for both recipes, so that they differ in nothing else.
@@ -149,7 +150,7 @@ class BoxAugmenter:
         x = cell.left + int(draws[4] * (cell.width - drawn_width + 1))
         window, drawn_size = (top, left, height, width), [drawn_height, drawn_width]
 
-        picture = self._images[source].permute(2, 0, 1)
+        picture = self._pixels[source].permute(2, 0, 1)
         drawn = v2.resized_crop(picture, *window, size=drawn_size)
         canvas[y : y + drawn_height, x : x + drawn_width] = drawn.permute(1, 2, 0)
 

@@ -83,7 +83,7 @@ def _fitted(split: DetectionSplit, number: int) -> "tuple[Image, float]":
     from PIL import Image
 
     rows, columns = split.extents[number]
-    picture = Image.fromarray(np.ascontiguousarray(split.images[number, :rows, :columns]))
+    picture = Image.fromarray(np.ascontiguousarray(split.images[number][:rows, :columns]))
     scale = min(TILE_PX[0] / columns, TILE_PX[1] / rows)
     size = (max(1, round(columns * scale)), max(1, round(rows * scale)))
     return picture.resize(size, Image.Resampling.BICUBIC), scale

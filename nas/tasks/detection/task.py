@@ -65,7 +65,7 @@ class Detection(ObjectTask[DetectionData, DetectionSplit]):
         data = load_detection(name_or_path, seed=seed, max_resolution=options.cap(MAX_RESOLUTION))
         return replace(data, flip_ok=data.flip_ok and options.flip)
 
-    def arrays(self, split: DetectionSplit) -> dict[str, NDArray[Any]]:
+    def arrays(self, split: DetectionSplit) -> dict[str, Any]:
         """Boxes of all images in one array each, with `ends` (n,): the number of boxes up to and with each image."""
         return {
             "images": split.images,
@@ -76,7 +76,7 @@ class Detection(ObjectTask[DetectionData, DetectionSplit]):
             "xyxy": np.concatenate([np.empty((0, 4), np.float32), *(b.xyxy for b in split.boxes)]),
         }
 
-    def split_of(self, arrays: Mapping[str, NDArray[Any]]) -> DetectionSplit:
+    def split_of(self, arrays: Mapping[str, Any]) -> DetectionSplit:
         images, cuts = arrays["images"], arrays["ends"][:-1]
         parts = (np.split(arrays[name], cuts) for name in ("xyxy", "classes", "crowd"))
         boxes = tuple(Boxes(*of_image) for of_image in zip(*parts, strict=True)) if len(images) else ()

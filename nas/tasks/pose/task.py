@@ -67,7 +67,7 @@ class Pose(ObjectTask[PoseData, PoseSplit]):
         data = load_pose(name_or_path, seed=seed, max_resolution=options.cap(MAX_RESOLUTION))
         return replace(data, flip_ok=data.flip_ok and options.flip)
 
-    def arrays(self, split: PoseSplit) -> dict[str, NDArray[Any]]:
+    def arrays(self, split: PoseSplit) -> dict[str, Any]:
         """Objects of all images in one array each, with `ends` (n,): their number up to and with each image; and the
         skeleton as JSON."""
         points = len(split.skeleton)
@@ -86,7 +86,7 @@ class Pose(ObjectTask[PoseData, PoseSplit]):
             "skeleton": np.frombuffer(json.dumps(split.skeleton.to_json()).encode(), np.uint8),
         }
 
-    def split_of(self, arrays: Mapping[str, NDArray[Any]]) -> PoseSplit:
+    def split_of(self, arrays: Mapping[str, Any]) -> PoseSplit:
         images, cuts = arrays["images"], arrays["ends"][:-1]
         parts = (np.split(arrays[name], cuts) for name in ("xyxy", "classes", "crowd", "points", "area"))
         poses = tuple(Poses(*of_image) for of_image in zip(*parts, strict=True)) if len(images) else ()

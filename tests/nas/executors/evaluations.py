@@ -13,6 +13,7 @@ import psutil
 from nas.data import ImageData
 from nas.errors import UserError
 from nas.executors.base import Evaluation, Failure, Outcome
+from nas.executors.gpus import VISIBLE
 from nas.executors.ray_tasks import evaluate_here
 from nas.training.result import EpochCallback
 from tests.nas.training.records import epoch_record
@@ -60,6 +61,12 @@ def slowly(task: Evaluation, data: ImageData, callback: EpochCallback | None) ->
 def cores(task: Evaluation, data: ImageData, callback: EpochCallback | None) -> Outcome | Failure:
     """The curve holds the cores this process may use."""
     return Outcome(accuracy=0.5, curve=tuple(map(float, sorted(os.sched_getaffinity(0)))), seconds=0.0)
+
+
+def gpus(task: Evaluation, data: ImageData, callback: EpochCallback | None) -> Outcome | Failure:
+    """The curve holds the GPUs that this process was told of."""
+    time.sleep(0.5)  # so that one worker does not do the other one's
+    return Outcome(accuracy=0.5, curve=tuple(map(float, os.environ[VISIBLE].split(","))), seconds=0.0)
 
 
 def unable(task: Evaluation, data: ImageData, callback: EpochCallback | None) -> Outcome | Failure:

@@ -10,6 +10,7 @@ import pytest
 
 from nas.errors import UserError
 from nas.executors import Evaluation, Failure, Finished, Journal, Outcome
+from nas.executors.gpus import VISIBLE, visible_gpus, workers_here
 from nas.executors.local import LocalExecutor, shares
 from nas.executors.shared_data import share
 from nas.executors.training import train_briefly
@@ -108,6 +109,29 @@ def test_workers_do_not_share_cores(tmp_path: Path) -> None:
     assert not first & second
     with pytest.raises(UserError, match="usable cores"):
         LocalExecutor(tiny_data(), tmp_path, workers=10_000)
+
+
+@pytest.mark.skipif(usable_threads() < 2, reason="needs two cores")
+def test_each_worker_has_a_gpu_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver is a fake; that a process sees those that `CUDA_VISIBLE_DEVICES` names is its part."""
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    monkeypatch.setenv(VISIBLE, "5,7,gone")
+    assert visible_gpus() == ("5", "7")
+    with LocalExecutor(tiny_data(), tmp_path, evaluate=evaluations.gpus) as executor:
+        assert executor.capacity == 2, "one for each GPU, unless told otherwise"
+        found = run(executor, [task(i) for i in range(4)])
+    assert {outcome(result).curve for result in found.values()} == {(5.0,), (7.0,)}
+    with LocalExecutor(tiny_data(), tmp_path, workers=1, evaluate=evaluations.gpus) as executor:
+        assert outcome(run(executor, [task(0)])[0]).curve == (5.0,)
+
+
+@pytest.mark.parametrize(("gpus", "workers"), [(0, 1), (1, 1), (3, 3)])
+def test_as_many_workers_as_gpus(gpus: int, workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: gpus)
+    monkeypatch.delenv(VISIBLE, raising=False)
+    assert visible_gpus() == tuple("012"[:gpus])
+    assert workers_here(None) == workers
+    assert workers_here(2) == 2
 
 
 def test_nothing_runs_in_a_quiet_moment(tmp_path: Path) -> None:

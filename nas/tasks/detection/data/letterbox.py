@@ -6,6 +6,7 @@ scaled and never shifted. What deploys a network has to do the same.
 
 import io
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,21 +30,21 @@ _TURNS = {
     8: (Image.Transpose.ROTATE_90, (True, False, True)),
 }
 _SLACK_PX = 1.0  # a box this far outside was rounded, and needs no mention
+_SIDE_BITS = 28
+_SIDE_MOST = 2**_SIDE_BITS - 1
 
 Finding = tuple[str, str, int]
 """A kind of flaw that was mended, an example, and how often it occurred."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Letterboxed:
-    """One decoded image."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    """How a picture lies in the square that holds it."""
 
-    pixels: NDArray[np.uint8]
-    """(size, size, 3) uint8, RGB."""
-    extent: tuple[int, int]
-    """Rows and columns that hold the picture."""
+    size: int
+    """Rows and columns of the square."""
     stored: tuple[int, int]
-    """(width, height) of the file, before it is turned."""
+    """(width, height) of the file, before it is turned; each below 2^28."""
     orientation: int
     """1 to 8, as EXIF numbers them; 1 is upright."""
 
@@ -52,6 +53,31 @@ class Letterboxed:
         """(width, height) of the picture as it is shown."""
         width, height = self.stored
         return (height, width) if self.orientation in _TURNS and _TURNS[self.orientation][1][0] else (width, height)
+
+    @property
+    def extent(self) -> tuple[int, int]:
+        """Rows and columns of the square that hold the picture."""
+        columns, rows = fitted(*self.upright, self.size)
+        return rows, columns
+
+    def to_int(self) -> int:
+        """All but the size, in 64 bits."""
+        width, height = self.stored
+        return width | height << _SIDE_BITS | self.orientation << 2 * _SIDE_BITS
+
+    @classmethod
+    def from_int(cls, number: int, size: int) -> Self:
+        """Inverse of `to_int`."""
+        sides = (number & _SIDE_MOST, number >> _SIDE_BITS & _SIDE_MOST)
+        return cls(size=size, stored=sides, orientation=number >> 2 * _SIDE_BITS)
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Letterboxed(Frame):
+    """One decoded image."""
+
+    pixels: NDArray[np.uint8]
+    """(size, size, 3) uint8, RGB."""
 
 
 def fitted(width: int, height: int, size: int) -> tuple[int, int]:
@@ -88,7 +114,7 @@ def decode_letterboxed(read: Reader, name: str, size: int) -> Letterboxed:
         width, height = height, width
     pixels = np.full((size, size, 3), PADDING, np.uint8)
     pixels[: small.height, : small.width] = np.asarray(small)
-    return Letterboxed(pixels, (small.height, small.width), (width, height), orientation)
+    return Letterboxed(pixels=pixels, size=size, stored=(width, height), orientation=orientation)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,13 +128,13 @@ class Placed:
     findings: list[Finding]
 
 
-def place(item: Annotated, image: Letterboxed) -> tuple[Boxes, list[Finding]]:
+def place(item: Annotated, image: Frame) -> tuple[Boxes, list[Finding]]:
     """The boxes of `item` that can be used, in the pixels of `image`, and what was mended; see `placed`."""
     found = placed(item, image)
     return Boxes(found.xyxy[found.keep], item.classes[found.keep], item.crowd[found.keep]), found.findings
 
 
-def placed(item: Annotated, image: Letterboxed) -> Placed:
+def placed(item: Annotated, image: Frame) -> Placed:
     """The boxes of `item` in the pixels of `image`, and what was mended.
 
     Boxes in pixels refer to the stored picture and turn with it, as COCO's do, unless the size that comes with them is
@@ -142,9 +168,7 @@ def placed(item: Annotated, image: Letterboxed) -> Placed:
     return Placed(scaled, keep, findings)
 
 
-def upright(
-    item: Annotated, image: Letterboxed, xyxy: NDArray[np.float64], findings: list[Finding]
-) -> NDArray[np.float64]:
+def upright(item: Annotated, image: Frame, xyxy: NDArray[np.float64], findings: list[Finding]) -> NDArray[np.float64]:
     """Boxes (m, 4) in the units of `item` as boxes in pixels of the upright picture; adds to `findings`."""
     if item.relative:
         xyxy = xyxy * np.tile(image.upright, 2)
@@ -168,7 +192,7 @@ def _report(findings: list[Finding], what: str, item: Annotated, which: NDArray[
 
 
 def _to_picture(
-    item: Annotated, image: Letterboxed, xyxy: NDArray[np.float64], findings: list[Finding]
+    item: Annotated, image: Frame, xyxy: NDArray[np.float64], findings: list[Finding]
 ) -> tuple[NDArray[np.float64], bool]:
     """`xyxy` in pixels of the stored or of the upright picture, and whether it is the former, to be turned."""
     if item.size is None or item.size == image.stored:

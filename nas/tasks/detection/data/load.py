@@ -8,15 +8,17 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from nas.data.contents import contents_of_files
-from nas.data.decode import IMAGE_SUFFIXES, ensure_fits, picture_size, run_in_threads, usual_size
-from nas.data.images import SPLITS, Preprocess, SplitName, histogram
+from nas.data.contents import content_of, contents_of_files
+from nas.data.decode import IMAGE_SUFFIXES, picture_size, run_in_threads, usual_size
+from nas.data.images import FITTED_BYTES, SPLITS, Preprocess, SplitName, histogram
 from nas.data.portable import PADDING
+from nas.data.store import Wanted, stored_images, too_large_for_memory
+from nas.data.stored import Images
 from nas.data.tree import ARCHIVE_SUFFIXES, SPLIT_NAMES, Tree, read_archive, read_folder
 from nas.errors import UserError
 from nas.tasks.detection.data.annotations import Annotated, Annotations, Mended
 from nas.tasks.detection.data.coco import read_coco
-from nas.tasks.detection.data.letterbox import Finding, Letterboxed, decode_letterboxed, place
+from nas.tasks.detection.data.letterbox import Finding, Frame, decode_letterboxed, place
 from nas.tasks.detection.data.splits import divide
 from nas.tasks.detection.data.values import Boxes, DetectionData, DetectionSplit
 from nas.tasks.detection.data.voc import read_voc
@@ -37,7 +39,8 @@ LAYOUTS = (
 
 
 def load_detection(path: str | Path, *, seed: int = 0, max_resolution: int = MAX_RESOLUTION) -> DetectionData:
-    """Load images with boxes into memory, with three splits (by `nas.tasks.detection.data.splits.divide`).
+    """Load images with boxes, with three splits (by `nas.tasks.detection.data.splits.divide`): into memory, or, where
+    they are too many for it, into the store on disk.
 
     Args:
         path: a folder, or a tar or zip of one, in one of three formats, which is recognised: COCO json, YOLO, Pascal
@@ -53,14 +56,14 @@ def load_detection(path: str | Path, *, seed: int = 0, max_resolution: int = MAX
     return load_annotated(path, _read(tree, str(path)), place, seed=seed, max_resolution=max_resolution)
 
 
-Place = Callable[[Annotated, Letterboxed], tuple[Boxes, list[Finding]]]
+Place = Callable[[Annotated, Frame], tuple[Boxes, list[Finding]]]
 """The objects of a picture in the pixels of its letterboxed image, and what was mended."""
 
 
 def load_annotated(
     path: str | Path, annotations: Annotations, place: Place, *, seed: int, max_resolution: int
 ) -> DetectionData:
-    """The pictures of a data set that was read from `path`, in memory, with three splits; see `load_detection`.
+    """The pictures of a data set that was read from `path`, with three splits; see `load_detection`.
 
     Args:
         path: for names and messages.
@@ -77,9 +80,9 @@ def load_annotated(
 
     every = list(chain.from_iterable(splits.values()))
     size = _resolution(every, cap)
-    ensure_fits(len(every) * size * size * 3, f"{len(every)} images at {size} px")
+    stored = too_large_for_memory(len(every) * size * size * 3)
     mended = Mended()
-    decoded = {split: _decode(splits[split], size, place, mended) for split in SPLITS}
+    decoded = {split: _decode(splits[split], size, place, mended, str(path) if stored else None) for split in SPLITS}
     train = decoded["train"]
     notes = (f"read as {annotations.form}", *how, *annotations.notes, *mended.notes())
     for split, data in decoded.items():
@@ -153,26 +156,49 @@ def _resolution(items: Sequence[Annotated], cap: int) -> int:
     return size
 
 
-def _decode(items: Sequence[Annotated], size: int, place: Place, mended: Mended) -> DetectionSplit:
+def _decode(
+    items: Sequence[Annotated], size: int, place: Place, mended: Mended, stored_for: str | None
+) -> DetectionSplit:
+    """The images of `items` and their objects. `stored_for`: what they are, for people, where they go to the disk."""
+    sources = np.array([item.content for item in items], np.uint64)
+
+    def make(start: int, stop: int) -> tuple[NDArray[np.uint8], NDArray[np.uint64]]:
+        return _letterboxed(items[start:stop], size)
+
+    if stored_for is None or not items:
+        images: Images
+        images, packed = make(0, len(items))
+    else:
+        identity = f"letterboxed {content_of(sources.tobytes())}"
+        images, packed = stored_images(Wanted(source=stored_for, identity=identity, images=len(items), side=size), make)
+    frames = [Frame.from_int(int(number), size) for number in packed]
+    boxes: list[Boxes] = []
+    for item, frame in zip(items, frames, strict=True):
+        found, findings = place(item, frame)
+        boxes.append(found)
+        mended.extend(findings)
+    extents = np.array([frame.extent for frame in frames], np.int64).reshape(-1, 2)
+    return DetectionSplit(images, tuple(boxes), extents, sources)
+
+
+def _letterboxed(items: Sequence[Annotated], size: int) -> tuple[NDArray[np.uint8], NDArray[np.uint64]]:
+    """The images of `items`, (n, size, size, 3), and how they lie in them, (n,), see `Frame.to_int`."""
     images = np.empty((len(items), size, size, 3), np.uint8)
-    extents = np.empty((len(items), 2), np.int64)
-    boxes: list[Boxes | None] = [None] * len(items)
-    findings: list[list[Finding]] = [[] for _ in items]
+    packed = np.empty(len(items), np.uint64)
 
     def work(index: int) -> None:
-        item = items[index]
-        image = decode_letterboxed(item.read, item.name, size)
-        images[index], extents[index] = image.pixels, image.extent
-        boxes[index], findings[index] = place(item, image)
+        image = decode_letterboxed(items[index].read, items[index].name, size)
+        images[index], packed[index] = image.pixels, image.to_int()
 
     run_in_threads(work, len(items))
-    mended.extend(chain.from_iterable(findings))
-    sources = np.array([item.content for item in items], np.uint64)
-    return DetectionSplit(images, tuple(found for found in boxes if found is not None), extents, sources)
+    return images, packed
 
 
 def _fit(train: DetectionSplit) -> Preprocess:
-    """Mean and standard deviation of the pictures alone."""
+    """Mean and standard deviation of the pictures alone, or of every so many of them, as `Preprocess.fit`."""
+    step = -(-len(train) * train.resolution**2 * 3 // FITTED_BYTES)
+    if step > 1:
+        train = train.take(range(0, len(train), step))
     counts = histogram(train.images)
     counts[:, PADDING] -= len(train) * train.resolution**2 - int(train.extents.prod(axis=1).sum())
     return Preprocess.of_histogram(counts)

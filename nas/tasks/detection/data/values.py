@@ -1,4 +1,4 @@
-"""The values of object detection data: letterboxed images in memory and the boxes on them.
+"""The values of object detection data: letterboxed images, in memory or in a file, and the boxes on them.
 
 Dimensions in docstrings: n images, h rows, w columns, k boxes of an image, c classes. Boxes are (x0, y0, x1, y1) in
 pixels, x to the right, y down, the edges of pixel i at i and i + 1.
@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nas.data.contents import Contents, contents_of_arrays, labelled
-from nas.data.images import ImageTraits, Preprocess, SplitName, image_input, image_side, resize_images
+from nas.data.images import ImageTraits, Preprocess, SplitName, image_input, image_side, resized_images
 from nas.data.memo import Memo
+from nas.data.stored import Images, take
 from search_spaces.signature import Size, TensorSpec
 
 
@@ -47,9 +48,9 @@ class Boxes:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DetectionSplit:
-    """Letterboxed square images in memory, with their boxes."""
+    """Letterboxed square images, in memory or, where they are too many for it, in a file, with their boxes."""
 
-    images: NDArray[np.uint8]
+    images: Images
     """(n, h, h, 3) uint8, RGB: the picture at the top left, the rest `PADDING`."""
     boxes: tuple[Boxes, ...]
     """n entries, in pixels of `images`."""
@@ -71,7 +72,7 @@ class DetectionSplit:
     @property
     def fingerprints(self) -> Contents:
         """(n,) of each image with its boxes: by them data that changed are recognised."""
-        contents = contents_of_arrays(self.images) if self.sources is None else self.sources
+        contents = contents_of_arrays(self.images[:]) if self.sources is None else self.sources
         return labelled(contents, [boxes.content() for boxes in self.boxes])
 
     @property
@@ -92,19 +93,20 @@ class DetectionSplit:
         """The images at `indices`, in that order."""
         boxes = tuple(self.boxes[int(i)] for i in indices)
         sources = None if self.sources is None else self.sources[indices]
-        return replace(self, images=self.images[indices], boxes=boxes, extents=self.extents[indices], sources=sources)
+        images = take(self.images, indices)
+        return replace(self, images=images, boxes=boxes, extents=self.extents[indices], sources=sources)
 
     def resized(self, resolution: int) -> Self:
         """All images at (resolution, resolution), boxes along."""
         factor = resolution / self.resolution
         extents = np.clip(np.rint(self.extents * factor), 1, resolution).astype(np.int64)
-        images, boxes = resize_images(self.images, resolution), tuple(b.scaled(factor) for b in self.boxes)
+        images, boxes = resized_images(self.images, resolution), tuple(b.scaled(factor) for b in self.boxes)
         return replace(self, images=images, boxes=boxes, extents=extents, sources=None)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DetectionData:
-    """A detection data set in memory, always with three splits, used as those of `nas.data.images.ImageData` are."""
+    """A detection data set, always with three splits, used as those of `nas.data.images.ImageData` are."""
 
     name: str
     classes: tuple[str, ...]
@@ -148,7 +150,7 @@ class DetectionData:
 
     def inputs(self, split: DetectionSplit) -> NDArray[np.float32]:
         """The images of `split` as a network takes them, (n, 3, h, h) float32."""
-        return self.preprocess.array(split.images)
+        return self.preprocess.array(split.images[:])
 
     def at(self, split: SplitName, resolution: int) -> DetectionSplit:
         """`split` at `resolution`; kept in memory, so that a second call costs nothing."""

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nas.tasks.detection.data.annotations import Annotated, Annotations
-from nas.tasks.detection.data.letterbox import Finding, Letterboxed, placed, upright
+from nas.tasks.detection.data.letterbox import Finding, Frame, placed, upright
 from nas.tasks.pose.data.skeleton import Skeleton
 from nas.tasks.pose.data.values import AREA_OF_BOX, Poses
 
@@ -28,7 +28,7 @@ class PoseAnnotations(Annotations):
     skeleton: Skeleton
 
 
-def place_poses(item: Annotated, image: Letterboxed) -> tuple[Poses, list[Finding]]:
+def place_poses(item: Annotated, image: Frame) -> tuple[Poses, list[Finding]]:
     """The objects of `item`, a `PoseAnnotated`, in the pixels of `image`, and what was mended.
 
     Points outside the picture become unlabelled, never points at its edge. Objects without an area are as large as
@@ -73,7 +73,7 @@ def place_poses(item: Annotated, image: Letterboxed) -> tuple[Poses, list[Findin
     )
 
 
-def _square_pixels(item: Annotated, image: Letterboxed) -> float:
+def _square_pixels(item: Annotated, image: Frame) -> float:
     """Square pixels of the upright picture in a square unit of the annotation."""
     if item.relative:
         return float(np.prod(image.upright))

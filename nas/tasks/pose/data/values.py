@@ -1,4 +1,4 @@
-"""The values of pose data: letterboxed images in memory, the boxes on them, and the points in each box.
+"""The values of pose data: letterboxed images, the boxes on them, and the points in each box.
 
 Dimensions in docstrings: n images, k boxes of an image, K points of a box. Pixels are those of
 `nas.tasks.detection.data.values`.
@@ -61,7 +61,7 @@ class Poses(Boxes):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PoseSplit(DetectionSplit):
-    """Letterboxed square images in memory, with the poses on them."""
+    """Letterboxed square images with the poses on them."""
 
     boxes: tuple[Poses, ...]
     skeleton: Skeleton = field(kw_only=True)
@@ -78,7 +78,7 @@ class PoseTraits:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PoseData(DetectionData):
-    """A pose data set in memory, always with three splits, used as those of `nas.data.images.ImageData` are."""
+    """A pose data set, always with three splits, used as those of `nas.data.images.ImageData` are."""
 
     train: PoseSplit
     val: PoseSplit
