@@ -1,9 +1,11 @@
 """Limits of the machine as the kernel and a container's control groups tell them (processor time and memory), how
 threads wait for each other on it, and what becomes of memory that is free."""
 
+import ctypes
 import os
 import re
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -87,6 +89,13 @@ def environment(*, trains: bool) -> dict[str, str]:
     left_out = [(_WAITING, _SET_HERE), (_MALLOC, _KEPT_HERE)]
     names = {name for pair in left_out if pair[1] in os.environ for name in pair}
     return {name: value for name, value in os.environ.items() if name not in names}
+
+
+def give_back_memory() -> None:
+    """Give the memory that this process has freed back to the system, where there is little: glibc keeps much of it."""
+    if memory_bytes() < _KEPT_FROM:
+        with suppress(OSError, AttributeError):  # another C library
+            ctypes.CDLL(None).malloc_trim(0)
 
 
 def _keeps_memory() -> bool:

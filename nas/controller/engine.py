@@ -70,6 +70,11 @@ class Engine:
         """Full trainings that can run at once."""
         return self.executor.capacity if self.trains_fully else 1
 
+    def rest(self) -> None:
+        """See `Executor.rest`."""
+        if self._executor is not None:
+            self._executor.rest()
+
     def quiet(self) -> AbstractContextManager[None]:
         """See `Executor.quiet`."""
         return nullcontext() if self._executor is None else self._executor.quiet()

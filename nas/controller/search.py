@@ -308,6 +308,7 @@ class Search:
                 self.interrupts.abandonable(),
             ):
                 loop.run(study, self.budget, until_s, bar, at_most=most)
+            self.engine.rest()  # trainings of finalists need the memory
         evaluated = self.usable(loop.evaluated(study))
         self.failed = loop.failed(study)
         if plan is None and evaluated:

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from nas.machine import give_back_memory
 from nas.networks.description import NetworkDescription
 from nas.tasks import TaskData, task_of
 from nas.tasks.examples import examples_of
@@ -75,4 +76,7 @@ def trained(
     device, named = resolve_device("auto"), recipe.distillation.teacher
     teacher = None if named is None else load_teacher(named, data, description.signature.input, device)
     objective = task_of(data).objective(network, examples, recipe, device=device, teacher=teacher)
-    return network, train(network, objective, recipe, callback=callback, teacher=teacher, validates=validates)
+    result = train(network, objective, recipe, callback=callback, teacher=teacher, validates=validates)
+    del objective, examples, teacher
+    give_back_memory()
+    return network, result

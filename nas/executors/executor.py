@@ -37,6 +37,10 @@ class Executor(Protocol):
         """End what is under way; `wait` will not tell of it."""
         ...
 
+    def rest(self) -> None:
+        """End what takes memory of this machine and has nothing to do; the next evaluation starts it again."""
+        ...
+
     def quiet(self) -> AbstractContextManager[None]:
         """While the block lasts, no evaluation takes time from this machine's cores: for measuring on it."""
         ...

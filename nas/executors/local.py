@@ -19,7 +19,7 @@ from nas.executors.journal import Journal
 from nas.executors.shared_data import SharedData, share
 from nas.executors.training import train_briefly
 from nas.executors.worker import READY, Setup
-from nas.machine import available_memory_bytes, training_memory_bytes
+from nas.machine import available_memory_bytes, give_back_memory, training_memory_bytes
 from nas.measure.host import affinity, usable_threads
 from nas.measure.process import POLL_S, Limits, SupervisedProcess
 from nas.measure.topology import performance_cores
@@ -46,7 +46,7 @@ class Worker:
         self._folder = folder
         self._limits = limits
         self._variables = {} if gpu is None else {VISIBLE: gpu}
-        self._ready = False
+        self._ready = self._rests = False
         self.task: Evaluation | None = None
         """Evaluation that the worker is busy with."""
         self._start()
@@ -61,6 +61,8 @@ class Worker:
 
         Raises `UserError` where no worker can be started.
         """
+        if self._rests:
+            self._start()
         self._await_ready()
         self._process.limits = self._limits if timeout_s is None else replace(self._limits, timeout_s=timeout_s)
         self.task = task
@@ -100,6 +102,11 @@ class Worker:
             self.task = None
             self._start()
 
+    def rest(self) -> None:
+        """End the process, and with it the memory that it holds; the next evaluation starts it again."""
+        self.close()
+        self._rests = True
+
     def stand_still(self) -> None:
         """Stop the process where it is, until `go_on`."""
         self._process.stand_still()
@@ -121,7 +128,7 @@ class Worker:
                 variables=self._variables,
             )
         self._connection = ours
-        self._ready = False
+        self._ready = self._rests = False
         with suppress(OSError):  # it died at once: `_await_ready` says how
             ours.send(self._setup)
 
@@ -186,6 +193,7 @@ class LocalExecutor:
                 f"{workers} workers were asked for, this machine has {usable_threads()} usable cores",
                 f"ask for 1 to {usable_threads()}",
             )
+        give_back_memory()
         free = available_memory_bytes()
         if memory_bytes is None and free is not None:
             memory_bytes = int(MEMORY_SHARE * free / workers)
@@ -245,6 +253,11 @@ class LocalExecutor:
     def abandon(self) -> None:
         for worker in self._workers:
             worker.abandon()
+
+    def rest(self) -> None:
+        for worker in self._workers:
+            if worker.task is None:
+                worker.rest()
 
     def run(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """What the function returns on a machine that evaluates, which is this one."""

@@ -90,6 +90,9 @@ class AshaExecutor:
     def abandon(self) -> None:
         self._batch.clear()  # nothing else runs outside of `wait`
 
+    def rest(self) -> None:
+        """Ray ends its processes itself."""
+
     def quiet(self) -> AbstractContextManager[None]:
         return quiet_here(self._ray)
 

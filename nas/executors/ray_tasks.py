@@ -154,6 +154,9 @@ class RayExecutor:
             self._ray.cancel(reference, force=True)
         self._under_way.clear()
 
+    def rest(self) -> None:
+        """Ray ends its processes itself."""
+
     def quiet(self) -> AbstractContextManager[None]:
         return quiet_here(self._ray)
 

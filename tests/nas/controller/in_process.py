@@ -33,6 +33,9 @@ class InProcess:
     def abandon(self) -> None:
         self.submitted = []
 
+    def rest(self) -> None:
+        pass
+
     def quiet(self) -> Any:
         return nullcontext()
 

@@ -63,6 +63,9 @@ class Cluster:
     def abandon(self) -> None:
         self.under_way = []
 
+    def rest(self) -> None:
+        pass
+
     def quiet(self) -> Any:
         raise NotImplementedError
 

@@ -76,6 +76,9 @@ class Inline:
     def abandon(self) -> None:
         self._waiting.clear()
 
+    def rest(self) -> None:
+        pass
+
     @contextmanager
     def quiet(self) -> Iterator[None]:
         yield

@@ -154,6 +154,20 @@ def test_nothing_runs_in_a_quiet_moment(tmp_path: Path) -> None:
         assert busy_s() > before, "then it goes on"
 
 
+def test_workers_that_rest_take_no_memory_and_go_on(tmp_path: Path) -> None:
+    with LocalExecutor(tiny_data(), tmp_path, evaluate=evaluations.well) as executor:
+        before = int(outcome(run(executor, [task(1)])[1]).curve[0])
+        executor.rest()
+        assert not psutil.pid_exists(before)
+        with executor.quiet():
+            pass
+        after = outcome(run(executor, [task(2)])[2])
+        assert (after.accuracy, after.curve[1]) == (0.002, len(tiny_data().train))
+        assert int(after.curve[0]) != before
+        executor.rest()
+    assert not psutil.pid_exists(int(after.curve[0]))
+
+
 def test_what_is_abandoned_is_not_told_of(tmp_path: Path) -> None:
     with LocalExecutor(tiny_data(), tmp_path, evaluate=evaluations.badly_if_odd) as executor:
         executor.submit(task(5))  # hangs
