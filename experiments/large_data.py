@@ -34,7 +34,6 @@ from nas.data.stored import StoredImages
 from nas.data.tree import read_archive, read_folder
 from nas.machine import memory_bytes
 from nas.measure.host import fingerprint, usable_threads
-from nas.measure.procfs import memory_status
 from nas.tasks.classification.data.registry import load_dataset
 from nas.tasks.classification.task import Classification
 from nas.tasks.examples import examples_of
@@ -113,8 +112,14 @@ def _private_bytes(pid: int) -> list[int]:
     with suppress(psutil.Error):
         for process in (psutil.Process(pid), *psutil.Process(pid).children(recursive=True)):
             with suppress(psutil.Error, OSError):
-                found.append(memory_status(process.pid).private_bytes)
+                found.append(_anonymous_bytes(process.pid))
     return found
+
+
+def _anonymous_bytes(pid: int) -> int:
+    """Memory of a process that no file holds; of what it shares with processes that were forked, its share."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines()
+    return sum(1024 * int(line.split()[1]) for line in lines if line.startswith("Pss_Anon:"))
 
 
 def images_per_s(data: ImageData, side: int, epochs: int) -> list[float]:

@@ -20,6 +20,8 @@ from search_spaces.signature import Size
 
 CAPACITY_WEIGHT = 1.25
 """Weight of a network's capacity beside the value, both in standard deviations of the candidates."""
+LEAST_SHARE = 1 / 3
+"""A candidate with less than this share of the best value has hardly begun to learn: its size alone is no promise."""
 ENOUGH_EPOCHS = 10.0
 """A full training of fewer epochs uses as much less of the network's capacity."""
 
@@ -62,7 +64,8 @@ def worth_by_promise(space: SearchSpace, size: Size, epochs: Callable[[Choices],
 def most_promising(
     evaluated: Sequence[Evaluated], space: SearchSpace, size: Size, full_image_s: float | None = None
 ) -> list[Evaluated]:
-    """The candidates, the most promising first; by their values alone where these are no outcomes of short trainings.
+    """The candidates, the most promising first, those that hardly learnt anything last; by their values alone where
+    these are no outcomes of short trainings.
 
     Args:
         evaluated: candidates of `space`.
@@ -79,7 +82,9 @@ def most_promising(
         epochs = [full_image_s / e.seconds_per_image if e.seconds_per_image else ENOUGH_EPOCHS for e in evaluated]
     found = promise([e.value for e in evaluated], macs.tolist(), epochs)
     by_trial = dict(zip((e.trial for e in evaluated), found.tolist(), strict=True))
-    return best_first(evaluated, lambda e: by_trial[e.trial])
+    least = LEAST_SHARE * max(e.value for e in evaluated)
+    ordered = best_first(evaluated, lambda e: by_trial[e.trial])
+    return sorted(ordered, key=lambda e: e.value < least)  # stable
 
 
 def _standard(values: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -18,10 +18,11 @@ from nas.tasks.text.tokenizer import TextPreprocess
 if TYPE_CHECKING:
     from torch import nn
 
-PENALTY = 3.0
+PENALTY = 10.0
 """Inverse strength of the penalty on the weights."""
-ITERATIONS = 50
-"""Of L-BFGS: enough to begin with."""
+ITERATIONS, TOLERANCE = 100, 1e-4
+"""Of L-BFGS. With a tolerance of 1e-3 it ended early: on other texts of SST-2 its accuracy was 2 points lower, in the mean
+of four divisions."""
 
 
 def begin_wide(
@@ -109,7 +110,7 @@ def fitted_tables(
     norms = np.sqrt(np.maximum(counts @ inverse**2, 1.0))
     features = csr_array(diags_array(1 / norms) @ counts @ diags_array(inverse))
     balance = None if weights is None else dict(enumerate(weights))
-    model = LogisticRegression(C=PENALTY, max_iter=ITERATIONS, class_weight=balance, tol=1e-3)
+    model = LogisticRegression(C=PENALTY, max_iter=ITERATIONS, class_weight=balance, tol=TOLERANCE)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(features, labels)

@@ -83,3 +83,12 @@ def test_what_differs_much_is_not_overruled_by_size() -> None:
     assert [e.trial for e in most_promising(evaluated([0.2, 0.4, 0.3], "zero-cost"), SPACE, (10,))] == [1, 2, 0]
     assert most_promising([], SPACE, (10,)) == []
     assert promise([0.5], [1e6]).tolist() == [0.0]
+
+
+def test_what_hardly_learnt_anything_comes_last() -> None:
+    """The largest network of eight ended its short training at the level of guessing: its size is no reason."""
+    equal = evaluated([0.5] * 8)
+    largest = most_promising(equal, SPACE, (10,))[0].trial
+    found = most_promising([replace(e, value=0.08) if e.trial == largest else e for e in equal], SPACE, (10,))
+    assert found[-1].trial == largest
+    assert most_promising(evaluated([0.0] * 3), SPACE, (10,)), "where none has learnt anything, all are left"
