@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 PENALTY = 10.0
 """Inverse strength of the penalty on the weights."""
 ITERATIONS, TOLERANCE = 100, 1e-4
-"""Of L-BFGS. With a tolerance of 1e-3 it ended early: on other texts of SST-2 its accuracy was 2 points lower, in the mean
-of four divisions."""
+"""Of L-BFGS. With a tolerance of 1e-3 it ended early: on held-out texts of SST-2 its accuracy was 2 points lower, in
+the mean of four divisions."""
 
 
 def begin_wide(
