@@ -90,16 +90,20 @@ class ZooRound:
     def _is_recorded(self, name: str) -> bool:
         return (self.folder / name / "deployed.json").exists()
 
+    @property
+    def _deploy_s(self) -> float:
+        """Seconds of deploying one trained network: they take longer than the one measurement of an untrained one."""
+        return DEPLOY_S * len(self.deployments)
+
     def _needed_s(self, name: str, together: int) -> float:
         """Seconds until the network is trained, and so many deployed, one after the other."""
-        # The deployments of a trained network take longer than its one measurement did.
-        return DEPLOY_S * len(self.deployments) * together + self._training_s(name)
+        return self._deploy_s * together + self._training_s(name)
 
     def _begin_elsewhere(self, names: Sequence[str], left_s: float) -> None:
         """Have other machines, if there are any, train these networks at the same time."""
         if self.elsewhere is None:
             return
-        limit_s = max(FEWEST_S, left_s - DEPLOY_S * len(self.deployments) * len(names))
+        limit_s = max(FEWEST_S, left_s - self._deploy_s * len(names))
         for name in names:
             description = self._description(name)
             if read_trained(self.folder / name, description, self.recipe) is None:
@@ -122,7 +126,7 @@ class ZooRound:
         description, folder = self._description(name), self.folder / name
         if self.elsewhere is not None and self.elsewhere.knows(folder):
             self.elsewhere.finish(folder)
-        limit_s = max(FEWEST_S, left_s() - DEPLOY_S * len(self.deployments))
+        limit_s = max(FEWEST_S, left_s() - self._deploy_s)
         network, outcome = trained_network(folder, description, self.data, self.recipe, limit_s=limit_s)
         deployed = deployed_network(
             folder, network, description, self.data, self.deployments,

@@ -154,10 +154,15 @@ class Search:
         self.promising: dict[tuple[str, tuple[Deployment, ...]], bool] = {}
         self.evaluator = make_evaluator(self.choice.name, self._setting(), self.config.max_trials)
         # scores that are the estimates themselves teach a sampler nothing
-        proposed_each_s = self.recipes.short_s / max(engine.full_trainings, workers_here(self.config.workers))
+        proposed_each_s = self.recipes.short_s / max(engine.full_trainings, self._workers)
         scored = self.choice.name != "zero-cost" and proposed_each_s >= PROXIES_FROM_S
         scoring_s = SCORING_SHARE * (self.plan.deadlines.search_short_until_s - budget.elapsed_s)
         self.proxies = within(proxy_scores(self.space, self.data, self.config.seed), scoring_s) if scored else None
+
+    @property
+    def _workers(self) -> int:
+        """Short trainings at once, as far as the settings tell: how many a cluster does is its own affair."""
+        return workers_here(self.config.workers) if self.config.ray is None else self.config.workers or 1
 
     def loop(self, executor: Executor | None = None) -> SearchLoop:
         return SearchLoop(

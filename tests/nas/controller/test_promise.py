@@ -91,4 +91,5 @@ def test_what_hardly_learnt_anything_comes_last() -> None:
     largest = most_promising(equal, SPACE, (10,))[0].trial
     found = most_promising([replace(e, value=0.08) if e.trial == largest else e for e in equal], SPACE, (10,))
     assert found[-1].trial == largest
-    assert most_promising(evaluated([0.0] * 3), SPACE, (10,)), "where none has learnt anything, all are left"
+    none = most_promising(evaluated([0.0] * 8), SPACE, (10,))
+    assert none[0].trial == largest, "where none has learnt anything, size is all there is"

@@ -20,20 +20,20 @@ from nas.data.stored import StoredImages, take
 from nas.errors import UserError
 from nas.executors.shared_data import share, without_files
 from nas.tasks.classification.data.registry import load_dataset
+from tests.nas.data.stores import let_nothing_fit, use_own_store
 
 PER_CLASS = 20
 
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    use_own_store(tmp_path, monkeypatch)
 
 
 @pytest.fixture
 def no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """No image fits into memory, and a part holds three or four images."""
-    monkeypatch.setattr(store, "MEMORY_SHARE", 0.0)
-    monkeypatch.setattr(store, "PART_BYTES", 48 * 48 * 3 * 4)
+    let_nothing_fit(monkeypatch, side=48, images=4)
 
 
 @pytest.fixture(scope="module")

@@ -19,6 +19,7 @@ from nas.tasks.detection.data import load as load_module
 from nas.tasks.pose.augment import PoseAugmenter
 from nas.tasks.pose.data import PoseData, load_pose
 from nas.training.recipe import Crop
+from tests.nas.data.stores import let_nothing_fit, use_own_store
 from tests.nas.tasks.detection.data.builders import Scene, three_splits, write_coco
 from tests.nas.tasks.detection.data.test_letterbox import exif
 
@@ -27,14 +28,13 @@ Load = Callable[[Path], DetectionData]
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    use_own_store(tmp_path, monkeypatch)
 
 
 @pytest.fixture
 def no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """No image fits into memory, and a part holds three images."""
-    monkeypatch.setattr(store, "MEMORY_SHARE", 0.0)
-    monkeypatch.setattr(store, "PART_BYTES", 96 * 96 * 3 * 3)
+    let_nothing_fit(monkeypatch, side=96, images=3)
 
 
 def boxes_folder(tmp_path: Path) -> Path:
@@ -122,7 +122,6 @@ def test_a_normalisation_is_fitted_on_some_of_many_pictures(tmp_path: Path, monk
     all_of_them = load_detection(root)
     monkeypatch.setattr(load_module, "FITTED_BYTES", all_of_them.train.images.nbytes // 2)
     half = all_of_them.train.take([0, 2])
-    monkeypatch.setattr(load_module, "too_large_for_memory", lambda _: False)
     some = load_detection(root).preprocess
     pictures = [image[:rows, :columns] for image, (rows, columns) in zip(half.images[:], half.extents, strict=True)]
     pixels = np.concatenate([picture.reshape(-1, 3) for picture in pictures]) / 255
