@@ -14,6 +14,8 @@ from nas.errors import UserError
 LIGHT_LOAD = 0.3
 """Part of the rate at the limit that a service is often used at; the machine costs the same."""
 _MOST_MACHINES = 10_000
+_LEAST_STRETCH = 1e-9
+"""A machine that is cheaper for a smaller share of a rate than this is not called so: no rate is known better."""
 _FORM = "a list of entries with name, price_per_hour, currency, date, source and cores"
 
 _Name = Annotated[str, Field(min_length=1)]
@@ -101,9 +103,7 @@ def break_even(first: tuple[float, float], second: tuple[float, float]) -> float
         return 0.0
     for full in range(_MOST_MACHINES):
         demanded = full * rate  # a little more than this takes one more machine of the first kind
-        others = math.floor(demanded / other_rate) + 1
-        if others * other_rate <= demanded:  # the quotient was rounded down below a whole number
-            others += 1
+        others = machines_needed(demanded * (1 + _LEAST_STRETCH), other_rate)
         if (full + 1) * price > others * other_price:
             return demanded
     return None

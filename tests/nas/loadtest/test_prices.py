@@ -4,7 +4,7 @@ import math
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from nas.errors import UserError
@@ -64,6 +64,7 @@ PRICES = st.floats(0.01, 10)
 
 
 @given(first=st.tuples(RATES, PRICES), second=st.tuples(RATES, PRICES))
+@example(first=(1.0, 0.75), second=(math.nextafter(1.0, math.inf), 1.0))  # cheaper for less than any number between
 def test_before_the_break_even_the_first_machine_is_not_dearer_and_after_it_it_is(
     first: tuple[float, float], second: tuple[float, float]
 ) -> None:
