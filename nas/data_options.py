@@ -44,11 +44,15 @@ class DataOptions:
     """What networks are compared by."""
     class_weights: bool = False
     """True: in the loss an example of a rare class weighs more, in proportion to how rare it is."""
+    tokenizer: str | None = None
+    """File or folder of the tokenizer of texts; None: one is learnt from the training texts."""
 
     def __post_init__(self) -> None:
         flags, size = (self.flip, self.flip_anyway, self.class_weights), self.max_resolution
         if not all(isinstance(flag, bool) for flag in flags) or not isinstance(size, int | None):
             raise _wrong(f"options of data of a wrong type: {flags}, {size!r}", "give yes or no, and pixels")
+        if not isinstance(self.tokenizer, str | None):
+            raise _wrong(f"a tokenizer of a wrong type: {self.tokenizer!r:.60}", "give the name of a file")
         if size is not None and size < SMALLEST:
             raise _wrong(f"--max-resolution {size} is too small", f"give {SMALLEST} or more pixels")
         for name, value, known in (("--fit", self.fit, FITS), ("--metric", self.metric, METRICS)):

@@ -375,6 +375,10 @@ class TokenTask:
     def teacher_view(self, input: TensorSpec, own: TensorSpec, given: Any, wanted: Any) -> None:
         return None
 
+    @property
+    def teaching(self) -> None:
+        return None
+
     def accuracy(
         self, network: nn.Module, split: Sentences, preprocess: Any, *, precision: Any = "fp32", device: str = "auto"
     ) -> float:

@@ -180,6 +180,8 @@ def _limits(options: Mapping[str, Any], typed: Mapping[str, Any]) -> Limits:
 def _resolution(allowed: Mapping[str, Any]) -> int | None:
     from nas.errors import UserError
 
+    if allowed.keys() - {"resolution"}:
+        raise UserError("--tokens is for networks that are searched", "leave it out: a trained network has its own")
     sides = allowed.get("resolution", ())
     if len(sides) > 1:
         raise UserError("a trained network has one --resolution", "give the one that it is to be used with")

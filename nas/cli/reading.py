@@ -12,6 +12,10 @@ def data_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options, in their order."""
     for option in (
         click.option(
+            "--tokenizer",
+            help="Texts: a tokenizer.json instead of one that is learnt from the training texts.",
+        ),
+        click.option(
             "--class-weights",
             is_flag=True,
             help="Let examples of rare classes weigh more in the loss, in proportion to how rare they are.",

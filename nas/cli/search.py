@@ -158,6 +158,13 @@ def _limit_type(kind: type[Limit]) -> click.ParamType[float]:
     help="Allow only this input height = width in pixels (repeatable).  [default: near the images' own]",
 )
 @click.option(
+    "--tokens",
+    type=click.IntRange(min=1),
+    multiple=True,
+    callback=only("tokens"),
+    help="Texts: allow only this number of tokens (repeatable).  [default: what most training texts have]",
+)
+@click.option(
     "--strict", is_flag=True, help="Refuse a profile of a host that differs from this one, instead of correcting it."
 )
 @click.option(
@@ -183,8 +190,9 @@ def _limit_type(kind: type[Limit]) -> click.ParamType[float]:
 @click.option(
     "--teacher",
     help="A trained network that candidates and finalists also learn from: RUN#1, a network's files, a bundle, or "
-    "torchvision:NAME:FILE.safetensors (or timm:).",
+    "torchvision:NAME:FILE.safetensors (or timm:); for texts also a folder of the library transformers.",
 )
+@click.option("--unlabelled", help="Texts that --teacher labels and that are learnt too: a .txt file, table or folder.")
 @baseline_options
 @click.option("--ray", help="Train on a Ray cluster: `auto` for the one this machine belongs to, or HOST:PORT.")
 @click.option("--asha", is_flag=True, help="Stop short trainings early whose curves are hopeless (needs --ray).")
@@ -234,6 +242,9 @@ def search(context: click.Context, /, *, as_json: bool, quiet: bool, run: Path |
     shell = context.ensure_object(Shell)
     shell.resume = without_passwords(shell.command)
     typed = {name: value for name, value in options.items() if is_typed(context, name)}
+    allowed = {"allowed": options["allowed"] | options.pop("tokens")}
+    options |= allowed
+    typed |= allowed if typed.pop("tokens", None) else {}
     if run is not None and runs_from_baseline(run):
         result = search_again_from_baseline(run, typed, shell.resume, progress_for(quiet=quiet))
     elif options["baseline"] is not None and run is None:

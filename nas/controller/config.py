@@ -51,6 +51,8 @@ class SearchConfig:
     """What networks are compared by; None: the task's metric."""
     class_weights: bool = False
     """True: rare classes weigh more in the loss."""
+    tokenizer: str | None = None
+    """File or folder of the tokenizer of texts; None: one is learnt from the training texts."""
     space: str = ""
     """Reference, see `search_spaces.reference`; where a file was given, the name that its table gets. Empty: the usual
     one for such data, see `nas.controller.usual_space`."""
@@ -97,6 +99,8 @@ class SearchConfig:
     teacher: str | None = None
     """Network that candidates and finalists also learn from, see `nas.networks.teachers`; None: from the labels
     alone."""
+    unlabelled: str | None = None
+    """File or folder of training examples that the teacher labels; None: there are none."""
     asha: bool = False
     """Stop short trainings early whose curves are hopeless (Ray Tune)."""
     command: str = ""
@@ -115,11 +119,7 @@ class SearchConfig:
         object.__setattr__(self, "calls", calls_text(interval_ms_of(self.calls)))
         self._check_question()
         self._check_money()
-        if self.teacher is not None and self.ray is not None:
-            raise UserError(
-                f"the teacher {self.teacher!r} lies on this machine, and --ray trains on others",
-                "leave out --teacher or --ray",
-            )
+        self._check_teacher(task.teaching is not None)
         if self.limit_on not in EXTENTS:
             raise UnknownNameError("--limit-on", self.limit_on, EXTENTS)
         if self.budget_s is not None and not (math.isfinite(self.budget_s) and self.budget_s > 0):
@@ -135,6 +135,20 @@ class SearchConfig:
         if name is None:
             raise UserError(f"nothing says what to learn {task_named(self.task).name} from", "give --data FOLDER")
         return name
+
+    def _check_teacher(self, beforehand: bool) -> None:
+        """`beforehand`: whether teachers of the task answer before any training."""
+        if self.teacher is not None and self.ray is not None and not beforehand:
+            raise UserError(
+                f"the teacher {self.teacher!r} lies on this machine, and --ray trains on others",
+                "leave out --teacher or --ray",
+            )
+        if self.unlabelled is not None and not beforehand:
+            raise UserError(f"--unlabelled is not for {self.task}", "leave it out")
+        if self.unlabelled is not None and self.teacher is None:
+            raise UserError(
+                "nobody says what the texts of --unlabelled are", "name a trained network that does: --teacher"
+            )
 
     def _check_question(self) -> None:
         """Checks that the request is a question: something to maximise, and something in its way."""

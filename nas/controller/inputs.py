@@ -26,6 +26,7 @@ from nas.evaluation.estimators import ESTIMATORS, require_estimator
 from nas.executors import check_choice
 from nas.limits import Limits
 from nas.measure.site import Site
+from nas.networks.teachers import taught
 from nas.progress import Progress
 from nas.samplers import SAMPLERS
 from nas.tasks import TaskData, task_named
@@ -33,6 +34,8 @@ from nas.tasks.same_data import SPLITS_FILE, require_same_data
 from search_spaces import SearchSpace
 from search_spaces.signature import Size
 
+TEACHER_SHARE = 0.3
+"""Of the budget, for a teacher that answers the training examples before anything else."""
 PROBED_FROM = 1024
 """Random networks of which a few are probed."""
 
@@ -70,6 +73,9 @@ def load_inputs(
         data = task.load(config.data, seed=config.seed, options=config.data_options)
         require_same_data(known.parent, data)
         space = task.searchable(whole, data, config.allowed)
+        if config.teacher is not None:
+            within_s = TEACHER_SHARE * budget.seconds
+            data = taught(data, config.teacher, unlabelled=config.unlabelled, within_s=within_s, progress=progress)
     with budget.stage("calibrate"):
         recorded = read_target(known, config, device)
         target, files = recorded or (prepare_target(config, budget, progress, device), FileModel())

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from nas.tasks.artifacts import BundleArtifacts
     from nas.tasks.examples import Examples
+    from nas.tasks.teaching import Teaching
     from nas.training.distill import Teacher
     from nas.training.objective import Objective
     from nas.training.recipe import Recipe
@@ -305,6 +306,11 @@ class Task(Protocol[Data, Split]):
             given: the `TaskData.preprocess` by which the batch was made.
             wanted: the one that the teacher was trained with; None: it is not known.
         """
+        ...
+
+    @property
+    def teaching(self) -> "Teaching[Any] | None":
+        """How teachers answer all training examples beforehand; None: they answer batch by batch."""
         ...
 
     # -- evaluating ------------------------------------------------------------------------------

@@ -173,7 +173,7 @@ def make_recipes(
     base = task_of(data).recipe(seed=config.seed)
     fresh_s = FRESH_S if math.isfinite(config.seconds) else math.inf
     throughput = throughput or run(host_throughput, space, data.output_size, base, fresh_s=fresh_s)
-    if config.teacher is not None:
+    if config.teacher is not None and task_of(data).teaching is None:
         base = base.changed(distillation={"teacher": config.teacher})
         if not throughput.teacher_s:
             throughput = with_teacher(throughput, config.teacher, data, largest_input(space))

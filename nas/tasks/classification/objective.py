@@ -70,6 +70,11 @@ class ClassificationObjective(ImagesObjective[ImageSplit]):
 
 def soft_label_loss(logits: torch.Tensor, teacher_logits: torch.Tensor, temperature: float) -> torch.Tensor:
     """Divergence of the classes' probabilities, from logits (n, c) of network and teacher; a float32 scalar."""
+    return soft_label_losses(logits, teacher_logits, temperature).mean()
+
+
+def soft_label_losses(logits: torch.Tensor, teacher_logits: torch.Tensor, temperature: float) -> torch.Tensor:
+    """(n,) float32 divergence of the classes' probabilities of each example, see `soft_label_loss`."""
     student, teacher = (log_softmax(each.float() / temperature, dim=1) for each in (logits, teacher_logits))
     # t^2 keeps the gradients' size (Hinton et al. 2015, section 2).
-    return kl_div(student, teacher, log_target=True, reduction="batchmean") * temperature * temperature
+    return kl_div(student, teacher, log_target=True, reduction="none").sum(dim=1) * temperature * temperature

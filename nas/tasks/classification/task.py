@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nas.data.images import ImageData, ImageSplit, Preprocess
-from nas.data_options import BALANCED_ACCURACY, MACRO, USUAL, DataOptions
+from nas.data_options import BALANCED_ACCURACY, MACRO, USUAL, DataOptions, refuse
 from nas.errors import UserError
 from nas.tasks.baseline import BaselineNetwork
 from nas.tasks.classification import top1_agreement
@@ -66,6 +66,7 @@ class Classification:
 
         if options.metric == MACRO:
             raise UserError("--metric macro-f1 is for texts", "give --metric balanced-accuracy")
+        refuse(options, self.name, "tokenizer")
         data = load_dataset(name_or_path, seed=seed, options=options)
         return data if options.flip_anyway else mirrored_where_it_may(data)
 
@@ -125,6 +126,10 @@ class Classification:
         self, input: TensorSpec, own: TensorSpec, given: Preprocess, wanted: Preprocess | None
     ) -> "Callable[[torch.Tensor], torch.Tensor] | None":
         return teacher_images(input, own, given, wanted)
+
+    @property
+    def teaching(self) -> None:
+        return None
 
     def accuracy(
         self,

@@ -61,7 +61,7 @@ class Detection(ObjectTask[DetectionData, DetectionSplit]):
     def load(self, name_or_path: str, *, seed: int, options: DataOptions = USUAL) -> DetectionData:
         from nas.tasks.detection.data.load import MAX_RESOLUTION, load_detection
 
-        refuse(options, self.name, "fit", "metric", "class_weights")
+        refuse(options, self.name, "fit", "metric", "class_weights", "tokenizer")
         data = load_detection(name_or_path, seed=seed, max_resolution=options.cap(MAX_RESOLUTION))
         return replace(data, flip_ok=data.flip_ok and options.flip)
 
@@ -94,6 +94,10 @@ class Detection(ObjectTask[DetectionData, DetectionSplit]):
         from nas.tasks.detection.objective import DetectionObjective
 
         return DetectionObjective(network, examples, recipe, device, teacher)
+
+    @property
+    def teaching(self) -> None:
+        return None
 
     def accuracy(
         self,

@@ -63,7 +63,7 @@ class Pose(ObjectTask[PoseData, PoseSplit]):
         from nas.tasks.detection.data.load import MAX_RESOLUTION
         from nas.tasks.pose.data.load import load_pose
 
-        refuse(options, self.name, "fit", "metric", "class_weights")
+        refuse(options, self.name, "fit", "metric", "class_weights", "tokenizer")
         data = load_pose(name_or_path, seed=seed, max_resolution=options.cap(MAX_RESOLUTION))
         return replace(data, flip_ok=data.flip_ok and options.flip)
 
@@ -105,6 +105,10 @@ class Pose(ObjectTask[PoseData, PoseSplit]):
         from nas.tasks.pose.objective import PoseObjective
 
         return PoseObjective(network, examples, recipe, device, teacher)
+
+    @property
+    def teaching(self) -> None:
+        return None
 
     def accuracy(
         self,

@@ -18,11 +18,12 @@ LINEAR = "TF-IDF and logistic regression"
 
 
 def text_floors(data: TextData, seed: int) -> tuple[Floor, ...]:
-    """Guessing, and logistic regression (scikit-learn) on TF-IDF of words, pairs of words and parts of words.
+    """Guessing, and logistic regression (scikit-learn) on TF-IDF of words, pairs of words and parts of words; both from
+    given labels alone.
 
     `seed` draws the training texts where there are more than `TRAIN_TEXTS`.
     """
-    return guessing(data.train, data.val, data.test, merit), linear(data, seed)
+    return guessing(data.train.labelled, data.val, data.test, merit), linear(data, seed)
 
 
 def linear(data: TextData, seed: int) -> Floor:
@@ -31,7 +32,7 @@ def linear(data: TextData, seed: int) -> Floor:
     from sklearn.linear_model import LogisticRegression
 
     start = time.perf_counter()
-    train = data.train.some(min(len(data.train), TRAIN_TEXTS), seed)
+    train = data.train.labelled.some(TRAIN_TEXTS, seed)
     features, val, test = _features(data, train)
     balance = "balanced" if data.class_weights is not None else None
     models = []

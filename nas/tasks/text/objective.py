@@ -5,9 +5,10 @@ import math
 import numpy as np
 import torch
 from torch import nn
+from torch.nn.functional import cross_entropy
 
 from nas.tasks import classification
-from nas.tasks.classification.objective import soft_label_loss
+from nas.tasks.classification.objective import soft_label_loss, soft_label_losses
 from nas.tasks.examples import Examples
 from nas.tasks.objectives import ExamplesObjective
 from nas.tasks.text.data import TextSplit
@@ -38,8 +39,11 @@ class TextObjective(ExamplesObjective[TextSplit]):
         ids = examples.train.ids.astype(np.int64)
         weights = examples.traits.class_weights
         begin_wide(network, examples.preprocess, ids, examples.train.labels, self._classes, weights=weights)
-        self._ids, self._labels = torch.from_numpy(ids), torch.from_numpy(np.array(examples.train.labels))
+        self._ids, self._labels = torch.from_numpy(ids), torch.tensor(examples.train.labels, device=device)
         self._class_weights = None if weights is None else torch.tensor(weights, device=device)
+        taught, given = examples.train.taught, examples.train.given
+        self._taught = None if taught is None else torch.tensor(taught, device=device)
+        self._given = torch.ones_like(self._labels) if given is None else torch.tensor(given, device=device)
 
     def inputs(self, indices: torch.Tensor) -> torch.Tensor:
         return self._ids.index_select(0, indices).to(self._device)
@@ -48,14 +52,24 @@ class TextObjective(ExamplesObjective[TextSplit]):
         self, indices: torch.Tensor, generator: torch.Generator, progress: float
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Of each text some tokens are hidden (Iyyer et al. 2015, "Deep unordered composition rivals syntactic
-        methods")."""
+        methods"). Targets are the places of the texts, (b,) int64."""
         ids = self._ids.index_select(0, indices)
         hidden = torch.rand(ids.shape, generator=generator) < self._recipe.augmentation.erasing_probability
         ids = torch.where(hidden & (ids >= len(SPECIAL)), MASK, ids)
-        return ids.to(self._device), self._labels.index_select(0, indices).to(self._device)
+        return ids.to(self._device), indices.to(self._device)
 
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        return classification.loss(outputs, targets, self._recipe.label_smoothing, self._class_weights)
+        """Cross-entropy with the labels; where a teacher answered, mixed with the distance from its answers as
+        `recipe.distillation` says, and of texts without a given label that distance alone."""
+        labels = self._labels[targets]
+        if self._taught is None:
+            return classification.loss(outputs, labels, self._recipe.label_smoothing, self._class_weights)
+        settings, given = self._recipe.distillation, self._given[targets].float()
+        apart = soft_label_losses(outputs, self._taught[targets], settings.temperature)
+        wrong = cross_entropy(outputs.float(), labels, reduction="none", label_smoothing=self._recipe.label_smoothing)
+        own = given * (1 - settings.logits_weight)
+        weights = torch.ones_like(own) if self._class_weights is None else self._class_weights[labels]
+        return (weights * (own * wrong + (1 - own) * apart)).sum() / weights.sum()
 
     def distillation_loss(self, outputs: torch.Tensor, teacher_outputs: torch.Tensor) -> torch.Tensor:
         return soft_label_loss(outputs, teacher_outputs, self._recipe.distillation.temperature)

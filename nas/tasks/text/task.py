@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from nas.tasks.examples import Examples
     from nas.tasks.text.artifacts import TextArtifacts
     from nas.tasks.text.data import TextData, TextSplit
+    from nas.tasks.text.teaching import TextTeaching
     from nas.tasks.text.tokenizer import TextPreprocess
     from nas.training.distill import Teacher
     from nas.training.objective import Objective
@@ -33,6 +34,9 @@ SHAPE = TrainingShape(short_epochs=(2, 4), min_short_images=512, final_epochs=(3
 """Longer trainings fit the few texts by heart: of SST-2, 20 epochs ended a point below 8 (docs/text.md)."""
 USUAL_LENGTHS = (0.75, 0.99)
 """Shares of the training texts that fit into the fewest and the most tokens that are searched."""
+
+TAUGHT = ("taught", "given")
+"""What a split has of a teacher."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +84,7 @@ class TextClassification:
         """Where a user has not said otherwise: vocabularies that the data have, and numbers of tokens that most texts
         fit into."""
         if "resolution" in allowed:
-            raise UserError("--resolution is for images", "leave it out: the search chooses the tokens of a text")
+            raise UserError("--resolution is for images", "say how many tokens of a text are read: --tokens")
         named = {decision.name: decision.options for decision in space.decisions}
         limits = dict(allowed)
         for name, fitting in (("vocab", _vocabularies), ("tokens", _lengths)):
@@ -92,17 +96,26 @@ class TextClassification:
         return f"{input.shape[0]} tokens"
 
     def arrays(self, split: "TextSplit") -> dict[str, NDArray[Any]]:
-        flag = {"unbalanced": np.ones(1, np.bool_)} if split.unbalanced else {}
-        vocabulary = np.array([split.vocabulary], np.int64)
-        return {
-            "ids": split.ids, "labels": split.labels, "contents": split.contents, "vocabulary": vocabulary, **flag
-        }  # fmt: skip
+        found: dict[str, NDArray[Any]] = {
+            "ids": split.ids,
+            "labels": split.labels,
+            "contents": split.contents,
+            "vocabulary": np.array([split.vocabulary], np.int64),
+        }
+        if split.unbalanced:
+            found["unbalanced"] = np.ones(1, np.bool_)
+        return found | {name: value for name in TAUGHT if (value := getattr(split, name)) is not None}
 
     def split_of(self, arrays: Mapping[str, NDArray[Any]]) -> "TextSplit":
         from nas.tasks.text.data import TextSplit
 
         return TextSplit(
-            arrays["ids"], arrays["labels"], arrays["contents"], int(arrays["vocabulary"][0]), "unbalanced" in arrays
+            arrays["ids"],
+            arrays["labels"],
+            arrays["contents"],
+            int(arrays["vocabulary"][0]),
+            "unbalanced" in arrays,
+            **{name: arrays[name] for name in TAUGHT if name in arrays},
         )
 
     @property
@@ -144,6 +157,12 @@ class TextClassification:
                 "teach with a network of the same tokens, vocabulary and training texts",
             )
         return None
+
+    @property
+    def teaching(self) -> "TextTeaching":
+        from nas.tasks.text.teaching import TextTeaching
+
+        return TextTeaching()
 
     def accuracy(
         self,

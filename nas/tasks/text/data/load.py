@@ -16,6 +16,7 @@ from nas.data_options import MACRO, MACRO_F1, USUAL, DataOptions, refuse
 from nas.errors import UserError
 from nas.tasks.text.data.tables import SUFFIXES, is_table, read_table
 from nas.tasks.text.data.values import TextData, TextSplit
+from nas.tasks.text.own_tokenizer import load_tokenizer
 from nas.tasks.text.tokenizer import TextPreprocess, train_tokenizer
 
 UNBALANCED = 3.0
@@ -102,11 +103,15 @@ def complete(
             f"the most frequent class has {ratio:.0f} times as many training texts as the rarest one: rare classes "
             f"weigh more in the loss" + (f", and the metric is {MACRO_F1}" if macro else "")
         )
-    preprocess = train_tokenizer(parts["train"][0])
-    notes.append(
-        f"a vocabulary of {preprocess.size} tokens was learnt from the training texts; tokenizer.json holds frequent "
-        "parts of them"
-    )
+    if options.tokenizer is None:
+        preprocess = train_tokenizer(parts["train"][0])
+        notes.append(
+            f"a vocabulary of {preprocess.size} tokens was learnt from the training texts; tokenizer.json holds "
+            "frequent parts of them"
+        )
+    else:
+        preprocess = load_tokenizer(options.tokenizer)
+        notes.append(f"the tokenizer of {preprocess.size} tokens is that of '{options.tokenizer}'")
     splits = {split: _encoded(parts[split], preprocess, macro) for split in SPLITS}
     return TextData(
         name=name,

@@ -23,7 +23,7 @@ _SHOWN, _SHOWN_CHARACTERS = 8, 20
 """Columns that a message names, and how much of each: where there is no header they are a row."""
 
 Row = tuple[Any, Any, Any]
-"""Text, label, and split (None without such a column), as the file has them."""
+"""Text, label (None where labels are not asked for), and split (None without such a column), as the file has them."""
 
 
 def is_table(path: Path) -> bool:
@@ -31,8 +31,12 @@ def is_table(path: Path) -> bool:
     return _kind(path) in SUFFIXES
 
 
-def read_table(path: Path) -> tuple[list[Row], str]:
+def read_table(path: Path, *, labels: bool = True) -> tuple[list[Row], str]:
     """All rows of a table, and a sentence that says which columns were taken.
+
+    Args:
+        path: the table.
+        labels: False where a column of labels is neither needed nor read.
 
     Raises:
         UserError: the file cannot be read, or has no column of texts or of labels.
@@ -40,11 +44,11 @@ def read_table(path: Path) -> tuple[list[Row], str]:
     kind = _kind(path)
     try:
         if kind == ".parquet":
-            return _of_parquet(path)
+            return _of_parquet(path, labels)
         with _opened(path) as file:
             if kind in (".csv", ".tsv"):
-                return _of_csv(file, path, "\t" if kind == ".tsv" else ",")
-            return _of_json_lines(file, path)
+                return _of_csv(file, path, "\t" if kind == ".tsv" else ",", labels)
+            return _of_json_lines(file, path, labels)
     except UnicodeDecodeError as error:
         raise UserError(f"'{path}' is not text in UTF-8 (byte {error.start})", "save it as UTF-8") from error
     except (OSError, EOFError) as error:
@@ -62,12 +66,12 @@ def _opened(path: Path) -> TextIO:
     return path.open(encoding="utf-8-sig", newline="")
 
 
-def _of_csv(file: TextIO, path: Path, delimiter: str) -> tuple[list[Row], str]:
+def _of_csv(file: TextIO, path: Path, delimiter: str, labels: bool) -> tuple[list[Row], str]:
     csv.field_size_limit(MAX_FIELD)
     reader = csv.reader(file, delimiter=delimiter, strict=True)
     try:
         header = next(reader, [])
-        text, label, split = _columns(header, path)
+        text, label, split = _columns(header, path, labels)
         rows: list[Row] = []
         for row in reader:
             if not row:
@@ -77,7 +81,8 @@ def _of_csv(file: TextIO, path: Path, delimiter: str) -> tuple[list[Row], str]:
                     f"line {reader.line_num} of '{path}' has {len(row)} fields, not {len(header)}",
                     "put texts that hold the delimiter into quotes",
                 )
-            rows.append((row[text], row[label], None if split is None else row[split]))
+            named, part = (None if at is None else row[at] for at in (label, split))
+            rows.append((row[text], named, part))
             _check_rows(len(rows), path)
     except csv.Error as error:
         raise UserError(
@@ -86,10 +91,12 @@ def _of_csv(file: TextIO, path: Path, delimiter: str) -> tuple[list[Row], str]:
     return rows, _taken(header, text, label, split)
 
 
-def _of_json_lines(file: TextIO, path: Path) -> tuple[list[Row], str]:
+def _of_json_lines(file: TextIO, path: Path, labels: bool) -> tuple[list[Row], str]:
     rows: list[Row] = []
     names: list[str] = []
-    text, label, split = 0, 0, None
+    text = 0
+    label: int | None = None
+    split: int | None = None
     for number, line in enumerate(file, start=1):
         if not line.strip():
             continue
@@ -101,8 +108,9 @@ def _of_json_lines(file: TextIO, path: Path) -> tuple[list[Row], str]:
             raise UserError(f"line {number} of '{path}' is no table", 'write {"text": ..., "label": ...}')
         if not names:
             names = list(document)
-            text, label, split = _columns(names, path)
-        rows.append((document.get(names[text]), document.get(names[label]), _value(document, names, split)))
+            text, label, split = _columns(names, path, labels)
+        named, part = (_value(document, names, at) for at in (label, split))
+        rows.append((document.get(names[text]), named, part))
         _check_rows(len(rows), path)
     if not names:
         raise UserError(f"'{path}' is empty", 'write lines like {"text": ..., "label": ...}')
@@ -113,7 +121,7 @@ def _value(document: Mapping[str, Any], names: Sequence[str], column: int | None
     return None if column is None else document.get(names[column])
 
 
-def _of_parquet(path: Path) -> tuple[list[Row], str]:
+def _of_parquet(path: Path, labels: bool) -> tuple[list[Row], str]:
     import pyarrow
     import pyarrow.parquet
 
@@ -121,14 +129,14 @@ def _of_parquet(path: Path) -> tuple[list[Row], str]:
         file = pyarrow.parquet.ParquetFile(path)
         _check_rows(file.metadata.num_rows, path)
         names = list(file.schema_arrow.names)
-        text, label, split = _columns(names, path)
-        wanted = [names[text], names[label], *([names[split]] if split is not None else [])]
-        table = file.read(columns=wanted)
+        text, label, split = _columns(names, path, labels)
+        table = file.read(columns=[names[at] for at in (text, label, split) if at is not None])
     except (pyarrow.ArrowException, NotImplementedError) as error:
         raise UserError(f"'{path}' is no parquet file: {type(error).__name__}", "write it again") from error
-    columns: list[Iterator[Any]] = [iter(table.column(name).to_pylist()) for name in wanted]
-    if split is None:
-        columns.append(repeat(None, table.num_rows))
+    columns: list[Iterator[Any]] = [
+        repeat(None, table.num_rows) if at is None else iter(table.column(names[at]).to_pylist())
+        for at in (text, label, split)
+    ]
     rows = list(zip(*columns, strict=True))
     return rows, _taken(names, text, label, split)
 
@@ -138,26 +146,26 @@ def _check_rows(count: int, path: Path) -> None:
         raise UserError(f"'{path}' has more than {MAX_ROWS:,} rows", "give a sample of them: memory would not suffice")
 
 
-def _columns(names: Sequence[str], path: Path) -> tuple[int, int, int | None]:
-    """Positions of the columns of texts, labels and splits, by their names."""
+def _columns(names: Sequence[str], path: Path, labels: bool) -> tuple[int, int | None, int | None]:
+    """Positions of the columns of texts, labels (None where these are not asked for) and splits, by their names."""
     places = {str(name).strip().lower(): at for at, name in reversed(list(enumerate(names)))}
 
     def place(known: Sequence[str]) -> int | None:
         return next((places[name] for name in known if name in places), None)
 
-    text, label, split = place(TEXT_NAMES), place(LABEL_NAMES), place(SPLIT_NAMES)
+    text, label, split = place(TEXT_NAMES), place(LABEL_NAMES) if labels else None, place(SPLIT_NAMES)
     for what, found, known in (("texts", text, TEXT_NAMES), ("labels", label, LABEL_NAMES)):
-        if found is None:
+        if found is None and (labels or known is TEXT_NAMES):
             shown = ", ".join(repr(str(name)[:_SHOWN_CHARACTERS]) for name in names[:_SHOWN]) or "none"
             raise UserError(
                 f"'{path}' has no column of {what}: its columns are {shown}",
                 f"call it {known[0]!r} in the first line (or {', '.join(map(repr, known[1:4]))})",
             )
     assert text is not None
-    assert label is not None
     return text, label, split
 
 
-def _taken(names: Sequence[str], text: int, label: int, split: int | None) -> str:
-    parts = f"texts are the column {names[text]!r}, labels {names[label]!r}"
-    return parts + (f", splits {names[split]!r}" if split is not None else "")
+def _taken(names: Sequence[str], text: int, label: int | None, split: int | None) -> str:
+    more = (("labels", label), ("splits", split))
+    parts = (f"{what} {names[at]!r}" for what, at in more if at is not None)
+    return ", ".join([f"texts are the column {names[text]!r}", *parts])

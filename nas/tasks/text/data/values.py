@@ -31,14 +31,24 @@ class TextSplit:
     """Ids lie in `[0, vocabulary)`."""
     unbalanced: bool = False
     """True if networks are compared by macro-F1 on these texts instead of by accuracy."""
+    taught: NDArray[np.float32] | None = None
+    """(n, c) what a teacher answered for each text, as logits; None: there is no teacher."""
+    given: NDArray[np.bool_] | None = None
+    """(n,) False where the label is the teacher's answer alone; None: all labels were given."""
 
     def __len__(self) -> int:
         return len(self.labels)
 
     @property
     def fingerprints(self) -> Contents:
-        """(n,) of each text with its label: by them data that changed are recognised."""
-        return labelled(self.contents, [label.tobytes() for label in self.labels])
+        """(given labels,) of each text with its label: by them data that changed are recognised."""
+        own = self.labelled
+        return labelled(own.contents, [label.tobytes() for label in own.labels])
+
+    @property
+    def labelled(self) -> "TextSplit":
+        """The texts whose labels were given."""
+        return self if self.given is None else self.take(np.flatnonzero(self.given))
 
     @property
     def input(self) -> TensorSpec:
@@ -52,7 +62,14 @@ class TextSplit:
     def take(self, indices: NDArray[np.int64] | Sequence[int]) -> "TextSplit":
         """The texts at `indices`, in that order."""
         at = np.asarray(indices, dtype=np.int64)
-        return replace(self, ids=self.ids[at], labels=self.labels[at], contents=self.contents[at])
+        return replace(
+            self,
+            ids=self.ids[at],
+            labels=self.labels[at],
+            contents=self.contents[at],
+            taught=None if self.taught is None else self.taught[at],
+            given=None if self.given is None else self.given[at],
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,8 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from nas.errors import UserError
+from nas.tasks.text.own_tokenizer import load_tokenizer
 from nas.tasks.text.portable import CLS, PAD, cut, token_ids
 from nas.tasks.text.tokenizer import LONGEST, SPECIAL, TextPreprocess, canonical, read_tokenizer, train_tokenizer
 from tests.nas.tasks.text.sentences import sentences
@@ -76,3 +79,62 @@ def test_files_that_are_no_tokenizer(known: TextPreprocess) -> None:
     for text in others:
         with pytest.raises(UserError, match=r"is no tokenizer|does not begin with"):
             read_tokenizer(text, "file")
+
+
+def foreign_document(pairs_as_text: bool) -> dict[str, Any]:
+    """A byte-level encoding as others write it: special tokens of their own in other places."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=600, special_tokens=["<s>", "<pad>"], initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )  # fmt: skip
+    tokenizer.train_from_iterator(TEXTS, trainer)
+    document: dict[str, Any] = json.loads(tokenizer.to_str())
+    if pairs_as_text:
+        document["model"]["merges"] = [" ".join(pair) for pair in document["model"]["merges"]]
+    return document
+
+
+@pytest.mark.parametrize("pairs_as_text", [False, True])
+def test_the_tokenizer_of_others_says_the_same(pairs_as_text: bool, tmp_path: Path) -> None:
+    document = foreign_document(pairs_as_text)
+    (tmp_path / "tokenizer.json").write_text(json.dumps(document), encoding="utf-8")
+    found, theirs = load_tokenizer(str(tmp_path)), Tokenizer.from_str(json.dumps(document))
+    ours = Tokenizer.from_str(found.tokenizer)
+    for text in [*TEXTS[:50], "Ünknown <s> [PAD]", ""]:
+        expected = theirs.encode(text, add_special_tokens=False)
+        tokens = [token for token in expected.tokens if token not in ("<s>", "<pad>")]
+        if "<s>" not in text:
+            assert ours.encode(text, add_special_tokens=False).tokens == tokens
+        (ids,) = found.encode([text])
+        assert not np.isin(ids[1:], [1, 2, 3]).any()
+    assert found.decode(found.encode(TEXTS[:3])) == TEXTS[:3]
+    half = found.smaller(found.encode(TEXTS[:20]), 64, 400)
+    by_cutting = [token_ids(Tokenizer.from_str(json.dumps(cut(found.document(), 400))), t, 64)[0] for t in TEXTS[:20]]
+    np.testing.assert_array_equal(half, by_cutting)
+
+
+def test_the_tokenizer_of_a_run_is_taken_as_it_is(known: TextPreprocess, tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_text(known.tokenizer, encoding="utf-8")
+    assert load_tokenizer(str(tmp_path / "tokenizer.json")) == known
+
+
+@pytest.mark.parametrize("wrong", ["missing", "no json", "[]", '{"model": {"vocab": []}}', "words", "suffixes"])
+def test_tokenizers_that_no_network_can_use(wrong: str, tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.json"
+    if wrong in ("words", "suffixes"):
+        document = foreign_document(False)
+        if wrong == "words":
+            document["model"] = {"type": "WordPiece", "vocab": {"[UNK]": 0}, "unk_token": "[UNK]"}
+        else:
+            document["model"]["end_of_word_suffix"] = "</w>"
+        path.write_text(json.dumps(document))
+    elif wrong != "missing":
+        path.write_text(wrong)
+    with pytest.raises(UserError) as error:
+        load_tokenizer(str(path))
+    assert "tokenizer.json" in str(error.value.hint)

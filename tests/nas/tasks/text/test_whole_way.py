@@ -36,6 +36,16 @@ def test_from_a_table_to_an_answer(
     checks = json.loads(capsys.readouterr().out)["checks"]
     assert {check["status"] for check in checks} == {"passed"}, checks
 
+    # The network teaches another one, also with texts that nobody labelled.
+    more = tmp_path / "more.txt"
+    more.write_text("\n".join(text for text, _ in sentences(200, 9)), encoding="utf-8")
+    taught, teach = tmp_path / "taught", ["--teacher", f"{out}#1", "--unlabelled", str(more), "--tokens", "32"]
+    assert run([*line, *teach, "--max-trials", "1", "--out", str(taught), "--estimator", "short"]) == 0
+    document = json.loads((taught / "result.json").read_text())
+    assert document["best"][0]["accuracy"]["deployed"] > 0.6
+    assert document["best"][0]["architecture"]["decisions"]["tokens"] == 32
+    assert any("200 texts without labels" in note for note in document["notes"])
+
     said = [text for text, _ in sentences(600, 0)]
     for file in [*bundle.glob("*.json"), *out.rglob("*.json"), *out.rglob("*.html"), *out.rglob("*.log")]:
         text = file.read_text(encoding="utf-8")
@@ -48,6 +58,7 @@ def test_from_a_table_to_an_answer(
         script = subprocess.run(line, capture_output=True, text=True, check=False)
         assert script.returncode == 0, script.stderr
     assert script.stdout.startswith(answers[0][0]["label"])
+    capsys.readouterr()
     few = ["--runtime", "onnxruntime", "--batch", "1", "--streams", "1", "--sessions", "1"]
     assert run(["bench", str(bundle), *few, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)

@@ -65,6 +65,18 @@ def test_every_form_holds_the_same(write: Callable[[Path], Path], tmp_path: Path
     assert write is as_folder or any("labels" in note for note in found.notes)
 
 
+def test_the_tokenizer_may_be_given(tmp_path: Path) -> None:
+    from nas.tasks.text.tokenizer import train_tokenizer
+
+    own = train_tokenizer([text for text, _ in sentences(50, 3)], 400)
+    (tmp_path / "tokenizer.json").write_text(own.tokenizer, encoding="utf-8")
+    data = loaded(as_csv(tmp_path), tokenizer=str(tmp_path))
+    assert data.preprocess == own
+    assert any("that of" in note for note in data.notes)
+    with pytest.raises(UserError, match="--tokenizer is not for classification"):
+        TASKS["classification"].load("digits", seed=0, options=DataOptions(tokenizer="file"))
+
+
 def test_a_text_more_moves_no_other(tmp_path: Path) -> None:
     before = loaded(as_csv(tmp_path))
     with (tmp_path / "t.csv").open("a") as file:
