@@ -312,6 +312,7 @@ class TokenTask:
 
     name: str = "tokens"
     metric: str = "accuracy"
+    examples: str = "sentences"
     default_space: str = f"{ME}:SPACE"
     fallback_space: str = f"{ME}:SPACE"
     default_data: str | None = "drawn"

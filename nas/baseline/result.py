@@ -64,6 +64,7 @@ def result_document(e: Evidence, deployed: Deployed) -> dict[str, Any]:
         "data": {
             "name": data.name,
             "classes": len(data.classes),
+            "examples": task_of(data).examples,
             "train": len(data.train),
             "val": len(data.val),
             "test": len(data.test),

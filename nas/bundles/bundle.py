@@ -203,6 +203,7 @@ def _receipt(
             "options": claims.data.options.to_json(),
             "name": data.name,
             "classes": len(data.classes),
+            "examples": task_of(data).examples,
             "train": len(data.train),
             "val": len(data.val),
             "test": len(data.test),

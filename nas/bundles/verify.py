@@ -129,7 +129,8 @@ class _Bundle:
         except UserError as error:
             return f"{error}; name it with --data"
         if validation_sha256(found) != self.receipt.validation_sha256:
-            return f"the validation images of '{self._data_source}' are others than those of the receipt"
+            examples = task_named(self.receipt.task).examples
+            return f"the validation {examples} of '{self._data_source}' are others than those of the receipt"
         with_ours: TaskData = found.with_preprocess(self.preprocess)
         return with_ours
 
@@ -186,7 +187,10 @@ def _parity(bundle: _Bundle) -> Outcome:
     signature = bundle.receipt.signature
     inputs, where = bundle.sample, "sample"
     if not isinstance(data, str):
-        inputs, where = data.inputs(data.for_input("val", signature.input).some(PARITY_IMAGES)), "validation images"
+        inputs, where = (
+            data.inputs(data.for_input("val", signature.input).some(PARITY_IMAGES)),
+            f"validation {task_named(bundle.receipt.task).examples}",
+        )
     agreement = partial(task_named(bundle.receipt.task).agreement, signature=signature)
     parity = check_parity(load_network(network, fold=False), onnx, inputs, agreement)
     detail = (
@@ -212,6 +216,7 @@ def _accuracy(bundle: _Bundle) -> Outcome:
     if isinstance(data, str) or isinstance(predictor, str):
         return "not repeated", data if isinstance(data, str) else str(predictor)
     metric, details, same = receipt.metric, [], True
+    examples = task_named(receipt.task).examples
 
     def compare(claimed: float, again: float, images: int, what: str) -> None:
         nonlocal same
@@ -219,15 +224,15 @@ def _accuracy(bundle: _Bundle) -> Outcome:
         details.append(f"{metric} {percent(again)} on {images} {what}, the receipt says {percent(claimed)}")
 
     if receipt.accuracy is not None and bundle.accuracy is not None:
-        compare(receipt.accuracy, bundle.accuracy, len(data.val), "validation images")
+        compare(receipt.accuracy, bundle.accuracy, len(data.val), f"validation {examples}")
     if receipt.test_accuracy is not None:
         again = bundle.accuracy_of(predictor.run, data, "test")
-        compare(receipt.test_accuracy, again, len(data.test), "test images")
+        compare(receipt.test_accuracy, again, len(data.test), f"test {examples}")
     if receipt.onnx_accuracy is not None and receipt.onnx != receipt.model:
         exact = Deployment("onnxruntime", "fp32", receipt.deployment.threads, receipt.deployment.batch)
         run = load_runtime(exact.runtime).load(bundle.folder / receipt.onnx, exact).run
         again = bundle.accuracy_of(run, data, "val")
-        compare(receipt.onnx_accuracy, again, len(data.val), "validation images in fp32")
+        compare(receipt.onnx_accuracy, again, len(data.val), f"validation {examples} in fp32")
     if not details:
         return "not repeated", "the receipt has none"
     return "passed" if same else "failed", "; ".join(details)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from nas.controller.trials import SHORT
 from nas.controller.values import Evaluated, best_first
 from nas.samplers import Worth
+from nas.tasks import task_named
 from search_spaces import Choices, SearchSpace
 from search_spaces.signature import Size
 
@@ -52,6 +53,11 @@ def _handicap(values: NDArray[np.float64], size: NDArray[np.float64]) -> float:
     return min(0.0, float(np.median(slopes))) if len(slopes) else 0.0
 
 
+def size_promises(space: SearchSpace) -> bool:
+    """See `nas.tasks.task.TrainingShape`."""
+    return task_named(space.task).shape.size_promises
+
+
 def worth_by_promise(space: SearchSpace, size: Size, epochs: Callable[[Choices], NDArray[np.float64]]) -> Worth:
     """`promise` as a sampler asks for it; `epochs` (n,) of the full training that each network would get."""
 
@@ -65,7 +71,7 @@ def most_promising(
     evaluated: Sequence[Evaluated], space: SearchSpace, size: Size, full_image_s: float | None = None
 ) -> list[Evaluated]:
     """The candidates, the most promising first, those that hardly learnt anything last; by their values alone where
-    these are no outcomes of short trainings.
+    these are no outcomes of short trainings, or where the size of a task's networks is no promise.
 
     Args:
         evaluated: candidates of `space`.
@@ -74,7 +80,7 @@ def most_promising(
         full_image_s: seconds of a full training for each training image, in all epochs together; None where no clock
             ends it.
     """
-    if not evaluated or any(e.estimator != SHORT for e in evaluated):
+    if not size_promises(space) or not evaluated or any(e.estimator != SHORT for e in evaluated):
         return best_first(evaluated, lambda e: e.value)
     macs = space.costs(space.choices([e.arch for e in evaluated]), size)["macs"]
     epochs = None

@@ -39,7 +39,7 @@ from nas.controller.planning.training_times import doubt_throughput, plan_last_r
 from nas.controller.prediction.filling import trainable
 from nas.controller.prediction.target_record import write_target
 from nas.controller.preparation import RANDOM_STUDY, SEARCH_STUDY, PreparedSearch, prepare_search, unused_weights
-from nas.controller.promise import worth_by_promise
+from nas.controller.promise import size_promises, worth_by_promise
 from nas.controller.proxies import SCORING_SHARE, proxy_scores, within
 from nas.controller.results.evidence import write_evidence
 from nas.controller.results.outcome import Outcome
@@ -372,7 +372,7 @@ class Search:
     def _worth(self) -> Worth | None:
         """Where designs fill a tight limit, candidates are compared by what a full training promises to make of them:
         by what short ones have, proposals ended at networks of a fifth of their work, which learn fast."""
-        if self.target.designs is None or self.choice.name != SHORT:
+        if self.target.designs is None or self.choice.name != SHORT or not size_promises(self.space):
             return None
         count = len(self.target.model.deployments)
         return worth_by_promise(self.space, self.data.output_size, lambda c: self.recipes.epochs(c, count))

@@ -108,7 +108,7 @@ def finetune(
         "settings": settings.to_json(),
         "smoke": smoke,
         "out": None if smoke else str(place),
-        "data": {"name": images.name, "classes": len(images.classes), **_sizes(images)},
+        "data": {"name": images.name, "classes": len(images.classes), "examples": task.examples} | _sizes(images),
         "metric": task.metric_of(images),
         "networks": results,
     }

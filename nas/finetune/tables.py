@@ -39,7 +39,8 @@ def print_finetuning(document: Mapping[str, Any], console: Console | None = None
             duration(row["seconds"]),
         )
     console.print(table)
-    console.print(Text("before and after: validation images; waiting: for data, of the training time", style="dim"))
+    judged = f"before and after: validation {document['data']['examples']}"
+    console.print(Text(f"{judged}; waiting: for data, of the training time", style="dim"))
     for row in document["networks"]:
         if row["qat"] is not None:
             _print_quantised(row, console)

@@ -100,10 +100,10 @@ def answer(document: Document) -> str:
         latency = f"measured p50 {milliseconds(latency_ms)} ms{in_parentheses(calls_text(best))}"
     speed = throughput(document, best)
     latency += f", {' '.join(speed)}" if speed else ""
-    accuracy, images = final_accuracy(best)
+    accuracy, judged_on = final_accuracy(document, best)
     found = (
         f"Found: a network for {best['runtime']} {best['precision']}{on_device(best)} at {best['input']} with an "
-        f"{metric(document)} of {accuracy} ({images}) and a {latency}"
+        f"{metric(document)} of {accuracy} ({judged_on}) and a {latency}"
     )
     if objective(document) == "pareto" and len(document["best"]) > 1:
         found = f"{found}; {len(document['best']) - 1} more of the front are faster and less accurate"
@@ -179,18 +179,24 @@ def throughput(document: Document, result: Document) -> tuple[str, str] | None:
     return f"{least}{number} images/s", f"in calls of {batch} image{'' if batch == 1 else 's'}"
 
 
-def final_accuracy(result: Document) -> tuple[str, str]:
-    """The most telling accuracy there is, and the images it was measured on."""
+def examples(document: Document) -> str:
+    """What the examples of the data of a result or a receipt are called: `images`."""
+    return str(document["data"]["examples"])
+
+
+def final_accuracy(document: Document, result: Document) -> tuple[str, str]:
+    """The most telling accuracy there is, and the examples it was measured on."""
     accuracy = result["accuracy"] or {}
     if accuracy.get("test") is not None:
-        return percent(accuracy["test"]), "on the test images"
+        return percent(accuracy["test"]), f"on the test {examples(document)}"
     validation = validation_accuracy(result)
-    return percent(validation), "not measured" if validation is None else "on the validation images"
+    return percent(validation), "not measured" if validation is None else f"on the validation {examples(document)}"
 
 
 def test_figures(document: Document) -> list[tuple[str, dict[str, float]]]:
-    """Name of each network that has several figures on the test images, and its figures by name. A single figure is in
-    the tables anyway, and two that read the same are one."""
+    """Name of each network that has several figures on the test examples, and its figures by name.
+
+    A single figure is in the tables anyway, and two that read the same are one."""
     named = [(f"winner {best['rank']}", best) for best in document["best"]]
     named += [(str(b["name"]), b) for b in document["baselines"]]
     found = [(name, dict(network.get("test_figures") or {})) for name, network in named]

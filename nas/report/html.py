@@ -18,6 +18,7 @@ from nas.report.document import (
     calls_text,
     estimate_text,
     estimator_text,
+    examples,
     final_accuracy,
     judged_heading,
     judged_ms,
@@ -111,7 +112,7 @@ def _headline(document: Document) -> str:
         )
         speed = throughput(document, best)
         figures = (
-            (metric(document), *final_accuracy(best)),
+            (metric(document), *final_accuracy(document, best)),
             ("latency (median)", f"{milliseconds(p50_ms(best))} ms", spread),
             *((("throughput", *speed),) if speed else ()),
             ("limits", limits_text(document) or "none", _margin(best, kept)),
@@ -161,7 +162,8 @@ def _plot(document: Document, candidates: "pd.DataFrame") -> str:
 <div class="plot" role="group"
  aria-label="{title} against latency of all candidates; the tables below hold the figures">{figure}</div>
 <figcaption>{_dots(document)}; all at their predicted latency. Stars and diamonds are trained networks: the
-{metric(document)} of the deployed file on the validation images at its {latency}{_full(document)}. {tinted}{thinned}
+{metric(document)} of the deployed file on the validation {examples(document)} at its
+{latency}{_full(document)}. {tinted}{thinned}
 </figcaption>
 </figure>
 {explore_html(document, candidates, logarithmic=drawing.layout.xaxis.type == "log")}"""
@@ -175,7 +177,7 @@ def _dots(document: Document) -> str:
     if name == "assembled":
         return (
             "Dots are networks of taught parts before any training as a whole, by their accuracy on some validation "
-            "images"
+            f"{examples(document)}"
         )
     if name == "supernet":
         return (
@@ -190,7 +192,7 @@ def _dots(document: Document) -> str:
 
 
 def _full(document: Document) -> str:
-    return f", after {document['recipe']['final_epochs']} epochs on {document['data']['train']:,} images"
+    return f", after {document['recipe']['final_epochs']} epochs on {document['data']['train']:,} {examples(document)}"
 
 
 _NUMBERS = ("p50 ms", "p99 ms", "limit", "estimate %", "trained %", "deployed %", "test %", "MACs", "params")
@@ -225,8 +227,8 @@ def _winners(document: Document) -> str:
     headings = ("network", "deployment", "input", *_NUMBERS)
     figures = table(headings, rows, numeric=range(2, len(headings)))
     return f"""<h2>Winners</h2>
-<p class="soft">{_heading(document)} in per cent; estimate, trained and deployed on the validation images, test on
-images that no decision has seen. A latency with ~ is predicted.</p>
+<p class="soft">{_heading(document)} in per cent; estimate, trained and deployed on the validation {examples(document)},
+test on {examples(document)} that no decision has seen. A latency with ~ is predicted.</p>
 {figures}
 {"".join(_winner(document, best) for best in document["best"])}"""
 
@@ -299,7 +301,7 @@ def _figures(document: Document) -> str:
         return ""
     names = dict.fromkeys(name for _, found in figures for name in found)  # one row each: there may be many classes
     rows = [(name, *(points(found.get(name)) for _, found in figures)) for name in names]
-    return f"""<h2>On the test images</h2>
+    return f"""<h2>On the test {examples(document)}</h2>
 <p class="soft">All figures of the deployed files, in per cent.</p>
 {table(("figure", *(network for network, _ in figures)), rows, numeric=range(1, 1 + len(figures)))}"""
 
@@ -395,7 +397,7 @@ def _origin(document: Document) -> str:
 <pre>{escape(document["command"])}</pre>
 <pre>nas report {escape(shlex.quote(str(document["run_dir"])))}</pre>
 <footer>Data {escape(str(data["name"]))}: {data["classes"]} classes, {data["train"]:,} training, {data["val"]:,}
-validation and {data["test"]:,} test images. Seed {document["seed"]}. Written by nas
+validation and {data["test"]:,} test {examples(document)}. Seed {document["seed"]}. Written by nas
 {escape(document["nas_version"])}, run of {escape(document["created"])}.</footer>"""
 
 

@@ -17,6 +17,7 @@ from nas.report.document import (
     calls_text,
     estimate_text,
     estimator_text,
+    examples,
     in_parentheses,
     judged_heading,
     judged_ms,
@@ -116,15 +117,17 @@ def print_receipt(folder: str, receipt: Mapping[str, Any], console: Console | No
         margin = "" if receipt["margin_pct"] is None else f", by {abs(receipt['margin_pct']):.0f} %"
         console.print(Text(f"limit: {receipt['limits_text']}: {verdict}{margin}"))
     if parity is not None:
-        agreement = f"answers agree in {percent(parity['agreement'])} of {parity['images']} images"
+        agreement = f"answers agree in {percent(parity['agreement'])} of {parity['images']} {examples(receipt)}"
         differences = f"mean difference {parity['mean_abs_difference']:.1e}, largest {parity['max_abs_difference']:.1e}"
         console.print(Text(f"torch -> ONNX fp32: {agreement}, {differences}"))
     parts = {"torch": "torch", "onnx_fp32": "ONNX fp32", "deployed": "deployed"}
     parts |= {"on_device": "on the device"} if accuracy.get("on_device") is not None else {}
     validation = ", ".join(f"{text} {percent(accuracy[key])}" for key, text in parts.items())
     validation += "" if receipt.get("accuracy_on_device", True) else " (computed here, not measured on the device)"
-    on_test = f"; deployed on {receipt['data']['test']} test images {percent(accuracy['test'])}"
-    console.print(Text(f"{metric(receipt)} on {receipt['data']['val']} validation images: {validation}{on_test}"))
+    on_test = f"; deployed on {receipt['data']['test']} test {examples(receipt)} {percent(accuracy['test'])}"
+    console.print(
+        Text(f"{metric(receipt)} on {receipt['data']['val']} validation {examples(receipt)}: {validation}{on_test}")
+    )
     table = _table(
         f"Deployments tried, at most {100 * receipt['max_drop']:g} points of {metric(receipt)} lost", ["deployment"],
         ["p50 ms", "p90 ms", "p99 ms", "valid. %", "MB"], ["chosen", "reason"],
@@ -160,7 +163,7 @@ def result_tables(document: Document) -> list[RenderableType]:
         parts += [Text(f"{b['name']}: {b['note']}") for b in document["baselines"] if b["note"]]
     spent = [(best["rank"], postprocess_text(best)) for best in document["best"]]
     parts += [Text(f"winner {rank}: {text}") for rank, text in spent if text]
-    parts += [Text(_figures(network, figures)) for network, figures in test_figures(document)]
+    parts += [Text(_figures(document, network, figures)) for network, figures in test_figures(document)]
     parts += [Text(line) for line in _estimates(document)]
     parts += [Text(f"note: {note}") for note in document["notes"]]
     total = document["seconds"].get("total")
@@ -189,10 +192,12 @@ MOST_FIGURES = 12
 """Largest number of a network's figures in the terminal: data may have hundreds of classes."""
 
 
-def _figures(network: str, figures: Mapping[str, float]) -> str:
+def _figures(document: Document, network: str, figures: Mapping[str, float]) -> str:
     shown = ", ".join(f"{name} {percent(value)}" for name, value in list(figures.items())[:MOST_FIGURES])
     more = len(figures) - MOST_FIGURES
-    return f"{network} on the test images: {shown}{f', and {more} more in the report' if more > 0 else ''}"
+    return (
+        f"{network} on the test {examples(document)}: {shown}{f', and {more} more in the report' if more > 0 else ''}"
+    )
 
 
 def feasibility_table(document: Document) -> Table:

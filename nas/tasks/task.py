@@ -150,6 +150,8 @@ class TrainingShape:
     enough_epochs: int = 40
     """Epochs of a finalist beyond which a second one is worth more than twice the epochs, and the most where no clock
     ends trainings."""
+    size_promises: bool = True
+    """A larger network gains more by a full training; False: who is best after a short one stays best."""
 
 
 class Task(Protocol[Data, Split]):
@@ -164,6 +166,11 @@ class Task(Protocol[Data, Split]):
     @property
     def metric(self) -> str:
         """Name that people give the fraction: `accuracy`, `mAP@50`."""
+        ...
+
+    @property
+    def examples(self) -> str:
+        """What people call its examples: `images`, `texts`."""
         ...
 
     @property

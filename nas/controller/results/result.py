@@ -60,6 +60,7 @@ def result_document(o: Outcome) -> dict[str, Any]:
         "data": {
             "name": o.data.name,
             "classes": len(o.data.classes),
+            "examples": task_of(o.data).examples,
             "train": len(o.data.train),
             "val": len(o.data.val),
             "test": len(o.data.test),

@@ -45,6 +45,7 @@ class Classification:
 
     name: str = "classification"
     metric: str = "accuracy"
+    examples: str = "images"
     default_space: str = "compact"
     fallback_space: str = "mixed"
     default_data: str | None = "digits"

@@ -41,6 +41,7 @@ class Detection(ObjectTask[DetectionData, DetectionSplit]):
 
     name: str = "detection"
     metric: str = "mAP@50"
+    examples: str = "images"
     default_space: str = "detect"
     fallback_space: str = "detect"
     default_data: str | None = None

@@ -40,6 +40,7 @@ class Pose(ObjectTask[PoseData, PoseSplit]):
 
     name: str = "pose"
     metric: str = "OKS-mAP@50:95"
+    examples: str = "images"
     """Not at 0.5 alone: rounding to int8 moves points by pixels, which only the stricter similarities see."""
     default_space: str = "pose"
     fallback_space: str = "pose"

@@ -93,7 +93,10 @@ def document(**changes: Any) -> dict[str, Any]:
         "target": "test-device", "device": "Invented processor (2 threads)", "limit_ms": 4.0, "feasible": True,
         "space": "mixed", "space_size": 46_580_000_000_000, "restricted_to": {"resolution": [96, 128]},
         "recipe": {"short_s": 17.0, "final_epochs": 9, "precision": "bf16"},
-        "data": {"name": "test photos", "classes": 10, "train": 2720, "val": 480, "test": 800}, "budget_s": 1200.0,
+        "data": {
+            "name": "test photos", "classes": 10, "examples": "images", "train": 2720, "val": 480, "test": 800,
+        },
+        "budget_s": 1200.0,
         "seconds": {"prepare": 3.1, "calibrate": 20.0, "propose": 14.0, "short_training": 500.0,
                     "final_training": 400.0, "export": 9.0, "measure": 40.0, "baselines": 180.0, "total": 1170.0},
         "candidates_scored": 250_000, "candidates_evaluated": 24,

@@ -83,7 +83,7 @@ def test_refers_to_nothing_outside(page: str) -> None:
 def test_escapes_every_text() -> None:
     document = documents.document(
         target=EVIL, device=EVIL, space=EVIL, command=EVIL, run_dir=EVIL, notes=[EVIL], created=EVIL,
-        data={"name": EVIL, "classes": 2, "train": 1, "val": 1, "test": 1},
+        data={"name": EVIL, "classes": 2, "examples": "images", "train": 1, "val": 1, "test": 1},
         baselines=[documents.baseline(EVIL) | {"note": EVIL}],
         best=[documents.winner(key=EVIL, architecture={EVIL: EVIL}, runtime=EVIL, onnx=EVIL, verdict=EVIL)],
     )  # fmt: skip
