@@ -45,6 +45,8 @@ def check_names(task: Any, data: Any, space: SearchSpace) -> None:
     """Data and space say which task they belong to, and tables have what the task names."""
     assert re.fullmatch(r"[a-z][a-z0-9-]*", task.name)
     assert task.metric
+    assert task.examples.isalpha()
+    assert task.teaching is None or not task.teaching.foreign("no such folder")
     assert task_of(data) is task_named(data.task) is task
     assert space.task == data.task
     assert set(task.estimators) <= set(ESTIMATORS)
