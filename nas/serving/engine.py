@@ -242,4 +242,9 @@ def _settle(done: "Future[Answered]", answered: Answered) -> None:
 
 def finite(inputs: NDArray[Any]) -> bool:
     """False if a number of `inputs` is infinite or none at all."""
-    return inputs.dtype.kind != "f" or bool(np.isfinite(inputs).all())
+    if inputs.dtype.kind != "f":
+        return True
+    # A sum is not finite where a term is not, and takes a third of the time of a look at each.
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = inputs.sum()
+    return bool(np.isfinite(total)) or bool(np.isfinite(inputs).all())

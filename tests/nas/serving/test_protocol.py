@@ -10,7 +10,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from numpy.typing import NDArray
 
+from nas.serving.engine import finite
 from nas.serving.protocol import NUMPY_TYPES, InferRequest, Tensor, bytes_tensor, compose_answer, parse_request
 from nas.serving.refusal import Refusal
 
@@ -138,3 +140,10 @@ def test_a_header_that_lies() -> None:
 def test_an_output_that_is_not_there() -> None:
     with pytest.raises(Refusal, match="no output 'y'"):
         compose_answer("m", "1", [bytes_tensor("x", ["a"])], InferRequest((), outputs={"y": False}))
+
+
+@given(hnp.arrays(np.float32, hnp.array_shapes(max_dims=2, max_side=8), elements=st.floats(width=32)))
+@example(np.full((2, 2), np.finfo(np.float32).max))
+@example(np.array([np.inf, -np.inf], np.float32))
+def test_a_number_that_is_not_finite_is_found(inputs: NDArray[np.float32]) -> None:
+    assert finite(inputs) == bool(np.isfinite(inputs).all())
