@@ -16,18 +16,25 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
+from experiments.text_pretraining import pretrain
 from nas.evaluation.short_training import ShortTraining, trained
 from nas.measure.host import fingerprint, threads_here
 from nas.networks.description import NetworkDescription
 from nas.runtimes import deployments_here
 from nas.targets.profiling import measure_networks
 from nas.tasks import task_named
+from nas.tasks.examples import examples_of
 from nas.tasks.text import answers, macro_f1
 from nas.tasks.text.data import TextData
 from nas.tasks.text.evaluate import accuracy, logits_of
+from nas.training.loop import train
+from nas.training.precision import resolve_device
+from nas.training.recipe import Recipe
 from search_spaces import Architecture, TextSpace, resolve_space
 from search_spaces.architecture import Option
+from search_spaces.text_modules import TextNetwork
 
 KINDS: Mapping[str, Mapping[str, Option]] = {
     "bag": {"embed.width": 64, "stages": 0},
@@ -57,19 +64,42 @@ def architecture(space: TextSpace, kind: str, wide: str, tokens: int, vocabulary
     return space.architecture(row)
 
 
-def judged(space: TextSpace, arch: Architecture, data: TextData, epochs: int, seed: int, more: Any) -> dict[str, float]:
+def judged(
+    space: TextSpace, arch: Architecture, data: TextData, epochs: int, seed: int, more: Any, pretraining: int = 0
+) -> dict[str, float]:
     """Train a network; its figures on validation and test texts, and the seconds of its training."""
     description = NetworkDescription.of_architecture(space, arch, data.output_size)
     recipe = task_named("text").recipe(epochs=epochs, seed=seed, **more)
     start = time.perf_counter()
-    network, _ = trained(description, data, ShortTraining(recipe), validates="last")
+    if pretraining:
+        network = begun(description, data, recipe, pretraining)
+    else:
+        network, _ = trained(description, data, ShortTraining(recipe), validates="last")
     seconds = time.perf_counter() - start
     figures: dict[str, float] = {"seconds": seconds}
     for split in ("val", "test"):
         part = data.for_input(split, description.signature.input)
         found = answers(logits_of(network, part))
         figures |= {f"{split} accuracy": accuracy(found, part), f"{split} macro-F1": macro_f1(found, part.labels)}
+    told = ", ".join(f"{name} {value:.4g}" for name, value in figures.items())
+    print(f"seed {seed}, {pretraining} epochs of self-pretraining: {told}", file=sys.stderr, flush=True)
     return figures
+
+
+def begun(description: NetworkDescription, data: TextData, recipe: Recipe, epochs: int) -> nn.Module:
+    """Trained after `epochs` of self-pretraining on the training texts."""
+    device = resolve_device("auto")
+    with torch.random.fork_rng():
+        torch.manual_seed(recipe.seed)
+        network = description.build()
+        assert isinstance(network, TextNetwork)
+        texts = data.for_input("train", description.signature.input)
+        losses = pretrain(network, torch.from_numpy(texts.ids).long(), epochs, recipe.seed, device)
+    print(f"hidden tokens: {losses[0]:.2f} to {losses[-1]:.2f} nats", file=sys.stderr, flush=True)
+    examples = examples_of(data, description.signature.input, train_images=None, validate_every=1, seed=recipe.seed)
+    objective = task_named("text").objective(network, examples, recipe, device=device, teacher=None)
+    train(network, objective, recipe, callback=None, teacher=None, validates="last")
+    return network
 
 
 def latencies(space: TextSpace, options: argparse.Namespace) -> None:
@@ -94,6 +124,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--vocabulary", type=int, default=8000)
     parser.add_argument("--kind", action="append", choices=KINDS, help="repeatable; default: all")
+    parser.add_argument("--pretraining", type=int, default=0, help="epochs of self-pretraining; default: none")
     parser.add_argument("--wide", action="append", choices=("none", "words", "pairs"), help="default: none and pairs")
     parser.add_argument("--set", default="{}", help="further settings of the recipe, as JSON")
     options = parser.parse_args()
@@ -117,7 +148,7 @@ def main() -> None:
     for kind in options.kind or KINDS:
         for wide in options.wide or ("none", "pairs"):
             arch = architecture(space, kind, wide, options.tokens, options.vocabulary)
-            rows = [judged(space, arch, data, options.epochs, seed, json.loads(options.set))
+            rows = [judged(space, arch, data, options.epochs, seed, json.loads(options.set), options.pretraining)
                     for seed in range(options.seeds)]  # fmt: skip
             cells = []
             for name in names:

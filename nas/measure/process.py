@@ -131,9 +131,12 @@ class SupervisedProcess:
         if self._killed is not None or self._process.returncode == 0:
             return self._killed
         phase = self.step().phase
+        lines = [line.strip() for line in self.stderr.read_text(encoding="utf-8", errors="replace").split("\n")]
         if self._process.returncode < 0:
-            how = f"killed by {signal.Signals(-self._process.returncode).name} while {phase}"
-            return how + (" (out of memory?)" if -self._process.returncode == signal.SIGKILL else "")
-        lines = self.stderr.read_text(encoding="utf-8", errors="replace").split("\n")
-        last = next((line.strip() for line in reversed(lines) if line.strip()), "no message")
+            number = signal.Signals(-self._process.returncode)
+            how = f"killed by {number.name} while {phase}"
+            if number == signal.SIGABRT:  # by itself, and a stack may follow on what it said of the reason
+                how += next((f": {line}" for line in reversed(lines) if "error" in line.lower()), "")
+            return how + (" (out of memory?)" if number == signal.SIGKILL else "")
+        last = next((line for line in reversed(lines) if line), "no message")
         return f"crashed while {phase}: {last}"

@@ -127,6 +127,7 @@ class GraphSession:
 
         self.input, self.batch = input, batch
         self._graphs = graphs
+        self._network = network  # a recorded graph knows addresses alone: weights live as long as something holds them
         shape, taken = input.batched(batch), getattr(torch, input.dtype)
         self._staged = graphs.pinned(shape, taken)
         self._input = torch.zeros(shape, dtype=taken, device=graphs.tensors_on)

@@ -1,8 +1,12 @@
+import gc
+import weakref
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from nas.deployment import Deployment
 from nas.errors import UserError
@@ -44,6 +48,27 @@ def test_graph_session_returns_its_own_copy(network_file: Path) -> None:
     kept = output.copy()
     assert not np.array_equal(session.run(second[None]), kept)
     np.testing.assert_array_equal(output, kept)
+
+
+class _OnlyAddresses(FakeGraphs):
+    """Keeps nothing of what was recorded but where it writes, as a CUDA graph does."""
+
+    def capture(self, call: Callable[[], torch.Tensor]) -> tuple[Callable[[], None], torch.Tensor]:
+        output = call()
+        return lambda: None, output
+
+
+def test_graph_session_holds_the_weights_that_its_recording_reads() -> None:
+    """Else their memory is given to the next network, and replays compute with what lies there then."""
+    network = nn.Sequential(nn.Flatten(), nn.Linear(12, 2))
+    weight = weakref.ref(network[1].weight)
+    session = graph_session(network, torch.float32, TensorSpec((3, 2, 2)), 1, _OnlyAddresses(FakeGpu()))
+    del network
+    gc.collect()
+    assert weight() is not None
+    del session
+    gc.collect()
+    assert weight() is None
 
 
 def test_weights_must_lie_beside_the_onnx_file(tmp_path: Path) -> None:
@@ -163,3 +188,18 @@ def test_cuda_graph_agrees_with_the_processor(network_file: Path, precision: str
     outputs = there.run(images)
     assert outputs.shape == (5, CLASSES)
     assert np.corrcoef(outputs.ravel(), here.run(images).ravel())[0, 1] > 0.999
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_cuda_graph_is_not_touched_by_later_sessions(network_file: Path) -> None:
+    runtime = TorchEager(load_network=load_tiny_network)
+    images, deployment = calibration_images(4), Deployment("torch", "fp32", 1, batch=2, device="cuda:0")
+    session = runtime.load(network_file, deployment)
+    before = session.run(images)
+    gc.collect()
+    torch.cuda.empty_cache()
+    others = [runtime.load(network_file, deployment) for _ in range(4)]
+    filled = [torch.full((2**20,), float("nan"), device="cuda:0") for _ in range(16)]
+    np.testing.assert_array_equal(session.run(images), before)
+    assert len(others) + len(filled) == 20, "alive until here"
