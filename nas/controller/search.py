@@ -66,6 +66,8 @@ from predictors.one_thread import one_thread
 
 CHECKING_SHARE = 0.1
 """Of the last round's time, for finding the candidate that it is planned by."""
+SPARE_SHARE = 0.1
+"""Candidates are evaluated further where the last round would leave over so much of the time that they have had."""
 REPEAT_SHARE = 0.25
 """Share of the rest of the budget that one measurement may take for repeating disturbed sessions."""
 PROXIES_FROM_S = 4.0
@@ -301,35 +303,46 @@ class Search:
     def _search(self, loop: SearchLoop) -> tuple[list[Evaluated], FinalRound]:
         """Evaluate candidates, and plan the last round they lead to. A run that had come to that goes on there."""
         study = loop.study(SEARCH_STUDY, self._sampler())
-        plan = read_final_plan(self.folder)
-        if plan is None and not self.interrupts.asked:
+        known = read_final_plan(self.folder)
+        if known is None and not self.interrupts.asked:
             self._ready()
-        if plan is None and not self.interrupts.asked:
-            until_s = self.plan.deadlines.search_short_until_s
-            most = most_candidates(self.choice.name, self.config.max_trials)
+        plan, until_s, goes_on = known, self.plan.deadlines.search_short_until_s, True
+        evaluated = self.usable(loop.evaluated(study))
+        while plan is None and goes_on and not self.interrupts.asked:
+            trials, most = len(study.trials), most_candidates(self.choice.name, self.config.max_trials)
             with (
                 self.budget.stage(self.phase),
                 self._stage(PHASES[self.phase], most) as bar,
                 self.interrupts.abandonable(),
             ):
                 loop.run(study, self.budget, until_s, bar, at_most=most)
-            self.engine.rest()  # trainings of finalists need the memory
-        evaluated = self.usable(loop.evaluated(study))
+            # A run that was killed may go on after its time: that it found nothing new is no reason to end then.
+            goes_on = len(study.trials) > trials or self.budget.elapsed_s > until_s
+            evaluated = self.usable(loop.evaluated(study))
+            plan = self._last_round(evaluated)
+            if plan is not None and goes_on and plan.spare_s > SPARE_SHARE * until_s:
+                until_s, plan = self.budget.elapsed_s + plan.spare_s, None
+        self.engine.rest()  # trainings of finalists need the memory
         self.failed = loop.failed(study)
-        if plan is None and evaluated:
-            plan = plan_last_round(
-                self.recipes, evaluated, self.budget, self.plan.deadlines.search_until_s,
-                len(self.target.model.deployments), self.scorer.worth_trying, trained=self.choice.name == SHORT,
-                at_once=self.engine.full_trainings,
-                possible=self._possible,
-            )  # fmt: skip
-            if not self.interrupts.asked:  # else the search goes on when it is continued
-                write_final_plan(self.folder, plan)
+        plan = plan or self._last_round(evaluated)
+        if plan is not None and known is None and not self.interrupts.asked:  # else it goes on when it is continued
+            write_final_plan(self.folder, plan)
         plan = plan or FinalPlan(self.recipes.base, 1)
         left_out = [d.name for d in self.target.model.deployments if d not in self.final_round(plan).deployments]
         if left_out:
             self.notes.append(f"the budget did not reach {', '.join(left_out)}: no network was tried in it")
         return evaluated, self.final_round(plan)
+
+    def _last_round(self, evaluated: Sequence[Evaluated]) -> FinalPlan | None:
+        """The last round that these candidates lead to, if it began now; None without any."""
+        if not evaluated:
+            return None
+        return plan_last_round(
+            self.recipes, evaluated, self.budget, self.plan.deadlines.search_until_s,
+            len(self.target.model.deployments), self.scorer.worth_trying, trained=self.choice.name == SHORT,
+            at_once=self.engine.full_trainings,
+            possible=self._possible,
+        )  # fmt: skip
 
     def _possible(self, evaluated: Sequence[Evaluated], full_image_s: float) -> list[Evaluated]:
         """Those to plan the last round by, as far as a small part of its time tells."""

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -90,6 +90,8 @@ class FinalPlan:
     size: int
     tried: tuple[str, ...] | None = None
     """Names of the deployments that finalists are tried in; None: in all of the search's."""
+    spare_s: float = field(default=0.0, compare=False)
+    """Seconds of the last round that are left over where the most finalists are trained for the most epochs."""
 
     def deployments(self, known: Sequence[Deployment]) -> tuple[Deployment, ...]:
         """Those of the search's deployments that finalists are tried in."""
@@ -254,7 +256,9 @@ def final_plan(
         return FinalPlan(recipe.changed(epochs=epochs, time_limit_s=None), count)
     epochs = min(highest, max(lowest, math.ceil(CLOCK_EPOCHS * affordable[count])))
     limit_s = max(FEWEST_S, min(STRETCH * epochs * epoch_s, shares[count]))
-    return FinalPlan(recipe.changed(epochs=epochs, time_limit_s=limit_s), count)
+    whole_s = rounds[count] * highest * epoch_s + deploy_s * deployments * count
+    spare_s = max(0.0, available_s - whole_s) if count == len(counts) and epochs == highest else 0.0
+    return FinalPlan(recipe.changed(epochs=epochs, time_limit_s=limit_s), count, spare_s=spare_s)
 
 
 def open_end_plan(

@@ -340,6 +340,17 @@ def test_more_finalists_than_wanted_cost_no_epoch(
         assert plan.size * plan.recipe.epochs * epoch_s <= available_s
 
 
+@given(epoch_s=st.floats(1e-3, 1e2), available_s=st.floats(1.0, 1e6), deployments=st.integers(1, 10))
+def test_time_that_the_longest_last_round_cannot_use_is_told(
+    epoch_s: float, available_s: float, deployments: int
+) -> None:
+    plan = final_plan(RECIPE, epoch_s, available_s, deployments, shape=SHAPE)
+    whole_s = MOST_FINALISTS * (SHAPE.final_epochs[1] * epoch_s + DEPLOY_S * deployments)
+    assert plan.spare_s == pytest.approx(max(0.0, available_s - whole_s))
+    if plan.spare_s:
+        assert (plan.size, plan.recipe.epochs) == (MOST_FINALISTS, SHAPE.final_epochs[1])
+
+
 def test_time_left_over_trains_more_finalists() -> None:
     shape = replace(SHAPE, final_epochs=(5, 40))
     assert final_plan(RECIPE, 5.0, 1140.0, 5, shape=shape).size == 5
