@@ -4,6 +4,7 @@ import ctypes
 import errno
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,9 @@ def badly_if_odd(task: Evaluation, data: ImageData, callback: EpochCallback | No
             os.kill(os.getpid(), signal.SIGKILL)
         case 13:
             return Failure("training diverged")
+        case 15:
+            print("Error: an illegal memory access\n  a stack", file=sys.stderr, flush=True)
+            os.abort()  # as a C++ library does that nobody caught
         case _:
             pass
     return well(task, data, callback)

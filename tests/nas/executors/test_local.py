@@ -60,7 +60,7 @@ def test_every_bad_end_is_a_failure_with_its_reason(tmp_path: Path) -> None:
     with LocalExecutor(
         tiny_data(), tmp_path, timeout_s=4.0, memory_bytes=2**30, evaluate=evaluations.badly_if_odd
     ) as executor:
-        found = run(executor, [task(i) for i in range(15)])
+        found = run(executor, [task(i) for i in range(17)])
     expected = {
         1: "killed by SIGSEGV while training",
         3: "crashed while training",
@@ -69,6 +69,7 @@ def test_every_bad_end_is_a_failure_with_its_reason(tmp_path: Path) -> None:
         9: "crashed while training: KeyError: 'a mistake in the code'",
         11: "killed by SIGKILL while training (out of memory?)",
         13: "training diverged",
+        15: "killed by SIGABRT while training: Error: an illegal memory access",
     }
     for trial, result in found.items():
         if trial in expected:
