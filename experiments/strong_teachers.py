@@ -3,11 +3,12 @@
     python -m experiments.strong_teachers train resnet18 --data cifar10.npz --seconds 240 --out parts
     python -m experiments.strong_teachers join parts/resnet18 teachers
 
-`train` needs PyTorch, torchvision and numpy alone. It reads `x_train`, `y_train`, `x_val`, `y_val`, keeps all images on
-the device, and spreads its schedule over the seconds that it is given: SGD with Nesterov momentum under a one-cycle
-rate, label smoothing, crops shifted by up to an eighth of the side, mirrored views and one erased square. The
-validation images tell how good it became and decide nothing. Weights are written as fp16, in parts that small limits on
-files do not refuse; `join` makes the two files of `--baseline`: weights as safetensors and `preprocess.json`.
+`train` needs PyTorch, torchvision, safetensors and numpy alone, as bare GPUs have them. It reads `x_train`,
+`y_train`, `x_val`, `y_val`, keeps all images on the device, and spreads its schedule over the seconds that it is given:
+SGD with Nesterov momentum under a one-cycle rate, label smoothing, crops shifted by up to an eighth of the side,
+mirrored views and one erased square. The validation images tell how good it became and decide nothing. Weights are
+written as fp16, in parts that small limits on files do not refuse; `join` makes the two files of `--baseline`: weights
+as safetensors and `preprocess.json`.
 """
 
 import argparse

@@ -97,6 +97,10 @@ class PipelineSession:
         self.after_s.append(time.perf_counter() - ran)
         return outputs
 
+    def forget_last(self) -> None:
+        """Do not count the last call."""
+        del self.before_s[-1], self.after_s[-1]
+
     def forget(self) -> None:
         """Count the calls from now on."""
         self.before_s.clear()

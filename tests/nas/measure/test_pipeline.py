@@ -63,8 +63,7 @@ def test_a_call_covers_what_goes_before_and_after(folder: Path) -> None:
     assert (alone.preprocess_ms, alone.postprocess_ms) == (None, None)
     assert whole.preprocess_ms is not None
     assert whole.postprocess_ms is not None
-    # Medians of few calls, and not of the same ones: on a busy machine the part may be above the whole by a little.
-    assert whole.p50_ms > whole.preprocess_ms / 2 > alone.p50_ms, "a large picture takes longer than a small network"
+    assert whole.p50_ms > whole.preprocess_ms > alone.p50_ms, "a large picture takes longer than a small network"
     assert 0 < whole.postprocess_ms < whole.preprocess_ms
     assert calls_of_four.preprocess_ms is not None
     assert calls_of_four.preprocess_ms > 2 * whole.preprocess_ms, "four pictures are prepared for a call"
@@ -85,8 +84,12 @@ def test_a_session_computes_what_the_network_computes(folder: Path, photos: Imag
     (expected,) = network.run(processor.preprocess(example).inputs)
     np.testing.assert_allclose(outputs, np.stack([expected] * 4), atol=1e-5)
     assert len(session.before_s) == len(session.after_s) == 1
+    session.run(np.zeros(0))
+    first = session.before_s[0]
+    session.forget_last()
+    assert session.before_s == [first]
     session.forget()
-    assert session.before_s == []
+    assert session.before_s == session.after_s == []
     assert (session.input, session.batch) == (network.input, 4)
 
 
