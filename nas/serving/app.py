@@ -30,7 +30,7 @@ from nas.serving.engine import Answered, Engine
 from nas.serving.metrics import Metrics
 from nas.serving.model import VERSION
 from nas.serving.protocol import HEADER_LENGTH, compose_answer, parse_request
-from nas.serving.refusal import Refusal, busy, malformed
+from nas.serving.refusal import Refusal, busy, drop_frames, malformed
 
 SERVER = {"name": "nas", "version": __version__, "extensions": ["binary_tensor_data"]}
 CLOSING = (408, 413)
@@ -182,6 +182,7 @@ class _Service:
         try:
             return await handle(request)
         except Refusal as refusal:
+            drop_frames(refusal)
             return refused(refusal)
         finally:
             self._in_hand -= 1

@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 
 from nas.bundles.predictor import Answer
 from nas.deployment import CPU
+from nas.errors import UserError
 from nas.serving.admission import Admission
 from nas.serving.batching import Batcher, Ran, Waiting, step_back
 from nas.serving.model import ServedModel
-from nas.serving.refusal import busy
+from nas.serving.refusal import Refusal, busy, drop_frames
 from nas.serving.settings import ServingSettings
 from nas.tasks.artifacts import Locating
 
@@ -230,6 +231,8 @@ class Engine:
 def _hand_on(done: "Future[Answered]", step: "Future[Any]") -> None:
     """What went wrong in a step is the outcome of the whole."""
     error = step.exception()
+    if isinstance(error, UserError | Refusal):  # an answer to the client; of anything else the log tells where it was
+        drop_frames(error)
     if error is not None and done.set_running_or_notify_cancel():
         done.set_exception(error)
 

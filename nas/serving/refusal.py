@@ -19,3 +19,15 @@ def malformed(message: str) -> Refusal:
 def busy(message: str, retry_after_s: float) -> Refusal:
     """A request that comes at a bad time."""
     return Refusal(503, message, retry_after_s=retry_after_s)
+
+
+def drop_frames(error: BaseException) -> None:
+    """Take the tracebacks out of `error` and of what it came of.
+
+    They hold the frames that were left, with the request's body and what was decoded of it, and one of these frames
+    holds the future that has the error: a cycle of megabytes that stays until Python happens to look for cycles.
+    """
+    step: BaseException | None = error
+    while step is not None:
+        step.__traceback__ = None
+        step = step.__cause__ or step.__context__

@@ -1,21 +1,26 @@
 """Requests that cannot be answered: each has its status and a sentence, and the next good one is answered."""
 
+import gc
 import json
 import struct
 import zlib
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image
 from starlette.testclient import TestClient
 
+from nas.errors import UserError
 from nas.serving.app import Health, create_app
 from nas.serving.engine import Engine
 from nas.serving.metrics import Metrics
 from nas.serving.protocol import HEADER_LENGTH
+from nas.serving.refusal import Refusal
 from nas.serving.settings import ServingSettings
 from tests.nas.serving.bundles import encoded
 from tests.nas.serving.conftest import SETTINGS
@@ -59,6 +64,29 @@ def test_files_that_are_no_image(name: str, client: TestClient) -> None:
     assert (answer.status_code, name) == (status, name)
     assert says in answer.json()["error"]
     assert client.post("/predict", content=encoded()).status_code == 200
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("images", [1, 3])
+def test_nothing_is_left_of_a_refused_image(threads: int, images: int, engines: dict[str, Engine]) -> None:
+    """Neither what was decoded of it nor the request: with photos that is a megabyte, ten thousand times."""
+    engine = Engine(engines["classification"].model, replace(SETTINGS, threads=threads))
+    client = TestClient(create_app(engine, Health(), Metrics()))
+    files = [encoded()[:700], *[encoded()] * (images - 1)]
+    blob = b"".join(struct.pack("<I", len(file)) + file for file in files)
+    entry = {"name": "image", "datatype": "BYTES", "shape": [images]}
+    gc.collect()
+    gc.freeze()  # what is there already is not looked at
+    gc.disable()
+    try:
+        for _ in range(3):
+            assert client.post(INFER, **binary(entry, blob)).status_code == 422
+        left = [kind for kind in map(type, gc.get_objects()) if issubclass(kind, Image.Image | UserError | Refusal)]
+    finally:
+        gc.enable()
+        gc.unfreeze()
+        engine.close()
+    assert not left
 
 
 def test_one_bad_image_of_several_is_named(client: TestClient) -> None:
