@@ -5,13 +5,22 @@ the client's address. On one socket that all inherit, whoever wakes first takes 
 once all 20 came to one of two processes. The price: connections that a killed process had not accepted yet are reset.
 """
 
+import ctypes
 import errno
 import os
 import socket
+import struct
+import sys
+from contextlib import suppress
 
 from nas.errors import UserError
 
 BACKLOG = 1024
+_SO_ATTACH_FILTER = 26
+"""Of Linux's `asm/socket.h`; the module `socket` has no name for it."""
+_NO_SYN = ((0x30, 0, 0, 13), (0x45, 0, 1, 0x02), (0x06, 0, 0, 0), (0x06, 0, 0, 0xFFFF_FFFF))
+"""Classic BPF, (code, jump if true, jump if false, value) as in Linux's `filter.h`: load byte 13 of the TCP header, the
+flags; where SYN is among them drop the packet, else take it whole."""
 
 
 def reserve(host: str, port: int) -> socket.socket:
@@ -37,6 +46,21 @@ def listen(host: str, port: int) -> socket.socket:
     listening.listen(BACKLOG)
     listening.setblocking(False)
     return listening
+
+
+def take_nobody_new(listening: socket.socket) -> None:
+    """Have the kernel drop the first packet of each new connection, as a step towards closing a listening socket.
+
+    What is connected already can then be accepted to the last, in peace: closing resets what comes in between. Whoever
+    is dropped tries again after a second, and finds another server or none. Nothing happens on other systems than
+    Linux.
+    """
+    if sys.platform == "linux":
+        program = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *step) for step in _NO_SYN))
+        with suppress(OSError):  # it works as well without, but for what comes in the moment of closing
+            listening.setsockopt(
+                socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("@HP", len(_NO_SYN), ctypes.addressof(program))
+            )
 
 
 def url(host: str, port: int) -> str:

@@ -19,7 +19,7 @@ import uvicorn
 from nas.errors import UserError
 from nas.serving.app import Health, create_app
 from nas.serving.engine import Engine
-from nas.serving.listening import BACKLOG, listen
+from nas.serving.listening import BACKLOG, listen, take_nobody_new
 from nas.serving.metrics import Metrics
 from nas.serving.model import ServedModel
 from nas.serving.spec import ReplicaSpec, connect, line
@@ -32,7 +32,7 @@ SWITCH_S = 0.0005
 """Longest time that a thread keeps the interpreter from the others. With Python's 5 ms the event loop waits behind
 decoding and inference for longer than many a network takes."""
 SETTLE_S = 0.1
-"""In which a connection that was accepted last sends what it has."""
+"""In which a connection that is being made is made, and one that was accepted last sends what it has."""
 
 
 class Replica(uvicorn.Server):
@@ -70,6 +70,8 @@ class Replica(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Take in all who are connected to the listening socket before it is closed: they would be reset."""
         loop = asyncio.get_running_loop()
+        take_nobody_new(self._listening)
+        await asyncio.sleep(SETTLE_S)  # whose connection is being made
         accepted = list(_accept_all(self._listening))
         for server in self.servers:
             server.close()
