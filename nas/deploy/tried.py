@@ -68,16 +68,20 @@ class TriedDeployment:
 
     @property
     def pipeline_ms(self) -> dict[str, float] | None:
-        """Median times in the pattern that was asked for: of the network alone, of what goes before and after it, and
-        of all together; None where they were not measured."""
+        """Median times in the pattern that was asked for: of the network, of what goes before and after it, and of all
+        together; None where they were not measured.
+
+        The network's time is that of calls of it alone, and where there was no time for these that in the calls of all.
+        """
         known = {m.request.deployment.covers: m for m in (self.measurement, self.across) if m and m.failed is None}
-        if ALONE not in known or PIPELINE not in known:
+        whole = known.get(PIPELINE)
+        if whole is None:
             return None
-        network, whole = known[ALONE], known[PIPELINE]
+        network = known[ALONE].p50_ms if ALONE in known else whole.network_ms
         before, after = whole.preprocess_ms, whole.postprocess_ms
-        if before is None or after is None:
+        if before is None or network is None or after is None:
             return None
-        return {"preprocess": before, "network": network.p50_ms, "postprocess": after, "total": whole.p50_ms}
+        return {"preprocess": before, "network": network, "postprocess": after, "total": whole.p50_ms}
 
     def to_json(self) -> dict[str, Any]:
         measured = self.measurement if self.measurement and self.measurement.failed is None else None

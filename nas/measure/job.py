@@ -108,6 +108,8 @@ class SessionTiming:
     """Median time from the example to the network's input, in calls that cover the pipeline; None in others."""
     postprocess_ms: float | None = None
     """Likewise from the network's output to the answer."""
+    network_ms: float | None = None
+    """Likewise of the network between them."""
     device_ms: float | None = None
     """Time of one call on a GPU alone, see `nas.measure.devices.probe.DeviceProbe.device_ms`; None where that is not
     another thing than the call, or not known."""

@@ -68,6 +68,11 @@ class Measurement:
         return _median_or_none([s.postprocess_ms for s in self.sessions])
 
     @property
+    def network_ms(self) -> float | None:
+        """Median over the sessions of the network between them; None where calls were of the network alone."""
+        return _median_or_none([s.network_ms for s in self.sessions])
+
+    @property
     def device_ms(self) -> float | None:
         """Median over the sessions of a call's time on the GPU alone; None where there is no such figure."""
         return _median_or_none([s.device_ms for s in self.sessions])

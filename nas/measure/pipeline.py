@@ -72,6 +72,8 @@ class PipelineSession:
         self._examples = [example] * session.batch
         self.before_s: list[float] = []
         """Seconds of pre-processing in each call so far."""
+        self.network_s: list[float] = []
+        """Seconds of the network in each call so far."""
         self.after_s: list[float] = []
         """Seconds of post-processing in each call so far."""
 
@@ -94,17 +96,22 @@ class PipelineSession:
         for output, one in zip(outputs, prepared, strict=True):
             self._processor.postprocess(output, one.context)
         self.before_s.append(ready - start)
+        self.network_s.append(ran - ready)
         self.after_s.append(time.perf_counter() - ran)
         return outputs
 
     def forget_last(self) -> None:
         """Do not count the last call."""
-        del self.before_s[-1], self.after_s[-1]
+        del self.before_s[-1], self.network_s[-1], self.after_s[-1]
 
     def forget(self) -> None:
         """Count the calls from now on."""
-        self.before_s.clear()
-        self.after_s.clear()
+        for part in (self.before_s, self.network_s, self.after_s):
+            part.clear()
+
+    def medians_ms(self) -> tuple[float, float, float]:
+        """Of pre-processing, the network and post-processing in the calls that count."""
+        return 1e3 * median(self.before_s), 1e3 * median(self.network_s), 1e3 * median(self.after_s)
 
 
 def joined(prepared: list[Prepared]) -> NDArray[Any]:

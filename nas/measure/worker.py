@@ -268,6 +268,7 @@ def _drawn(session: Session, seed: int) -> Inputs:
 def _summary(loaded: _Loaded, reference_p50_s: float) -> SessionTiming:
     p50, p90, p99 = percentiles(loaded.times_s)
     calls, seen = len(loaded.times_s) * loaded.round, loaded.watch.observation()
+    before_ms, network_ms, after_ms = loaded.pipeline.medians_ms() if loaded.pipeline is not None else (None,) * 3
     uppers = (upper_percentile(loaded.times_s, percentile) for percentile in (90, 99))
     p90_upper_ms, p99_upper_ms = (None if upper is None else 1e3 * upper for upper in uppers)
     return SessionTiming(
@@ -283,8 +284,9 @@ def _summary(loaded: _Loaded, reference_p50_s: float) -> SessionTiming:
         cpu_share=seen.cpu_share,
         disturbance=seen.disturbance,
         energy_mj=None if seen.energy_j is None else 1e3 * seen.energy_j / calls,
-        preprocess_ms=None if loaded.pipeline is None else 1e3 * float(np.median(loaded.pipeline.before_s)),
-        postprocess_ms=None if loaded.pipeline is None else 1e3 * float(np.median(loaded.pipeline.after_s)),
+        preprocess_ms=before_ms,
+        network_ms=network_ms,
+        postprocess_ms=after_ms,
     )
 
 

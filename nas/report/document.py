@@ -148,7 +148,7 @@ def calls_text(entry: Document) -> str:
     times: Mapping[str, float] = entry.get("pipeline") or {}
     if times:
         around = f"{milliseconds(times['preprocess'])} + {milliseconds(times['postprocess'])}"
-        beside = ("the network alone", "network") if whole else (_PROCESSED, "total")
+        beside = ("the network", "network") if whole else (_PROCESSED, "total")
         more.append(f"{beside[0]} {milliseconds(times[beside[1]])} ms ({around} around it)")
     return "; ".join([f"{pattern} {_PROCESSED}" if whole else pattern, *more])
 

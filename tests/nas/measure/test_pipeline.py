@@ -60,7 +60,9 @@ def test_a_call_covers_what_goes_before_and_after(folder: Path) -> None:
         ],
         sessions=1, seconds_per_model=0.1,
     )  # fmt: skip
-    assert (alone.preprocess_ms, alone.postprocess_ms) == (None, None)
+    assert (alone.preprocess_ms, alone.network_ms, alone.postprocess_ms) == (None, None, None)
+    assert whole.network_ms is not None
+    assert 0 < whole.network_ms < whole.p50_ms
     assert whole.preprocess_ms is not None
     assert whole.postprocess_ms is not None
     assert whole.p50_ms > whole.preprocess_ms > alone.p50_ms, "a large picture takes longer than a small network"
@@ -83,13 +85,16 @@ def test_a_session_computes_what_the_network_computes(folder: Path, photos: Imag
     outputs = session.run(np.zeros(0))
     (expected,) = network.run(processor.preprocess(example).inputs)
     np.testing.assert_allclose(outputs, np.stack([expected] * 4), atol=1e-5)
-    assert len(session.before_s) == len(session.after_s) == 1
+    assert len(session.before_s) == len(session.network_s) == len(session.after_s) == 1
+    assert session.medians_ms() == tuple(
+        1e3 * part[0] for part in (session.before_s, session.network_s, session.after_s)
+    )
     session.run(np.zeros(0))
     first = session.before_s[0]
     session.forget_last()
     assert session.before_s == [first]
     session.forget()
-    assert session.before_s == session.after_s == []
+    assert session.before_s == session.network_s == session.after_s == []
     assert (session.input, session.batch) == (network.input, 4)
 
 
@@ -108,11 +113,11 @@ def test_a_damaged_document_is_told(folder: Path, tmp_path: Path) -> None:
             read_pipeline(tmp_path)
 
 
-def test_the_parts_of_a_call_need_both_measurements() -> None:
+def test_the_network_s_part_is_that_of_calls_of_it_alone_where_there_were_any() -> None:
     def measured(deployment: Deployment, ms: float, around: float | None) -> Measurement:
         timing = SessionTiming(
             p50_ms=ms, p90_ms=ms, p99_ms=ms, calls=9, reference_p50_ms=1.0, load_ms=1.0, memory_bytes=1, cpu_share=1.0,
-            disturbance=None, preprocess_ms=around, postprocess_ms=around,
+            disturbance=None, preprocess_ms=around, network_ms=around and around + 0.2, postprocess_ms=around,
         )  # fmt: skip
         return Measurement(
             request=MeasureRequest(Path("m"), deployment), sessions=(timing,), p50_ms=ms, p90_ms=ms, p99_ms=ms,
@@ -126,6 +131,7 @@ def test_the_parts_of_a_call_need_both_measurements() -> None:
     parts = {"preprocess": 0.9, "network": 1.0, "postprocess": 0.9, "total": 3.0}
     assert replace(tried, across=whole).pipeline_ms == parts
     assert replace(tried, measurement=whole, across=alone).pipeline_ms == parts
+    assert replace(tried, measurement=whole).pipeline_ms == {**parts, "network": 1.1}
     assert replace(tried, across=replace(whole, failed="no")).pipeline_ms is None
     assert ALONE == ORT.covers == ORT.covering(PIPELINE).called(50.0).continuous.covers
     with pytest.raises(ValueError, match="covers network or pipeline"):
