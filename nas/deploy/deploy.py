@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from nas.calls import CAMERA_MS, CONTINUOUS_MS
 from nas.deploy.choosing import Rejection, UpperBound, accuracy_floor, choose, doubt_of, no_rejection
-from nas.deploy.float_parts import float_part, larger_parts
+from nas.deploy.float_parts import float_part, larger_parts, usual_part
 from nas.deploy.in_time import ATTEMPT, LEFT_OUT, MEASURING, InTime
 from nas.deploy.onnx import check_parity, export_onnx
 from nas.deploy.tried import INT8, Deployed, TriedDeployment, files_bytes
@@ -25,7 +25,6 @@ from nas.networks.description import NETWORK, NetworkDescription, save_network
 from nas.runtimes import load_runtime
 from nas.tasks import TaskData, task_of
 from nas.tasks.examples import some_for_input
-from nas.tasks.task import PartlyFloat
 
 if TYPE_CHECKING:
     from torch import nn
@@ -117,9 +116,8 @@ def deploy(
             return _with_accuracy(made, data, description) if trained else made
 
     task = task_of(data)
-    usual_part = task.int8_float_part if isinstance(task, PartlyFloat) else ""
     for d in [*deployments[:1], *sorted(deployments[1:], key=expected_ms)]:
-        tried.append(attempt(d, usual_part if d.precision == INT8 else ""))
+        tried.append(attempt(d, usual_part(task) if d.precision == INT8 else ""))
     tried.sort(key=lambda t: deployments.index(t.deployment))
     if trained:
         tried = with_float_parts(tried, max_drop, attempt)

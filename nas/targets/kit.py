@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nas.deploy.float_parts import usual_part
 from nas.deploy.onnx import export_onnx
 from nas.deployment import CPU, Deployment
 from nas.errors import UserError
@@ -29,8 +30,9 @@ from nas.runtimes.cpu import parse_cpu_flags
 from nas.runtimes.devices import execution_providers
 from nas.runtimes.nodes import NodeTime
 from nas.targets.held_out import held_out_error
-from nas.targets.preparing import CALIBRATION_INPUTS, OUTPUT_SIZE, networks_to_measure
+from nas.targets.preparing import CALIBRATION_INPUTS, OUTPUT_SIZE, networks_to_measure, prepare_all
 from nas.targets.profile import FAILED, DeploymentTable, DeviceProfile, NetworkTiming
+from nas.tasks import task_named
 from predictors.block_transfer import MIN_WITH_PRIOR
 from search_spaces import Architecture, architecture_of_json, resolve_space, space_of
 from search_spaces.architecture import Option
@@ -177,8 +179,10 @@ def _write_network(kit: zipfile.ZipFile, arch: Architecture, names: Mapping[str,
         inputs = spec.draw_torch(CALIBRATION_INPUTS)
         set_norm_statistics(network, inputs)
         model = export_onnx(network, spec, folder / "model.onnx", batch)
-        for precision, name in names.items():
-            kit.write(load_runtime(RUNTIME).prepare(model, precision, folder, inputs.numpy()), name)
+        precisions = [Deployment(RUNTIME, precision, threads=1, batch=batch) for precision in names]
+        files = prepare_all(model, precisions, folder, inputs.numpy(), usual_part(task_named(space.task)))
+        for file, name in zip(files, names.values(), strict=True):
+            kit.write(file.path, name)
 
 
 def repeat_weights(network: "nn.Module") -> None:

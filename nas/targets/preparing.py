@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nas.deploy.float_parts import float_part, usual_part
 from nas.deploy.onnx import export_onnx
+from nas.deploy.tried import INT8
 from nas.deployment import Deployment, common_batch
 from nas.errors import UserError
 from nas.measure.host import usable_threads
@@ -19,6 +21,7 @@ from nas.measure.measurement import MeasureRequest
 from nas.measure.procfs import die_with_parent
 from nas.networks.description import NETWORK, NetworkDescription, save_network
 from nas.runtimes import load_runtime
+from nas.tasks import task_named
 from search_spaces import BUNDLED_SPACES, Architecture, SearchSpace, resolve_space, space_of
 from search_spaces.architecture import Option
 from search_spaces.signature import Size
@@ -71,7 +74,8 @@ def deploy_untrained(
 
     from search_spaces.modules import set_norm_statistics
 
-    described = NetworkDescription.of_architecture(space_of(arch), arch, size)
+    space = space_of(arch)
+    described = NetworkDescription.of_architecture(space, arch, size)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         network = described.build()
@@ -80,17 +84,23 @@ def deploy_untrained(
     if any(d.runtime == "torch" for d in deployments):  # which runs the network itself
         save_network(network, described, folder / NETWORK)
     model = export_onnx(network, described.signature.input, folder / "model.onnx", common_batch(deployments))
-    return prepare_all(model, deployments, folder, inputs.numpy())
+    return prepare_all(model, deployments, folder, inputs.numpy(), usual_part(task_named(space.task)))
 
 
 def prepare_all(
-    model: Path, deployments: Sequence[Deployment], folder: Path, calibration: NDArray[Any]
+    model: Path, deployments: Sequence[Deployment], folder: Path, calibration: NDArray[Any], in_float: str = ""
 ) -> list[MeasureRequest]:
-    """The file of `model` for each deployment; those that differ in threads alone share it."""
+    """The file of `model` for each deployment; those that differ in threads alone share it.
+
+    `in_float`: the part of it (of `FLOAT_PARTS`) that int8 leaves in floating point, as it will be delivered.
+    """
+    part = float_part(in_float, model) if in_float and any(d.precision == INT8 for d in deployments) else None
     files: dict[tuple[str, str], Path] = {}
     for d in deployments:
         if (d.runtime, d.precision) not in files:
-            files[d.runtime, d.precision] = load_runtime(d.runtime).prepare(model, d.precision, folder, calibration)
+            files[d.runtime, d.precision] = load_runtime(d.runtime).prepare(
+                model, d.precision, folder, calibration, float_part=part if d.precision == INT8 else None
+            )
     return [MeasureRequest(files[d.runtime, d.precision], d) for d in deployments]
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 from nas.cli.main import run
@@ -28,6 +29,7 @@ from nas.targets.profile import DeviceProfile
 from nas.targets.profiling import make_profile, profile_summary
 from predictors.block_latency import MIN_NETWORKS
 from search_spaces import Architecture, load_search_space, resolve_space
+from search_spaces.signature import Size
 from tests.nas.brief import hurry
 from tests.nas.fake_device import FP32, INT8, fake_measurements, fake_profile
 
@@ -266,11 +268,23 @@ def test_networks_are_prepared_for_every_runtime(tmp_path: Path) -> None:
     (arch,) = networks_to_measure([resolve_space("mixed")], 1, 0, {"resolution": [32]})
     deployments = [FP32, replace(FP32, runtime="torch")]
     images = np.random.default_rng(0).standard_normal((1, 3, 32, 32), dtype=np.float32)
-    onnx, torch = (
+    exported, eager = (
         load_runtime(request.deployment.runtime).load(request.path, request.deployment).run(images)
         for request in deploy_untrained(arch, deployments, tmp_path, 0)
     )
-    assert np.abs(onnx - torch).max() < 1e-3 * np.abs(onnx).max()
+    assert np.abs(exported - eager).max() < 1e-3 * np.abs(exported).max()
+
+
+@pytest.mark.parametrize(("space", "size", "in_float"), [("mixed", (10,), False), ("pose", (1, 17), True)])
+def test_int8_is_timed_as_it_will_be_delivered(space: str, size: Size, in_float: bool, tmp_path: Path) -> None:
+    """Where a task leaves the last layer in floating point, that takes time."""
+    known = resolve_space(space)
+    resolution = known.decisions[known.column("resolution")].options[0]
+    (arch,) = networks_to_measure([known], 1, 0, {"resolution": [resolution]})
+    (quantised,) = deploy_untrained(arch, [INT8], tmp_path, 0, size)
+    kernels = [t.data_type for t in onnx.load(quantised.path).graph.initializer if len(t.dims) == 4]
+    assert onnx.TensorProto.INT8 in kernels or onnx.TensorProto.UINT8 in kernels
+    assert (onnx.TensorProto.FLOAT in kernels) == in_float
 
 
 def test_an_end_of_a_preparing_process_is_a_sentence(tmp_path: Path) -> None:
