@@ -22,7 +22,7 @@ from nas.networks.find import RECEIPT
 from nas.tasks.pose.data import PoseData, PoseSplit, load_pose
 from nas.tasks.pose.decoding import FoundPoses
 from nas.tasks.pose.evaluate import figures_of, found_in_runtime
-from nas.tasks.pose.floors import in_boxes_found, mean_pose, posed
+from nas.tasks.pose.floors import in_boxes_found, in_true_boxes, mean_pose
 from nas.tasks.pose.oks import similarity
 from nas.text import milliseconds
 
@@ -50,12 +50,6 @@ def found_in(predictor: Predictor, data: PoseData) -> tuple[list[FoundPoses], Po
     split = data.for_input("test", predictor.receipt.signature.input)
     batch = predictor.receipt.deployment.batch
     return found_in_runtime(predictor.session.run, split, data.preprocess, batch=batch), split
-
-
-def in_true_boxes(split: PoseSplit, pose: NDArray[np.float32]) -> list[FoundPoses]:
-    """`pose` in the box of every person."""
-    boxes = [truth.xyxy[~truth.crowd] for truth in split.boxes]
-    return [posed(these, np.ones(len(these), np.float32), pose) for these in boxes]
 
 
 @click.command()

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from experiments.pose_persons import in_true_boxes, oks_of_persons, paired
+from experiments.pose_persons import oks_of_persons, paired
 from experiments.stick_figures import figures
 from nas.tasks.pose.decoding import FoundPoses
-from nas.tasks.pose.floors import mean_pose
+from nas.tasks.pose.floors import in_true_boxes, mean_pose
 
 
 def found_as(points: list[np.ndarray], keypoints: int) -> list[FoundPoses]:
