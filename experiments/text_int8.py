@@ -1,9 +1,9 @@
-"""Whether other ways to make a text network fast in ONNX Runtime would pay: int8 whose ranges are found in each call
-(dynamic), and attention joined into one operator by onnxruntime's own optimiser.
+"""What makes a text network fast in ONNX Runtime: int8 that is calibrated, int8 whose ranges are found in each call,
+and attention joined into one operator by onnxruntime's own optimiser.
 
-`python -m experiments.text_int8` times untrained networks of the kinds of `experiments.text_gate`: fp32, int8 as it is
-delivered (static, calibrated), dynamic int8 of the matrix products, and fp32 after the optimiser. Latencies of one
-table are of the same sessions. Speed alone is looked at: what is not faster need not be accurate.
+`python -m experiments.text_int8` times untrained networks of the kinds of `experiments.text_gate` in the deployments
+that are tried for texts, and fp32 after the optimiser, which is not among them. Latencies of one table are of the same
+sessions. Speed alone is looked at: what is not faster need not be accurate.
 """
 
 from pathlib import Path
@@ -13,25 +13,17 @@ import click
 import onnx
 
 from experiments.text_gate import KINDS, architecture
-from nas.deployment import Deployment
+from nas.deployment import DYNAMIC_INT8, Deployment
 from nas.measure.host import fingerprint, threads_here
 from nas.measure.measurement import MeasureRequest
 from nas.measure.protocol import measure
 from nas.targets.preparing import deploy_untrained, new_folder
 from search_spaces import TextSpace, resolve_space
 
-WAYS = ("fp32", "int8, static", "int8, dynamic", "fp32, optimised")
+PRECISIONS = ("fp32", "int8", DYNAMIC_INT8)
+WAYS = (*PRECISIONS, "fp32, optimised")
 FUSED = ("Attention", "MultiHeadAttention")
 """Operators that the optimiser joins an attention into."""
-
-
-def dynamic_int8(model: Path) -> Path:
-    """The network with int8 weights in its matrix products, whose inputs are rounded in each call."""
-    from onnxruntime.quantization import QuantType, quantize_dynamic
-
-    made = model.with_name("dynamic.onnx")
-    quantize_dynamic(model, made, op_types_to_quantize=["MatMul", "Gemm"], weight_type=QuantType.QInt8)
-    return made
 
 
 def optimised(model: Path, heads: int, width: int) -> tuple[Path, int]:
@@ -52,21 +44,19 @@ def main(tokens: int, vocabulary: int, sessions: int) -> None:
     space = resolve_space("text")
     assert isinstance(space, TextSpace)
     threads = threads_here(None)
-    fp32, int8 = (Deployment("onnxruntime", precision, threads) for precision in ("fp32", "int8"))
+    deployments = [Deployment("onnxruntime", precision, threads) for precision in PRECISIONS]
     with TemporaryDirectory(prefix="nas-text-int8-") as temporary:
         requests: list[MeasureRequest] = []
         joined = []
         for number, (kind, options) in enumerate(KINDS.items()):
             folder = new_folder(Path(temporary) / str(number))
             arch = architecture(space, kind, "none", tokens, vocabulary)
-            exact, static = deploy_untrained(arch, [fp32, int8], folder, 0, (2,))
+            made = deploy_untrained(arch, deployments, folder, 0, (2,))
             heads = int(options.get("stage1.heads", 0))
             width = int(options["stage1.width"]) if heads else 0
-            faster, count = optimised(exact.path, heads, width)
+            faster, count = optimised(made[0].path, heads, width)
             joined.append(count)
-            requests += [
-                exact, static, MeasureRequest(dynamic_int8(exact.path), int8), MeasureRequest(faster, fp32),
-            ]  # fmt: skip
+            requests += [*made, MeasureRequest(faster, deployments[0])]
         measured = measure(requests, sessions=sessions)
     click.echo(f"p50 ms, {tokens} tokens, {threads} threads of {fingerprint().cpu_model}")
     click.echo(f"| network | {' | '.join(WAYS)} | attentions joined |\n|{'---|' * (len(WAYS) + 2)}")

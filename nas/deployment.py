@@ -9,6 +9,8 @@ from typing import Any, Literal, get_args
 from nas.calls import CONTINUOUS_MS, calls_text
 
 CPU = "cpu"
+DYNAMIC_INT8 = "int8-dynamic"
+"""Precision in which only weights have ranges of their own: those of activations are found in each call."""
 Extent = Literal["network", "pipeline"]
 """What the time of a call is of: the network alone, or the whole way from an example in memory to an answer."""
 EXTENTS: tuple[Extent, ...] = get_args(Extent)
@@ -23,7 +25,7 @@ class Deployment:
     runtime: str
     """Key in `nas.runtimes.RUNTIMES`: `onnxruntime`, `openvino`, `torch`."""
     precision: str
-    """`fp32`, `bf16`, `fp16` or `int8`."""
+    """`fp32`, `bf16`, `fp16`, `int8` (calibrated) or `DYNAMIC_INT8`."""
     threads: int
     """Intra-operator threads (>= 1); on a GPU `HOST_THREADS`, those of the host that feed it."""
     batch: int = 1
@@ -49,6 +51,11 @@ class Deployment:
         """Runtime and precision, for tables: `openvino-int8`; with the device where it is not the CPU:
         `torch-fp16@cuda:0`."""
         return _name(self.runtime, self.precision, self.device)
+
+    @property
+    def computes_in(self) -> str:
+        """The type of the numbers that are multiplied: the precision, and `int8` for both kinds of it."""
+        return "int8" if self.precision == DYNAMIC_INT8 else self.precision
 
     @property
     def calls(self) -> str:

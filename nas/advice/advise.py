@@ -21,6 +21,7 @@ from nas.advice.table import BlockTable, Ceiling, block_table
 from nas.advice.timing import Timed, require_timed, timed
 from nas.advice.what_if import WhatIf, best, model_for, what_ifs
 from nas.bench.bench import chosen_deployments
+from nas.bench.models import on_tokens
 from nas.bench.preparing import ModelFiles
 from nas.deployment import CPU, Deployment
 from nas.errors import UserError
@@ -84,7 +85,7 @@ def run_advise(config: AdviseConfig, progress: Progress) -> dict[str, Any]:
         folder = Path(place)
         subject = read_subject(config.reference, config.resolution, folder)
         asked = _deployments(config, subject, threads)
-        other = None if against is None else _one(config, threads, *against)
+        other = None if against is None else _one(config, subject, threads, *against)
         target = load_target(config.target, threads)
         files = ModelFiles(subject.model, folder / "files")
         graph, parts = described(subject, files, config.batch)
@@ -99,7 +100,7 @@ def run_advise(config: AdviseConfig, progress: Progress) -> dict[str, Any]:
             graph=graph,
             parts=parts,
             operators=tables[0].table.operators,
-            precision=main.deployment.precision,
+            precision=main.deployment.computes_in,
             ceiling=tables[0].ceiling,
             isa=host.isa,
         )
@@ -131,13 +132,14 @@ def _deployments(config: AdviseConfig, subject: Subject, threads: int) -> list[D
     if runtime is None and precision is None and subject.own is not None and config.device == CPU:
         runtime, precision = subject.own
     chosen = chosen_deployments(
-        threads, None if runtime is None else [runtime], None if precision is None else [precision], [config.device]
-    )
+        threads, None if runtime is None else [runtime], None if precision is None else [precision], [config.device],
+        dynamic_int8=on_tokens([subject.model]),
+    )  # fmt: skip
     return [replace(d, batch=config.batch) for d in chosen]
 
 
-def _one(config: AdviseConfig, threads: int, runtime: str, precision: str, device: str) -> Deployment:
-    (found, *_) = chosen_deployments(threads, [runtime], [precision], [device])
+def _one(config: AdviseConfig, subject: Subject, threads: int, runtime: str, precision: str, device: str) -> Deployment:
+    (found, *_) = chosen_deployments(threads, [runtime], [precision], [device], dynamic_int8=on_tokens([subject.model]))
     return replace(found, batch=config.batch)
 
 
@@ -160,7 +162,7 @@ def judged(found: Sequence[Timed], graph: Graph, parts: Sequence[Part], folder: 
         ceiling = joined([known[d] for d in own])
         operators = placed(without_profiler(one.nodes, ceiling.profiler_ms), graph, parts)
         added_ms = sum(o.ms for o in before) - sum(o.ms for o in operators)
-        table = block_table(operators, parts, ceiling, one.p50_ms, one.deployment.precision, added_ms)
+        table = block_table(operators, parts, ceiling, one.p50_ms, one.deployment.computes_in, added_ms)
         tables.append(Advised(timed=one, table=table, ceiling=ceiling))
     return tables
 
@@ -168,9 +170,10 @@ def judged(found: Sequence[Timed], graph: Graph, parts: Sequence[Part], folder: 
 def _like(deployment: Deployment, operators: Sequence[Operator]) -> list[Deployment]:
     """The deployment itself, then the one of the same runtime for each other precision that a product ran in: int8
     networks also have others."""
-    precisions = {deployment.precision, *(o.precision for o in operators if o.macs)}
+    own = deployment.computes_in
+    precisions = {own, *(o.precision for o in operators if o.macs)}
     here = deployments_here(deployment.threads, [deployment.runtime])
-    return sorted((d for d in here if d.precision in precisions), key=lambda d: d.precision != deployment.precision)
+    return sorted((d for d in here if d.precision in precisions), key=lambda d: d.precision != own)
 
 
 def _what_ifs(subject: Subject, target: Target, main: Timed) -> tuple[list[WhatIf], str | None]:

@@ -11,7 +11,7 @@ from nas.errors import UserError
 
 CLEARLY = 1.2
 """One block takes longer than another by this factor at least, where it counts: less may be noise."""
-_NAME = re.compile(r"(?P<runtime>[a-z]+)-(?P<precision>[a-z]+[0-9]+)(?:@(?P<device>\S+))?")
+_NAME = re.compile(r"(?P<runtime>[a-z]+)-(?P<precision>[a-z]+[0-9]+(?:-dynamic)?)(?:@(?P<device>\S+))?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from typing import Any
 from nas import __version__
 from nas.bench.cells import Cell, plan_cells
 from nas.bench.document import SCHEMA, cell_document, model_document, operators_document
-from nas.bench.models import BenchModel, read_models
+from nas.bench.models import BenchModel, on_tokens, read_models
 from nas.bench.preparing import prepare_cells
 from nas.calls import CAMERA_MS, CONTINUOUS, IDLE, calls_text, interval_ms_of
 from nas.deployment import CPU, Deployment
@@ -75,8 +75,10 @@ def run_bench(config: BenchConfig, progress: Progress) -> dict[str, Any]:
     if config.target != "local":
         raise UserError(f"bench measures on this machine, not on {config.target!r}", "run it there: --target local")
     threads = _threads(config)
-    deployments = chosen_deployments(threads, config.runtimes, config.precisions, config.devices)
     models = read_models(config.models, config.resolution)
+    deployments = chosen_deployments(
+        threads, config.runtimes, config.precisions, config.devices, dynamic_int8=on_tokens(models)
+    )
     cells = plan_cells(len(models), deployments, config.batches, config.streams or threads)
     with TemporaryDirectory(prefix="nas-bench-") as folder:
         with progress.stage("preparing files"):
@@ -118,9 +120,14 @@ def _blocks(
 
 
 def chosen_deployments(
-    threads: int, runtimes: Sequence[str] | None, precisions: Sequence[str] | None, devices: Sequence[str] = ()
+    threads: int,
+    runtimes: Sequence[str] | None,
+    precisions: Sequence[str] | None,
+    devices: Sequence[str] = (),
+    *,
+    dynamic_int8: bool = False,
 ) -> list[Deployment]:
-    """Deployments that this host can run, of those asked for.
+    """Deployments that this host can run, of those asked for; `dynamic_int8`: see `deployments_here`.
 
     Raises:
         UserError: nothing; an unknown name; a runtime that is not installed; a device that is not there.
@@ -132,7 +139,7 @@ def chosen_deployments(
     here = list[Deployment]()
     for device in devices or (CPU,):
         require_device(device)
-        found = deployments_here(threads, runtimes, device=device)
+        found = deployments_here(threads, runtimes, device=device, dynamic_int8=dynamic_int8)
         if not found:
             raise UserError(*nothing_runs(device, runtimes))
         here += found

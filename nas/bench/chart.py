@@ -10,6 +10,7 @@ from nas.deployment import name_in
 COLOURS = {
     "onnxruntime-fp32": "#8c8c8c",
     "onnxruntime-int8": "#d55e00",
+    "onnxruntime-int8-dynamic": "#f0e442",
     "openvino-fp32": "#56b4e9",
     "openvino-bf16": "#0072b2",
     "openvino-int8": "#009e73",

@@ -8,6 +8,7 @@ from typing import Any
 
 from nas.data.images import image_input
 from nas.deploy.onnx import Parity
+from nas.deployment import DYNAMIC_INT8
 from nas.errors import UserError
 from nas.files.records import read_record
 from nas.networks.description import weights_path
@@ -17,6 +18,8 @@ from nas.tasks.baseline import TORCHVISION
 from search_spaces import TensorSpec
 
 DEFAULT_RESOLUTION = 224
+INTEGERS = ("int8", DYNAMIC_INT8)
+"""Precisions whose file is kept, where there is one, rather than made again."""
 FORMS = "give an ONNX file, a bundle's folder, RUN#k, NAME.network.json or torchvision:NAME"
 
 
@@ -34,12 +37,17 @@ class BenchModel:
     torchvision: str | None = None
     """Name of an architecture, built with random weights."""
     delivered: Mapping[tuple[str, str], Path] = field(default_factory=dict)
-    """(runtime, precision) -> a file that was calibrated on training images."""
+    """(runtime, precision of `INTEGERS`) -> the file that was made of the trained network."""
 
     @property
     def weights(self) -> str:
         """`random` where nothing was ever trained, so that its outputs mean nothing."""
         return "random" if self.torchvision is not None else "as given"
+
+
+def on_tokens(models: Sequence[BenchModel]) -> bool:
+    """True if all networks read token ids: those are tried in `nas.deployment.DYNAMIC_INT8` too."""
+    return all(model.input.dtype == "int64" for model in models)
 
 
 def rebatched_name(given: Path, batch: int) -> str:
@@ -118,9 +126,9 @@ def _deployed(found: FoundNetwork) -> dict[tuple[str, str], Path]:
         raise UserError(f"{text} cannot be timed: {defect}", f"`nas finetune {text}` can still train it")
     # Of several ways of rounding in one runtime the last: each was tried because those before had lost too much.
     return {
-        (t["deployment"]["runtime"], "int8"): folder / t["file"]
+        (t["deployment"]["runtime"], t["deployment"]["precision"]): folder / t["file"]
         for t in tried
-        if t["deployment"]["precision"] == "int8" and t["file"] is not None
+        if t["deployment"]["precision"] in INTEGERS and t["file"] is not None
     }
 
 
@@ -131,10 +139,10 @@ def _name_of(tried: Mapping[str, Any]) -> str:
 def _delivered(found: FoundNetwork) -> dict[tuple[str, str], Path]:
     """The quantised file a bundle was made for; its fp32 file is nothing special."""
     runtime, precision, model = (found.receipt.get(key) for key in ("runtime", "precision", "model"))
-    if precision != "int8" or not isinstance(runtime, str) or not isinstance(model, str):
+    if precision not in INTEGERS or not isinstance(runtime, str) or not isinstance(model, str):
         return {}
     file = found.folder / Path(model).name
-    return {(runtime, "int8"): file} if file.is_file() else {}
+    return {(runtime, precision): file} if file.is_file() else {}
 
 
 def _graph(found: FoundNetwork, resolution: int | None) -> BenchModel:

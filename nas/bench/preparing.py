@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nas.bench.cells import Cell
-from nas.bench.models import BenchModel, rebatched_name
+from nas.bench.models import INTEGERS, BenchModel, rebatched_name
 from nas.bench.onnx_graph import FixedBatchError, with_batch
 from nas.bench.rebatch import INT8_TOLERANCE, rebatched
 from nas.deploy.onnx import export_onnx
@@ -66,33 +66,35 @@ class ModelFiles:
         folder.mkdir(parents=True)
         self._model = model
         self._folder = folder
-        self._made: dict[tuple[str, int], Path] = {}
+        self._exported: dict[int, Path] = {}
+        self._rounded: dict[tuple[str, str, int], Path] = {}
 
     def path(self, deployment: Deployment) -> Path:
         """File that the deployment's runtime loads. Raises what exporters and quantisers do."""
         runtime, precision, batch = deployment.runtime, deployment.precision, deployment.batch
         if runtime == "torch":
             return load_runtime(runtime).prepare(self.exported_for_torch(), precision, self._folder, None)
-        if precision == "int8":
-            return self.int8(runtime, batch)
+        if precision in INTEGERS:
+            return self.integers(runtime, precision, batch)
         return load_runtime(runtime).prepare(self.fp32(batch), precision, self._folder, None)
 
     def fp32(self, batch: int) -> Path:
         """The network as ONNX for that batch."""
-        if ("fp32", batch) not in self._made:
+        if batch not in self._exported:
             out = self._folder / f"b{batch}.onnx"
             if self._model.onnx is not None:
                 with_batch(self._model.onnx, batch, self._model.input, out)
             else:
                 export_onnx(self._network[0], self._model.input, out, batch)
-            self._made["fp32", batch] = out
-        return self._made["fp32", batch]
+            self._exported[batch] = out
+        return self._exported[batch]
 
-    def int8(self, runtime: str, batch: int) -> Path:
+    def integers(self, runtime: str, precision: str, batch: int) -> Path:
         """Quantised once and then changed to the batch where that is possible, else quantised for the batch."""
-        if (runtime, batch) not in self._made:
-            self._made[runtime, batch] = self._int8(runtime, batch)
-        return self._made[runtime, batch]
+        key = (runtime, precision, batch)
+        if key not in self._rounded:
+            self._rounded[key] = self._integers(*key)
+        return self._rounded[key]
 
     def exported_for_torch(self) -> Path:
         """An ONNX file with the PyTorch network beside it."""
@@ -105,15 +107,16 @@ class ModelFiles:
         save_network(self._network[0], description, self._folder / f"{onnx.stem}.network.json")
         return onnx
 
-    def _int8(self, runtime: str, batch: int) -> Path:
-        given = self._model.delivered.get((runtime, "int8"))
-        first = given or next((path for (name, _), path in self._made.items() if name == runtime), None)
+    def _integers(self, runtime: str, precision: str, batch: int) -> Path:
+        given = self._model.delivered.get((runtime, precision))
+        made = (path for (*way, _), path in self._rounded.items() if way == [runtime, precision])
+        first = given or next(made, None)
         if first is not None:
             try:
                 return self._rebatched(first, batch)
             except (FixedBatchError, RuntimeError):
                 pass
-        return load_runtime(runtime).prepare(self.fp32(batch), "int8", self._folder, self._calibration())
+        return load_runtime(runtime).prepare(self.fp32(batch), precision, self._folder, self._calibration())
 
     def _rebatched(self, path: Path, batch: int) -> Path:
         out = self._folder / rebatched_name(path, batch)

@@ -118,7 +118,7 @@ def complete_bundle(folder: Path, deployed: Deployed, data: TaskData, claims: Cl
     inputs, known = write_pipeline(folder, data, signature)
     output = session.run(inputs)[0]
     stored = artifacts.write_output(folder, output)
-    write_json(folder / SAMPLE, {**known, **stored, "tolerance": tolerance_of(output, chosen.deployment.precision)})
+    write_json(folder / SAMPLE, {**known, **stored, "tolerance": tolerance_of(output, chosen.deployment.computes_in)})
     script = run_script(artifacts.script(signature), chosen.deployment, chosen.path.name)
     if script is not None:
         (folder / RUN_SCRIPT).write_text(script, encoding="utf-8")

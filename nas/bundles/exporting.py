@@ -29,7 +29,7 @@ from nas.runtimes.base import check_supported, staging_folder
 from nas.runtimes.devices import require_device
 from nas.targets.latency import Z_90, LatencyModel
 from nas.targets.registry import LOCAL, Target, load_target
-from nas.tasks import TaskData, task_named, task_of
+from nas.tasks import TaskData, task_named, task_of, tries_dynamic_int8
 from nas.tasks.same_data import require_same_data
 from nas.training.precision import resolve_device
 from search_spaces import Architecture, space_of
@@ -144,7 +144,8 @@ def export_bundle(request: ExportRequest, progress: Progress | None = None) -> E
     target = load_target(request.target or (source.run.target if source.run else LOCAL), request.threads)
     threads = request.threads or (source.run.threads if source.run else None)
     interval_ms = interval_ms_of(request.calls or (source.run.calls if source.run else CONTINUOUS))
-    offered = choose_deployments(request, target, threads, images_per_call(request, source, target))
+    batch, products = images_per_call(request, source, target), tries_dynamic_int8(data.task)
+    offered = choose_deployments(request, target, threads, batch, products)
     covers = request.limit_on or (source.run.limit_on if source.run else ALONE)
     if covers == PIPELINE and not target.is_host:
         raise UserError(
@@ -260,8 +261,13 @@ def images_per_call(request: ExportRequest, source: Source, target: Target) -> i
     return source.run.batch if source.run else 1
 
 
-def choose_deployments(request: ExportRequest, target: Target, threads: int | None, batch: int = 1) -> list[Deployment]:
-    """Every deployment that was asked for and is possible. Raises `UserError` where there is none."""
+def choose_deployments(
+    request: ExportRequest, target: Target, threads: int | None, batch: int = 1, dynamic_int8: bool = False
+) -> list[Deployment]:
+    """Every deployment that was asked for and is possible; `dynamic_int8`: of networks of matrix products.
+
+    Raises `UserError` where there is none.
+    """
     if target.is_host:
         device = request.device or CPU
         require_device(device)
@@ -270,7 +276,7 @@ def choose_deployments(request: ExportRequest, target: Target, threads: int | No
             require(runtime)
             if request.precision != AUTO:
                 check_supported(runtime, request.precision, device)
-        known = deployments_here(threads_here(threads), request.runtimes, batch, device)
+        known = deployments_here(threads_here(threads), request.runtimes, batch, device, dynamic_int8)
         if not known:
             raise UserError(*nothing_runs(device, request.runtimes))
     else:

@@ -7,7 +7,7 @@ import click
 
 from nas.cli.shell import Shell, refuse_others
 from nas.cli.types import Calls, Device, LatencyMs, PercentagePoints
-from nas.deployment import EXTENTS
+from nas.deployment import DYNAMIC_INT8, EXTENTS
 
 _WITH_VERIFY = ("model", "--data", "--json", "--quiet")
 
@@ -22,7 +22,7 @@ _WITH_VERIFY = ("model", "--data", "--json", "--quiet")
 )
 @click.option(
     "--precision",
-    type=click.Choice(["auto", "fp32", "bf16", "fp16", "int8"]),
+    type=click.Choice(["auto", "fp32", "bf16", "fp16", "int8", DYNAMIC_INT8]),
     default="auto",
     show_default=True,
     help="Try only this precision; auto: the fastest that is accurate enough.",

@@ -16,16 +16,16 @@ from nas.advice.ceiling import ceilings
 from nas.advice.graph import PRODUCTS, read_graph
 from nas.advice.table import BOUND_FROM, Ceiling
 from nas.bench.bench import BenchConfig, chosen_deployments
-from nas.bench.models import read_models
+from nas.bench.models import on_tokens, read_models
 from nas.bench.preparing import ModelFiles, path_or_reason
-from nas.deployment import CPU, Deployment
+from nas.deployment import CPU, DYNAMIC_INT8, Deployment
 from nas.measure.devices.cuda_ceiling import cuda_ceiling
 from nas.measure.devices.cuda_library import CudaLibrary, TorchCudaLibrary
 from nas.measure.host import threads_here
 from nas.runtimes.torch_eager import dtype_of
 
 COMPUTE, MEMORY, OVERHEAD = "compute", "memory", "overhead"
-_BYTES = {"bf16": 2, "fp16": 2, "int8": 1}
+_BYTES = {"bf16": 2, "fp16": 2, "int8": 1, DYNAMIC_INT8: 1}
 """Of an element; others have four."""
 
 
@@ -41,12 +41,17 @@ def measured_roofline(config: BenchConfig, cuda: Callable[[str], CudaLibrary] = 
         config: of the bench; what it refuses is refused here too.
         cuda: makes a CUDA device of its name; by default PyTorch's.
     """
-    deployments = chosen_deployments(threads_here(config.threads), config.runtimes, config.precisions, config.devices)
     models = read_models(config.models, config.resolution)
+    deployments = chosen_deployments(
+        threads_here(config.threads), config.runtimes, config.precisions, config.devices,
+        dynamic_int8=on_tokens(models),
+    )  # fmt: skip
     with TemporaryDirectory(prefix="nas-roofline-") as place:
         folder = Path(place)
         on_cpu = [d for d in deployments if d.device == CPU and d.runtime != "torch"]
-        found = ceilings(on_cpu, folder / "ceilings") if on_cpu else {}
+        multiplying = {d: replace(d, precision=d.computes_in) for d in on_cpu}
+        known = ceilings(list(multiplying.values()), folder / "ceilings") if on_cpu else {}
+        found = {d: known[like] for d, like in multiplying.items() if like in known}
         for deployment in deployments:
             if deployment.device != CPU:
                 library = cuda(deployment.device)
@@ -65,7 +70,7 @@ def measured_roofline(config: BenchConfig, cuda: Callable[[str], CudaLibrary] = 
 
 
 def _ceiling_document(deployment: Deployment, ceiling: Ceiling) -> dict[str, Any]:
-    rate = ceiling.gmacs_per_s.get(deployment.precision, math.nan)
+    rate = ceiling.gmacs_per_s.get(deployment.computes_in, math.nan)
     return {
         "runtime": deployment.runtime,
         "precision": deployment.precision,

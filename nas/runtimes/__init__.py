@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 
-from nas.deployment import CPU, HOST_THREADS, Deployment
+from nas.deployment import CPU, DYNAMIC_INT8, HOST_THREADS, Deployment
 from nas.errors import UnknownNameError
 from nas.runtimes.base import Runtime, Session, require
 from nas.runtimes.ort import OnnxRuntime
@@ -38,7 +38,11 @@ def available_runtimes() -> list[str]:
 
 
 def deployments_here(
-    threads: int, runtimes: Iterable[str] | None = None, batch: int = 1, device: str = CPU
+    threads: int,
+    runtimes: Iterable[str] | None = None,
+    batch: int = 1,
+    device: str = CPU,
+    dynamic_int8: bool = False,
 ) -> list[Deployment]:
     """Every runtime and precision that this host can run on one of its devices.
 
@@ -47,6 +51,8 @@ def deployments_here(
         runtimes: names to consider. By default the installed ones, without `torch` on the CPU, where eager PyTorch is
             never the fastest.
         batch: images per call.
+        dynamic_int8: with `DYNAMIC_INT8` too, which is worth a try where matrix products take the time, see
+            `nas.tasks.task.OfProducts`.
         device: `cpu` or `cuda:N`. Empty for one that this host lacks, see `nas.runtimes.devices.why_no_device`.
 
     Raises:
@@ -61,7 +67,7 @@ def deployments_here(
         deployments += [
             Deployment(name, precision, threads if device == CPU else HOST_THREADS, batch, device)
             for precision in runtime.precisions
-            if runtime.unsupported(precision, device) is None
+            if runtime.unsupported(precision, device) is None and (dynamic_int8 or precision != DYNAMIC_INT8)
         ]
     return deployments
 

@@ -100,8 +100,8 @@ class Runtime(Protocol):
 
         That is `model` itself where there is nothing to do, else a new file in `out_dir`, which appears under its
         name only when complete. `calibration` `(n, ...)`, pre-processed like the network's input, is needed by
-        `int8` alone, and so are `float_part`, what is not to be quantised, and `isa`, the instruction sets of the
-        processor that will run the file (flags as in `/proc/cpuinfo`; None: this host's).
+        `int8` alone, and so is `float_part`, what is not to be quantised. `isa`, the instruction sets of the
+        processor that will run the file (flags as in `/proc/cpuinfo`; None: this host's), is for both kinds of int8.
 
         Raises:
             MissingDependencyError: the runtime is not installed.

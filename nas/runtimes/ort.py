@@ -1,4 +1,4 @@
-"""ONNX Runtime: fp32; on the CPU int8 by static quantisation (QDQ), on a GPU fp16."""
+"""ONNX Runtime: fp32; on the CPU int8 by static quantisation (QDQ) or with ranges found in each call, on a GPU fp16."""
 
 import contextlib
 import io
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from nas.deployment import CPU, Deployment
+from nas.deployment import CPU, DYNAMIC_INT8, Deployment
 from nas.errors import UserError
 from nas.runtimes.base import (
     GPU_ONLY,
@@ -77,7 +77,7 @@ class OnnxRuntime:
     """See `nas.runtimes.base.Runtime`."""
 
     name = "onnxruntime"
-    precisions = ("fp32", "int8", "fp16")
+    precisions = ("fp32", "int8", DYNAMIC_INT8, "fp16")
 
     def missing(self) -> str | None:
         return missing_modules(("onnxruntime",), "pip install onnxruntime")
@@ -86,7 +86,7 @@ class OnnxRuntime:
         check_precision(self, precision)
         if device == CPU:
             return GPU_ONLY if precision == "fp16" else None
-        if precision == "int8":
+        if precision in ("int8", DYNAMIC_INT8):
             return "its integer networks are made for the instructions of processors"
         import onnxruntime as ort
 
@@ -109,6 +109,11 @@ class OnnxRuntime:
         if precision == "fp16":
             with staging_folder(out_dir) as staging:
                 return publish(_halve(model, staging), out_dir / f"{model.stem}.{self.name}-fp16.onnx")
+        if precision == DYNAMIC_INT8:
+            with staging_folder(out_dir) as staging:
+                return publish(
+                    _quantize_weights(model, staging, isa), out_dir / f"{model.stem}.{self.name}-{precision}.onnx"
+                )
         inputs = check_calibration(self, calibration)
         final = out_dir / int8_name(model, self.name, float_part, ".onnx")
         with staging_folder(out_dir) as staging:
@@ -252,11 +257,39 @@ def _quantize(
             # and untrained weights; trained networks may differ), and need histograms of every activation.
             calibrate_method=CalibrationMethod.MinMax,
             nodes_to_exclude=[n.name for n in graph.node if n.name in excluded],
-            # Without such instructions sums of two products can saturate 16 bits; weights of 7 bits cannot.
-            reduce_range=not has_int8_dot_product(cpu_flags() if isa is None else frozenset(isa)),
+            reduce_range=_saturates(isa),
             **options,
         )
     return quantized
+
+
+def _quantize_weights(model: Path, staging: Path, isa: Collection[str] | None) -> Path:
+    """The network with int8 weights in its matrix products, whose other factor is rounded in each call.
+
+    Its convolutions stay as they are: those of integers with ranges from the call are slower than in fp32.
+    """
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+
+    inferred, quantized = staging / "inferred.onnx", staging / "quantized.onnx"
+    declared = read_input(model)
+    with _silent():
+        quant_pre_process(model, inferred, auto_merge=True, skip_symbolic_shape=declared.dtype == "int64")
+        quantize_dynamic(
+            inferred,
+            quantized,
+            op_types_to_quantize=["MatMul", "Gemm"],
+            per_channel=True,
+            weight_type=QuantType.QInt8,
+            reduce_range=_saturates(isa),
+        )
+    return quantized
+
+
+def _saturates(isa: Collection[str] | None) -> bool:
+    """True where a processor (None: this one) has no dot products of 8 bits: sums of two products can saturate 16 bits
+    there, and weights of 7 bits cannot."""
+    return not has_int8_dot_product(cpu_flags() if isa is None else frozenset(isa))
 
 
 def _products_of_maps(graph: Any) -> set[str]:

@@ -14,7 +14,7 @@ def prepare_sizes(folder: Path, receipt: Receipt, batch: int, out: Path) -> dict
     """
     delivered, deployment = folder / receipt.model, receipt.deployment
     files = {deployment.batch: delivered}
-    tolerance = INT8_TOLERANCE if deployment.precision == "int8" else TOLERANCE
+    tolerance = INT8_TOLERANCE if deployment.computes_in == "int8" else TOLERANCE
     for size in sizes_up_to(batch):
         if size in files:
             continue

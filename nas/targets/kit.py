@@ -32,7 +32,7 @@ from nas.runtimes.nodes import NodeTime
 from nas.targets.held_out import held_out_error
 from nas.targets.preparing import CALIBRATION_INPUTS, OUTPUT_SIZE, networks_to_measure, prepare_all
 from nas.targets.profile import FAILED, DeploymentTable, DeviceProfile, NetworkTiming
-from nas.tasks import task_named
+from nas.tasks import task_named, tries_dynamic_int8
 from predictors.block_transfer import MIN_WITH_PRIOR
 from search_spaces import Architecture, architecture_of_json, resolve_space, space_of
 from search_spaces.architecture import Option
@@ -111,7 +111,8 @@ def export_random_networks(
         raise UserError(f"a kit is measured with {RUNTIME} alone", "leave out --runtime")
     chosen_spaces = [resolve_space(reference) for reference in spaces or KIT_SPACES]
     archs = networks_to_measure(chosen_spaces, networks, 0, allowed)
-    chosen = precisions or [d.precision for d in deployments_here(1, [RUNTIME])]
+    products = all(tries_dynamic_int8(space.task) for space in chosen_spaces)
+    chosen = precisions or [d.precision for d in deployments_here(1, [RUNTIME], dynamic_int8=products)]
     export_kit(path, archs, chosen, batch=batch, progress=progress)
 
 

@@ -36,6 +36,7 @@ from nas.targets.preparing import (
 )
 from nas.targets.profile import FAILED, DeploymentTable, DeviceProfile, NetworkTiming, saved_profile, set_aside
 from nas.targets.registry import material_differences
+from nas.tasks import tries_dynamic_int8
 from nas.text import duration
 from predictors.block_latency import MIN_NETWORKS
 from predictors.block_transfer import MIN_WITH_PRIOR
@@ -271,9 +272,11 @@ def profile_this_host(
     counts = sorted({threads_here(count) for count in threads or (None,)})
     asked = list(dict.fromkeys(runtimes)) or None
     here = list[Deployment]()
+    chosen_spaces = [resolve_space(reference) for reference in spaces] or None
+    products = all(tries_dynamic_int8(space.task) for space in chosen_spaces or usual_spaces())
     for device in devices or (CPU,):
         require_device(device)
-        found = [d for count in counts for d in deployments_here(count, asked, batch, device)]
+        found = [d for count in counts for d in deployments_here(count, asked, batch, device, products)]
         if not found:
             raise UserError(*nothing_runs(device, asked))
         here += [d for d in found if d not in here]
@@ -292,7 +295,7 @@ def profile_this_host(
         budget_s=budget_s,
         networks=networks,
         least=min(networks, MIN_NETWORKS),
-        spaces=[resolve_space(reference) for reference in spaces] or None,
+        spaces=chosen_spaces,
         allowed=allowed,
     )
 

@@ -9,7 +9,7 @@ from nas.tasks.baseline import BaselineNetwork
 from nas.tasks.classification.task import Classification
 from nas.tasks.detection.task import Detection
 from nas.tasks.pose.task import Pose
-from nas.tasks.task import Task, TaskData, TaskSplit, TrainingShape
+from nas.tasks.task import OfProducts, Task, TaskData, TaskSplit, TrainingShape
 from nas.tasks.text.task import TextClassification
 from search_spaces.reference import imported
 
@@ -24,6 +24,7 @@ __all__ = [
     "task_named",
     "task_of",
     "task_of_baseline",
+    "tries_dynamic_int8",
 ]
 
 TASKS: Mapping[str, Task[Any, Any]] = MappingProxyType(
@@ -58,6 +59,13 @@ def task_named(reference: str) -> Task[Any, Any]:
 def task_of(data: TaskData) -> Task[Any, Any]:
     """The task that `data` belong to."""
     return task_named(data.task)
+
+
+def tries_dynamic_int8(reference: str) -> bool:
+    """True if networks of the task that `reference` names are tried in `nas.deployment.DYNAMIC_INT8` too; raises as
+    `task_named`."""
+    task: Any = task_named(reference)
+    return isinstance(task, OfProducts) and task.dynamic_int8
 
 
 def baseline_named(name: str) -> BaselineNetwork:

@@ -393,6 +393,16 @@ class Task(Protocol[Data, Split]):
 
 
 @runtime_checkable
+class OfProducts(Protocol):
+    """What a `Task` can say besides, whose networks spend their time in matrix products rather than convolutions."""
+
+    @property
+    def dynamic_int8(self) -> bool:
+        """True if int8 whose ranges are found in each call is worth a try too."""
+        ...
+
+
+@runtime_checkable
 class PartlyFloat(Protocol):
     """What a `Task` can say besides, whose networks lose too much where int8 rounds all of them."""
 

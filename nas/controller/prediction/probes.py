@@ -54,7 +54,7 @@ class FileModel:
     known: Mapping[Deployment, DeploymentFiles] = field(default_factory=dict)
 
     def of(self, deployment: Deployment) -> DeploymentFiles:
-        unknown = DeploymentFiles(bytes_per_param=BYTES_PER_PARAMETER.get(deployment.precision, 4.0))
+        unknown = DeploymentFiles(bytes_per_param=BYTES_PER_PARAMETER.get(deployment.computes_in, 4.0))
         return self.known.get(deployment.covering(ALONE), unknown)
 
     def size_mb(self, deployment: Deployment, costs: Costs) -> NDArray[np.float64]:

@@ -171,7 +171,8 @@ class CandidateScorer:
         worst = self.ratios(choices).max(axis=0, initial=0.0)[:, 0]
         kept = {d for d, ratio in zip(self.model.deployments, worst, strict=True) if ratio <= 1.0}
         first = [
-            next((d for d in order if d in kept and (d.precision == INT8) is rounds), None) for rounds in (False, True)
+            next((d for d in order if d in kept and (d.computes_in == INT8) is rounds), None)
+            for rounds in (False, True)
         ]
         ranked = [d for d in first if d is not None] + [d for d in order if d not in first]
         return sorted(ranked[:count], key=self.model.deployments.index)

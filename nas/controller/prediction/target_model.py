@@ -53,6 +53,7 @@ from nas.targets.registry import (
     prior_profiles,
     usable_deployments,
 )
+from nas.tasks import tries_dynamic_int8
 from predictors.block_latency import MIN_NETWORKS
 from search_spaces import Architecture, SearchSpace
 
@@ -146,7 +147,12 @@ def continuous_target(
     if site is not None:
         for device_name in config.devices or ():
             site.run(require_device, device_name)
-    here = [d for name in devices for d in site.run(deployments_here, threads, None, batch, name)] if site else []
+    products = tries_dynamic_int8(task)
+    here = (
+        [d for name in devices for d in site.run(deployments_here, threads, None, batch, name, products)]
+        if site
+        else []
+    )
     if config.strict and target.profile is not None and target.differences:
         raise UserError(
             f"the profile of target {config.target!r} is of a host that differs: {'; '.join(target.differences)}",

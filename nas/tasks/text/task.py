@@ -56,6 +56,8 @@ class TextClassification:
     shape: TrainingShape = SHAPE
     proxies: tuple[str, ...] = ()
     estimators: tuple[str, ...] = ("short", "predictor")
+    dynamic_int8: bool = True
+    """See `nas.tasks.task.OfProducts`: attention is."""
 
     @property
     def baselines(self) -> Mapping[str, BaselineNetwork]:

@@ -96,6 +96,7 @@ def test_a_little_noise_is_no_flip() -> None:
     ("text", "parsed"),
     [
         ("openvino-int8", ("openvino", "int8", "cpu")),
+        ("onnxruntime-int8-dynamic", ("onnxruntime", "int8-dynamic", "cpu")),
         ("torch-fp16@cuda:0", ("torch", "fp16", "cuda:0")),
     ],
 )

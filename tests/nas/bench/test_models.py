@@ -14,7 +14,7 @@ from nas.bench.models import BenchModel, read_model, read_models
 from nas.bench.onnx_graph import FixedBatchError, with_batch
 from nas.bench.preparing import prepare_cells
 from nas.data.images import image_input
-from nas.deployment import Deployment
+from nas.deployment import DYNAMIC_INT8, Deployment
 from nas.errors import UnknownNameError, UserError
 from nas.networks.description import NETWORK, NetworkDescription, save_network
 from nas.progress import SilentProgress
@@ -89,13 +89,14 @@ def test_an_open_size_needs_a_resolution(tmp_path: Path) -> None:
     assert (session.batch, session.input.shape) == (2, (3, 40, 40))
 
 
-def test_a_bundle_is_exported_for_any_batch_and_keeps_its_own_int8(tmp_path: Path) -> None:
+@pytest.mark.parametrize("precision", ["int8", DYNAMIC_INT8])
+def test_a_bundle_is_exported_for_any_batch_and_keeps_its_own_int8(precision: str, tmp_path: Path) -> None:
     own = write_tiny_network(tmp_path / "own.onnx")
-    folder = write_bundle(tmp_path / "bundle", runtime="onnxruntime", precision="int8", model="winners/1/int8.onnx")
+    folder = write_bundle(tmp_path / "bundle", runtime="onnxruntime", precision=precision, model="winners/1/int8.onnx")
     (folder / "int8.onnx").write_bytes(own.read_bytes())
     model = read_model(str(folder), None)
     assert (model.input, model.weights) == (image_input(32), "as given")
-    assert model.delivered == {("onnxruntime", "int8"): folder / "int8.onnx"}
+    assert model.delivered == {("onnxruntime", precision): folder / "int8.onnx"}
     (file,) = prepare_cells([model], [Cell(0, Deployment("onnxruntime", "fp32", 1, 2))], tmp_path / "files")
     assert isinstance(file, Path)
     session = load_runtime("onnxruntime").load(file, Deployment("onnxruntime", "fp32", 1, 2))

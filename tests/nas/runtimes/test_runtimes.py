@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from nas.deployment import Deployment
+from nas.deployment import DYNAMIC_INT8, Deployment
 from nas.errors import MissingDependencyError, UnknownNameError, UserError
 from nas.runtimes import RUNTIMES, Runtime, available_runtimes, deployments_here, load_runtime, require
 from nas.runtimes.base import missing_modules, run_in_batches
@@ -19,7 +19,7 @@ from nas.runtimes.torch_eager import TorchEager
 from tests.nas.tiny import CLASSES, calibration_images, write_tiny_network
 from tests.nas.tiny_torch import load_tiny_network
 
-CORRELATION = {"fp32": 0.999999, "bf16": 0.999, "int8": 0.99}
+CORRELATION = {"fp32": 0.999999, "bf16": 0.999, "int8": 0.99, DYNAMIC_INT8: 0.99}
 EVERY_PRECISION = [(name, precision) for name in RUNTIMES for precision in load_runtime(name).precisions]
 
 
@@ -246,7 +246,7 @@ def test_importing_the_registry_imports_no_runtime() -> None:
 TWO_SESSIONS_THAT_GO = """
 import gc, signal, sys
 from pathlib import Path
-from nas.deployment import Deployment
+from nas.deployment import DYNAMIC_INT8, Deployment
 from nas.runtimes import load_runtime
 
 runtime, path = load_runtime(sys.argv[1]), Path(sys.argv[2])

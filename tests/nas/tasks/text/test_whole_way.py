@@ -36,6 +36,16 @@ def test_from_a_table_to_an_answer(
     checks = json.loads(capsys.readouterr().out)["checks"]
     assert {check["status"] for check in checks} == {"passed"}, checks
 
+    # Int8 whose ranges are found in each call is a deployment like the others.
+    dynamic = tmp_path / "dynamic"
+    rounded = ["--precision", "int8-dynamic", "--max-drop", "50"]
+    assert run(["export", f"{out}#1", "--out", str(dynamic), "--target", "local", *rounded]) == 0
+    assert json.loads((dynamic / "receipt.json").read_text())["precision"] == "int8-dynamic"
+    capsys.readouterr()
+    assert run(["export", "--verify", str(dynamic), "--json"]) == 0
+    checks = json.loads(capsys.readouterr().out)["checks"]
+    assert {check["status"] for check in checks} == {"passed"}, checks
+
     # The network teaches another one, also with texts that nobody labelled.
     more = tmp_path / "more.txt"
     more.write_text("\n".join(text for text, _ in sentences(200, 9)), encoding="utf-8")
@@ -60,5 +70,7 @@ def test_from_a_table_to_an_answer(
     assert script.stdout.startswith(answers[0][0]["label"])
     capsys.readouterr()
     few = ["--runtime", "onnxruntime", "--batch", "1", "--streams", "1", "--sessions", "1"]
-    assert run(["bench", str(bundle), *few, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)
+    assert run(["bench", str(bundle), str(dynamic), *few, "--json"]) == 0
+    cells = json.loads(capsys.readouterr().out)["cells"]
+    assert {cell["precision"] for cell in cells} == {"fp32", "int8", "int8-dynamic"}
+    assert all(cell["p50_ms"] > 0 for cell in cells)
