@@ -40,7 +40,9 @@ from search_spaces.signature import Size
 
 WITHIN = 0.1
 """Largest difference of a random network's latency from the winner's, as a share of that."""
-DRAWS, AT_ONCE = 400, 8
+DRAWS, AT_ONCE, MOST = 20_000, 8, 64
+"""Random networks that are drawn, measured at once, and measured at all. A winner under a tight limit is smaller than
+most of them."""
 LIKELY = 1.6
 """A random network may do so many times the winner's multiplications, or so many times fewer, to be measured at all."""
 
@@ -105,7 +107,7 @@ def as_fast(found: Found, size: Size, folder: Path) -> tuple[Architecture, float
     macs = float(space.costs(space.choices([found.arch]), size)["macs"][0])
     rows = space.sample(DRAWS, rng)
     ratios = space.costs(rows, size)["macs"] / macs
-    likely = [space.architecture(row) for row, r in zip(rows, ratios, strict=True) if 1 / LIKELY <= r <= LIKELY]
+    likely = [space.architecture(row) for row, r in zip(rows, ratios, strict=True) if 1 / LIKELY <= r <= LIKELY][:MOST]
     for start in range(0, len(likely), AT_ONCE):
         archs = [found.arch, *likely[start : start + AT_ONCE]]
         requests = [
