@@ -104,7 +104,7 @@ def begun(description: NetworkDescription, data: TextData, recipe: Recipe, epoch
 
 def latencies(space: TextSpace, options: argparse.Namespace) -> None:
     """Milliseconds of every kind, untrained, with a wide path of pairs, in every deployment of this host."""
-    deployments = deployments_here(threads_here(None))
+    deployments = deployments_here(threads_here(None), dynamic_int8=True)
     archs = [architecture(space, kind, "pairs", options.tokens, options.vocabulary) for kind in options.kind or KINDS]
     rows = measure_networks(archs, deployments, sessions=options.sessions)
     print(f"p50 ms, batch 1, {options.tokens} tokens, {deployments[0].threads} threads of {fingerprint().cpu_model}")

@@ -90,10 +90,10 @@ def answer_again(search: Search, run: Path, *, goes_on: bool) -> SearchResult:
     plan = read_final_plan(search.folder)
     if best and plan is not None:
         note = f"nothing was trained: {len(known)} finalists of {run} were checked again"
-        return search.conclude(plan.recipe, search.evaluated(), known, best, notes=[note])
-    if goes_on or not search.usable(search.evaluated()):
+        return search.conclude(plan.recipe, search.candidates.evaluated(), known, best, notes=[note])
+    if goes_on or not search.candidates.usable(search.candidates.evaluated()):
         search.folder.final_plan.unlink(missing_ok=True)
-    return search.run([f"{len(search.evaluated())} candidates of {run} were used again"])
+    return search.run([f"{len(search.candidates.evaluated())} candidates of {run} were used again"])
 
 
 def changed_config(old: RunFolder, changes: Mapping[str, Any]) -> SearchConfig:
@@ -190,7 +190,7 @@ def recorded_finalists(search: Search) -> list[Finalist]:
     if plan is None:
         return []
     final = replace(search.final_round(plan), skip_missed=False)
-    recorded = [e for e in search.evaluated() if final.is_recorded(e)]
+    recorded = [e for e in search.candidates.evaluated() if final.is_recorded(e)]
     with search.progress.stage("checking finalists again", len(recorded)) as bar:
         return [final.finalist(e, bar) for e in recorded]
 

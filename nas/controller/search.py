@@ -11,15 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import optuna
-from optuna.samplers import BaseSampler
 
 from nas.controller.baselines import Baseline, ZooRound, names_not_reached
+from nas.controller.candidates import PHASES, Candidates
 from nas.controller.config import SearchConfig
 from nas.controller.engine import Engine, device_of, engine_of
-from nas.controller.evaluators import SingleEstimator, make_evaluator, most_candidates, prepared_s, trains
+from nas.controller.evaluators import SingleEstimator, most_candidates, prepared_s, trains
 from nas.controller.finalists import FinalRound, deliver, is_worth_it, limits_missed, not_reached, not_worth_it
 from nas.controller.inputs import load_inputs, require_data_of
-from nas.controller.ladder import ladder
 from nas.controller.loop import SearchLoop
 from nas.controller.objective import winners
 from nas.controller.planning.budget import NOTHING, Beforehand, BookedStage, Budget, Interrupts
@@ -36,27 +35,20 @@ from nas.controller.planning.plan import (
 )
 from nas.controller.planning.plan_record import read_account, read_final_plan, write_final_plan
 from nas.controller.planning.training_times import doubt_throughput, plan_last_round
-from nas.controller.prediction.filling import trainable
 from nas.controller.prediction.target_record import write_target
 from nas.controller.preparation import RANDOM_STUDY, SEARCH_STUDY, PreparedSearch, prepare_search, unused_weights
-from nas.controller.promise import size_promises, worth_by_promise
-from nas.controller.proxies import SCORING_SHARE, proxy_scores, within
 from nas.controller.results.evidence import write_evidence
 from nas.controller.results.outcome import Outcome
 from nas.controller.runs.run_folder import RunFolder, check_folder, opened
-from nas.controller.runs.short_weights import ShortWeights
 from nas.controller.trials import SHORT
 from nas.controller.values import Evaluated, Failed, Finalist, RandomBaseline
 from nas.deployment import Deployment
-from nas.evaluation.estimators import SUPERNET_SHARE, EstimatorSetting
+from nas.evaluation.estimators import SUPERNET_SHARE
 from nas.evaluation.supernet.config import LOG_STEPS
-from nas.executors import Executor
-from nas.executors.gpus import workers_here
 from nas.files.writing import write_json
 from nas.measure.host import keep_to_usable_threads
 from nas.measure.site import undisturbed
 from nas.progress import Progress, SilentProgress, Stage
-from nas.samplers import Feasible, RandomFeasibleSampler, SamplerTask, WithExamples, Worth, make_sampler
 from nas.tasks import task_of
 from nas.tasks.floor import Floor
 from nas.tasks.same_data import record_splits
@@ -70,12 +62,7 @@ SPARE_SHARE = 0.1
 """Candidates are evaluated further where the last round would leave over so much of the time that they have had."""
 REPEAT_SHARE = 0.25
 """Share of the rest of the budget that one measurement may take for repeating disturbed sessions."""
-PROXIES_FROM_S = 4.0
-"""Seconds between two proposals, as planned, below which no zero-cost scores are asked: they take 0.1 to 1.7 s of
-each network on two slow cores, a random candidate among eight is chosen by them, and workers wait meanwhile."""
 INTERRUPTED = 130
-PHASES = {"short_training": "short trainings", "estimates": "estimates"}
-"""The stages in which candidates are evaluated, and what they are called."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,33 +137,16 @@ class Search:
         self.examples, self.choice = prepared.examples, prepared.choice
         site = self.target.site
         self.site = undisturbed(site, engine.quiet, self._repeat_s, self.config.limits.least_calls) if site else None
-        self.weights = ShortWeights(folder.short_weights)
         self.notes = list(prepared.notes)
         self.failed: list[Failed] = []
         self.promising: dict[tuple[str, tuple[Deployment, ...]], bool] = {}
-        self.evaluator = make_evaluator(self.choice.name, self._setting(), self.config.max_trials)
-        # scores that are the estimates themselves teach a sampler nothing
-        proposed_each_s = self.recipes.short_s / max(engine.full_trainings, self._workers)
-        scored = self.choice.name != "zero-cost" and proposed_each_s >= PROXIES_FROM_S
-        scoring_s = SCORING_SHARE * (self.plan.deadlines.search_short_until_s - budget.elapsed_s)
-        self.proxies = within(proxy_scores(self.space, self.data, self.config.seed), scoring_s) if scored else None
-
-    @property
-    def _workers(self) -> int:
-        """Short trainings at once, as far as the settings tell: how many a cluster does is its own affair."""
-        return workers_here(self.config.workers) if self.config.ray is None else self.config.workers or 1
-
-    def loop(self, executor: Executor | None = None) -> SearchLoop:
-        return SearchLoop(
-            space=self.space, data=self.data, scorer=self.scorer, short=self.recipes.short, proxies=self.proxies,
-            storage=self.engine.storage, executor=executor, evaluator=self.evaluator, weights=self.weights,
-        )  # fmt: skip
+        self.candidates = Candidates(prepared, folder, engine, budget.elapsed_s)
 
     def run(self, notes: Sequence[str] = ()) -> SearchResult:
         """All steps in their order. `notes` of what was done before join those of the result."""
         self.notes += notes or unused_weights(self.config)
         expected = self._estimate()
-        loop = self.loop(self.engine.executor if trains(self.choice.name) else None)
+        loop = self.candidates.loop(self.engine.executor if trains(self.choice.name) else None)
         evaluated, final = self._search(loop)
         if not evaluated:
             raise KeyboardInterrupt  # so early that there is nothing to show
@@ -239,7 +209,8 @@ class Search:
         outcome = Outcome(
             inputs=self.inputs, scorer=self.scorer, folder=self.folder,
             short_s=self.recipes.short_s, estimator=self.choice,
-            prepared_s=prepared_s(self.evaluator), recipe=recipe, evaluated=tuple(evaluated), failed=tuple(self.failed),
+            prepared_s=prepared_s(self.candidates.evaluator), recipe=recipe, evaluated=tuple(evaluated),
+            failed=tuple(self.failed),
             finalists=tuple(finalists), winners=tuple(best), random_baseline=random_baseline, zoo=tuple(zoo),
             seconds=self.budget.account(), estimate=dict(expected or {}), cost_usd=self.budget.cost_usd,
             interrupted=self.interrupts.asked, floors=self.floors, notes=tuple(self.notes),
@@ -264,18 +235,13 @@ class Search:
     def _repeat_s(self) -> float:
         return REPEAT_SHARE * max(0.0, self._left_s())
 
-    @property
-    def phase(self) -> str:
-        """The stage in which candidates are evaluated."""
-        return "short_training" if trains(self.choice.name) else "estimates"
-
     # -- steps -----------------------------------------------------------------------------------
 
     def _estimate(self) -> dict[str, float]:
         """Say what is ahead, before it starts."""
         seconds = estimate(
             self.budget.elapsed_s, self.budget.seconds, self.recipes.short_s, self.config.max_trials,
-            baselines=self.config.baselines, phase=self.phase,
+            baselines=self.config.baselines, phase=self.candidates.phase,
             supernet_s=SUPERNET_SHARE * planned_phase_s(self.recipes) if self.choice.supernet else 0.0,
         )  # fmt: skip
         ahead = ", ".join(f"{stage.replace('_', ' ')} {duration(s)}" for stage, s in seconds.items() if s)
@@ -285,40 +251,33 @@ class Search:
         self.progress.note(f"estimator: {self.choice.name} ({self.choice.why})")
         return seconds
 
-    def _setting(self) -> EstimatorSetting:
-        return EstimatorSetting(
-            space=self.space, data=self.data, short=self.recipes.short,
-            supernet=self.choice.supernet, checkpoint=self.folder.supernet,
-            admissible=self.scorer.feasible, seed=self.config.seed,
-        )  # fmt: skip
-
     def _ready(self) -> None:
         """Train the supernet, where candidates are evaluated by one, or read it."""
-        config = self.choice.supernet
-        if config is None or not isinstance(self.evaluator, SingleEstimator) or self.evaluator.made is not None:
+        config, evaluator = self.choice.supernet, self.candidates.evaluator
+        if config is None or not isinstance(evaluator, SingleEstimator) or evaluator.made is not None:
             return
         with self.budget.stage("supernet"), self._stage("supernet", config.steps) as bar, self.interrupts.abandonable():
-            self.evaluator.prepare(lambda log: bar.advance(LOG_STEPS, note=f"loss {log.largest:.2f}"))
+            evaluator.prepare(lambda log: bar.advance(LOG_STEPS, note=f"loss {log.largest:.2f}"))
 
     def _search(self, loop: SearchLoop) -> tuple[list[Evaluated], FinalRound]:
         """Evaluate candidates, and plan the last round they lead to. A run that had come to that goes on there."""
-        study = loop.study(SEARCH_STUDY, self._sampler())
+        study = loop.study(SEARCH_STUDY, self.candidates.sampler())
         known = read_final_plan(self.folder)
         if known is None and not self.interrupts.asked:
             self._ready()
         plan, until_s, goes_on = known, self.plan.deadlines.search_short_until_s, True
-        evaluated = self.usable(loop.evaluated(study))
+        evaluated = self.candidates.usable(loop.evaluated(study))
         while plan is None and goes_on and not self.interrupts.asked:
             trials, most = len(study.trials), most_candidates(self.choice.name, self.config.max_trials)
             with (
-                self.budget.stage(self.phase),
-                self._stage(PHASES[self.phase], most) as bar,
+                self.budget.stage(self.candidates.phase),
+                self._stage(PHASES[self.candidates.phase], most) as bar,
                 self.interrupts.abandonable(),
             ):
                 loop.run(study, self.budget, until_s, bar, at_most=most)
             # A run that was killed may go on after its time: that it found nothing new is no reason to end then.
             goes_on = len(study.trials) > trials or self.budget.elapsed_s > until_s
-            evaluated = self.usable(loop.evaluated(study))
+            evaluated = self.candidates.usable(loop.evaluated(study))
             plan = self._last_round(evaluated)
             if plan is not None and goes_on and plan.spare_s > SPARE_SHARE * until_s:
                 until_s, plan = self.budget.elapsed_s + plan.spare_s, None
@@ -354,53 +313,13 @@ class Search:
             found = first.without_hopeless(evaluated, full_image_s, lambda: self.budget.elapsed_s < until_s)
         return found
 
-    def evaluated(self) -> list[Evaluated]:
-        """Everything that was trained briefly so far."""
-        loop = self.loop()
-        return loop.evaluated(loop.study(SEARCH_STUDY, self._sampler()))
-
-    def usable(self, evaluated: Sequence[Evaluated]) -> list[Evaluated]:
-        """The evaluated candidates without those of another run that are predicted to miss the present limits."""
-        if not self.folder.reused.exists() or not evaluated:
-            return list(evaluated)
-        kept = self.scorer.worst_ratio(self.space.choices([e.arch for e in evaluated])) <= 1.0
-        measured = self.target.designs.archs if self.target.designs else ()
-        return [e for e, keeps in zip(evaluated, kept, strict=True) if keeps or e.arch in measured]
-
-    def _sampler(self) -> BaseSampler:
-        """The objective's: where not accuracy alone counts, samplers take turns on a ladder of latencies."""
-
-        def make(feasible: Feasible) -> BaseSampler:
-            known = WithExamples(feasible, self.examples)
-            task = SamplerTask(
-                space=self.space, feasible=known, proxies=self.proxies, seed=self.config.seed,
-                designs=trainable(self.target.designs, self.space, self.scorer.affordable), worth=self._worth(),
-            )  # fmt: skip
-            return make_sampler(self.config.sampler, task)
-
-        if self.config.objective == "accuracy":
-            return make(self.scorer.feasible)
-        return ladder(self.scorer, self.config.seed, make)
-
-    def _worth(self) -> Worth | None:
-        """Where designs fill a tight limit, candidates are compared by what a full training promises to make of them:
-        by what short ones have, proposals ended at networks of a fifth of their work, which learn fast."""
-        if self.target.designs is None or self.choice.name != SHORT or not size_promises(self.space):
-            return None
-        count = len(self.target.model.deployments)
-        return worth_by_promise(self.space, self.data.output_size, lambda c: self.recipes.epochs(c, count))
-
-    def _random_sampler(self) -> BaseSampler:
-        feasible = WithExamples(self.scorer.feasible, self.examples)
-        return RandomFeasibleSampler(self.space, feasible, seed=self.config.seed)
-
     def final_round(self, plan: FinalPlan) -> FinalRound:
         return FinalRound(
             space=self.space, data=self.data, scorer=self.scorer, recipe=plan.recipe, size=plan.size,
             deployments=plan.deployments(self.target.model.deployments), objective=self.config.objective,
             limits=self.config.limits,
             max_drop=self.config.max_drop, site=self.site, folder=self.folder.finalists,
-            fewer_threads=fewer_threads(self.config.seconds, self.config.threads), weights=self.weights,
+            fewer_threads=fewer_threads(self.config.seconds, self.config.threads), weights=self.candidates.weights,
             skip_missed=self.folder.reused.exists(), left_s=self._left_s, deploy_s=self.recipes.deploy_s,
             elsewhere=self.engine.elsewhere(self.data), claim=self.engine.storage.claim,
             promising=self.promising,
@@ -462,9 +381,9 @@ class Search:
             return None
         blind = replace(loop, proxies=None)
         spent = self.budget.account()
-        short_s = spent.get(self.phase, 0.0) - spent.get("random_baseline", 0.0)
+        short_s = spent.get(self.candidates.phase, 0.0) - spent.get("random_baseline", 0.0)
         with self.budget.stage("random_baseline"):
-            study = blind.study(RANDOM_STUDY, self._random_sampler())
+            study = blind.study(RANDOM_STUDY, self.candidates.random_sampler())
             with self._stage("random networks", search_evaluations) as bar:
                 until = self.budget.elapsed_s + short_s if math.isfinite(self.budget.seconds) else math.inf
                 evaluated = blind.run(study, self.budget, until, bar, at_most=search_evaluations)

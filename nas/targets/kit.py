@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nas.deploy.float_parts import usual_part
-from nas.deploy.onnx import export_onnx
 from nas.deployment import CPU, Deployment
 from nas.errors import UserError
 from nas.files.writing import staged_file
@@ -30,9 +28,9 @@ from nas.runtimes.cpu import parse_cpu_flags
 from nas.runtimes.devices import execution_providers
 from nas.runtimes.nodes import NodeTime
 from nas.targets.held_out import held_out_error
-from nas.targets.preparing import CALIBRATION_INPUTS, OUTPUT_SIZE, networks_to_measure, prepare_all
+from nas.targets.preparing import OUTPUT_SIZE, deploy_untrained, networks_to_measure
 from nas.targets.profile import FAILED, DeploymentTable, DeviceProfile, NetworkTiming
-from nas.tasks import task_named, tries_dynamic_int8
+from nas.tasks import tries_dynamic_int8
 from predictors.block_transfer import MIN_WITH_PRIOR
 from search_spaces import Architecture, architecture_of_json, resolve_space, space_of
 from search_spaces.architecture import Option
@@ -166,22 +164,9 @@ def import_result(name: str, path: Path) -> DeviceProfile:
 
 
 def _write_network(kit: zipfile.ZipFile, arch: Architecture, names: Mapping[str, str], batch: int, seed: int) -> None:
-    import torch
-
-    from search_spaces.modules import set_norm_statistics
-
-    space = space_of(arch)
-    spec = space.signature(arch, OUTPUT_SIZE).input
-    with TemporaryDirectory(prefix="nas-kit-") as temporary, torch.random.fork_rng():
-        folder = Path(temporary)
-        torch.manual_seed(seed)
-        network = space.build(arch, OUTPUT_SIZE)
-        repeat_weights(network)
-        inputs = spec.draw_torch(CALIBRATION_INPUTS)
-        set_norm_statistics(network, inputs)
-        model = export_onnx(network, spec, folder / "model.onnx", batch)
-        precisions = [Deployment(RUNTIME, precision, threads=1, batch=batch) for precision in names]
-        files = prepare_all(model, precisions, folder, inputs.numpy(), usual_part(task_named(space.task)))
+    deployments = [Deployment(RUNTIME, precision, threads=1, batch=batch) for precision in names]
+    with TemporaryDirectory(prefix="nas-kit-") as temporary:
+        files = deploy_untrained(arch, deployments, Path(temporary), seed, changed=repeat_weights)
         for file, name in zip(files, names.values(), strict=True):
             kit.write(file.path, name)
 

@@ -1,12 +1,12 @@
 """Random networks of the spaces, exported and prepared for every deployment: what a device is profiled with."""
 
 import multiprocessing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,9 @@ from nas.tasks import task_named
 from search_spaces import BUNDLED_SPACES, Architecture, SearchSpace, resolve_space, space_of
 from search_spaces.architecture import Option
 from search_spaces.signature import Size
+
+if TYPE_CHECKING:
+    from torch import nn
 
 ALL_SPACES = ("mixed", "mobile", "dense", "compact")
 """The spaces of classification: a device is profiled with them where nothing else is asked for."""
@@ -64,11 +67,17 @@ def networks_to_measure(
 
 
 def deploy_untrained(
-    arch: Architecture, deployments: Sequence[Deployment], folder: Path, seed: int, size: Size = OUTPUT_SIZE
+    arch: Architecture,
+    deployments: Sequence[Deployment],
+    folder: Path,
+    seed: int,
+    size: Size = OUTPUT_SIZE,
+    *,
+    changed: "Callable[[nn.Module], None]" = lambda network: None,
 ) -> list[MeasureRequest]:
     """Export a network with random weights but unit-scale activations, and prepare it for each deployment.
 
-    All deployments have the same batch. `size`: of the network's answer.
+    All deployments have the same batch. `size`: of the network's answer. `changed` may change the random weights.
     """
     import torch
 
@@ -79,6 +88,7 @@ def deploy_untrained(
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         network = described.build()
+        changed(network)
         inputs = described.signature.input.draw_torch(CALIBRATION_INPUTS)
         set_norm_statistics(network, inputs)
     if any(d.runtime == "torch" for d in deployments):  # which runs the network itself

@@ -31,9 +31,9 @@ import pandas as pd
 import pytest
 from numpy.typing import NDArray
 
+import nas.controller.candidates as proposing
 import nas.controller.planning.recipes as recipes
 import nas.controller.runs.records as last_round
-import nas.controller.search as searching
 import nas.deploy.deploy as deploying
 import nas.executors.training as short_trainings
 from nas.cli.main import run
@@ -176,7 +176,7 @@ def seams(patch: pytest.MonkeyPatch, recorder: Recorder, work_s: float) -> None:
     patch.setattr(recipes, "host_throughput", lambda *_, **__: TrainingThroughput("cpu", "fp32", work_s))
     train_here(patch)
     patch.setattr(Classification, "floors", lambda task, data, seed: ())  # few epochs are worth less than that
-    patch.setattr(searching, "proxy_scores", scored(searching.proxy_scores))
+    patch.setattr(proposing, "proxy_scores", scored(proposing.proxy_scores))
     patch.setattr(short_trainings, "trained", recorder.trained("short", short_trainings.trained))
     patch.setattr(last_round, "trained", recorder.trained("final", last_round.trained))
     patch.setattr(deploying, "deployed_accuracy", recorder.deployed_accuracy(deploying.deployed_accuracy))
