@@ -12,7 +12,7 @@ beside its final training is not given to the random network.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -71,7 +71,7 @@ class Found:
 
     def data(self) -> TaskData:
         known = self.config
-        options = DataOptions(max_resolution=known["max_resolution"], flip=known["flip"])
+        options = DataOptions(**{option.name: known[option.name] for option in fields(DataOptions)})
         data: TaskData = task_named(known["task"]).load(known["data"], seed=known["seed"], options=options)
         return data
 

@@ -168,8 +168,8 @@ def judged(found: Sequence[Timed], graph: Graph, parts: Sequence[Part], folder: 
 
 
 def _like(deployment: Deployment, operators: Sequence[Operator]) -> list[Deployment]:
-    """The deployment itself, then the one of the same runtime for each other precision that a product ran in: int8
-    networks also have others."""
+    """The deployment itself (for dynamic int8 that of int8, whose products are the same), then the one of the same
+    runtime for each other precision that a product ran in: int8 networks also have others."""
     own = deployment.computes_in
     precisions = {own, *(o.precision for o in operators if o.macs)}
     here = deployments_here(deployment.threads, [deployment.runtime])

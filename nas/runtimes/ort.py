@@ -225,16 +225,12 @@ def _quantize(
 ) -> Path:
     import onnx
     from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_static
-    from onnxruntime.quantization.shape_inference import quant_pre_process
 
     declared = read_input(model)
     reader = _CalibrationInputs(declared.name, inputs, batch=declared.shape[0] or 1)
-    inferred, quantized = staging / "inferred.onnx", staging / "quantized.onnx"
+    quantized = staging / "quantized.onnx"
     with _silent():
-        # Shape inference and constant folding first, as the library asks: batch norms folded into convolutions are
-        # not quantised twice.
-        # Shapes are static, and of networks on token ids the symbolic inference does not know all.
-        quant_pre_process(model, inferred, auto_merge=True, skip_symbolic_shape=declared.dtype == "int64")
+        inferred = _simplified(model, staging)
         graph = onnx.load(inferred, load_external_data=False).graph
         excluded = {n.name for n in graph.node if float_part is not None and float_part.contains(n.name)}
         options: dict[str, Any] = {}
@@ -263,20 +259,29 @@ def _quantize(
     return quantized
 
 
+def _simplified(model: Path, staging: Path) -> Path:
+    """The network after shape inference and constant folding, as the library asks before it quantises: batch norms
+    folded into convolutions are not quantised twice."""
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+
+    simplified = staging / "inferred.onnx"
+    # Shapes are static, and of networks on token ids the symbolic inference does not know all.
+    on_tokens = read_input(model).dtype == "int64"
+    quant_pre_process(model, simplified, auto_merge=True, skip_symbolic_shape=on_tokens)
+    return simplified
+
+
 def _quantize_weights(model: Path, staging: Path, isa: Collection[str] | None) -> Path:
     """The network with int8 weights in its matrix products, whose other factor is rounded in each call.
 
-    Its convolutions stay as they are: those of integers with ranges from the call are slower than in fp32.
+    Its convolutions stay as they are, and so do products of two maps.
     """
     from onnxruntime.quantization import QuantType, quantize_dynamic
-    from onnxruntime.quantization.shape_inference import quant_pre_process
 
-    inferred, quantized = staging / "inferred.onnx", staging / "quantized.onnx"
-    declared = read_input(model)
+    quantized = staging / "quantized.onnx"
     with _silent():
-        quant_pre_process(model, inferred, auto_merge=True, skip_symbolic_shape=declared.dtype == "int64")
         quantize_dynamic(
-            inferred,
+            _simplified(model, staging),
             quantized,
             op_types_to_quantize=["MatMul", "Gemm"],
             per_channel=True,

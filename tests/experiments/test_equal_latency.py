@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -87,15 +88,23 @@ def test_a_random_network_is_as_fast(
     save_fake_profile(tmp_path / "cache", fake_profile("poser", spaces=("mixed", "pose"), threads=1))
     monkeypatch.setattr(equal_latency, "DRAWS", equal_latency.DRAWN)
     monkeypatch.setattr(equal_latency, "MOST", 3)
-    monkeypatch.setattr(equal_latency, "WITHIN", 1.0)  # calls are few here, and the profile is made up
-    found = winner_of(run_of(arch))
-    assert len(nearest(found, SIZE)) == 3
-    (tmp_path / "files").mkdir()
-    other, ratio = as_fast(found, SIZE, tmp_path / "files")
-    assert ratio > 0
-    assert other != arch
-    assert found.space.signature(other, SIZE).input.shape == (3, 128, 128)
+    monkeypatch.setattr(equal_latency, "deploy_untrained", lambda arch, *_: [arch])
+    told: dict[str, tuple[float, ...]] = {}
 
-    monkeypatch.setattr(equal_latency, "WITHIN", -100.0)  # only networks that take a hundred times as long
+    def measured(archs: list[Architecture], sessions: int) -> list[SimpleNamespace]:
+        times = [1.0, *told["times"]][: len(archs)]
+        return [SimpleNamespace(failed=None, p50_ms=ms) for ms in times]
+
+    monkeypatch.setattr(equal_latency, "measure", measured)
+    found = winner_of(run_of(arch))
+    likely = nearest(found, SIZE)
+    assert len(likely) == 3
+    for times, expected in (((1.5, 1.05, 0.5), 1), ((1.3, 2.0, 0.5), 0)):
+        told["times"] = times
+        (files := tmp_path / f"files-{expected}").mkdir()
+        assert as_fast(found, SIZE, files) == (likely[expected], times[expected])
+
+    told["times"] = (0.5, 0.6, 0.7)
+    (tmp_path / "none").mkdir()
     with pytest.raises(UserError, match="is as slow as the winner"):
-        as_fast(found, SIZE, tmp_path / "files")
+        as_fast(found, SIZE, tmp_path / "none")

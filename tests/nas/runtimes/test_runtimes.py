@@ -246,7 +246,7 @@ def test_importing_the_registry_imports_no_runtime() -> None:
 TWO_SESSIONS_THAT_GO = """
 import gc, signal, sys
 from pathlib import Path
-from nas.deployment import DYNAMIC_INT8, Deployment
+from nas.deployment import Deployment
 from nas.runtimes import load_runtime
 
 runtime, path = load_runtime(sys.argv[1]), Path(sys.argv[2])

@@ -79,7 +79,7 @@ def test_int8_leaves_what_has_no_weights_in_floating_point(
 def test_dynamic_int8_rounds_the_products_of_weights_alone(
     exported: tuple[Path, np.ndarray, np.ndarray], tmp_path: Path
 ) -> None:
-    """It needs no inputs; convolutions, which would be slower, and products of two maps stay in floating point."""
+    """It needs no inputs; convolutions and products of two maps stay in floating point."""
     path, inputs, _ = exported
     file = load_runtime("onnxruntime").prepare(path, DYNAMIC_INT8, tmp_path, None)
     graph = onnx.load(file).graph
