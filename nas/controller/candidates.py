@@ -29,7 +29,10 @@ PHASES = {"short_training": "short trainings", "estimates": "estimates"}
 
 
 class Candidates:
-    """See above. `elapsed_s`: how much of the budget is spent, by which zero-cost scores are afforded or not."""
+    """Proposes and evaluates the candidates of one search, and knows those that were evaluated.
+
+    `elapsed_s`: seconds of the budget that are spent; by what is left zero-cost scores are afforded or not.
+    """
 
     def __init__(self, prepared: PreparedSearch, folder: RunFolder, engine: Engine, elapsed_s: float) -> None:
         self._prepared, self._folder, self._engine = prepared, folder, engine
