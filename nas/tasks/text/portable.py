@@ -29,10 +29,11 @@ def token_ids(tokenizer: Tokenizer, text: str, tokens: int) -> NDArray[np.int64]
 
 
 def postprocess(output: NDArray[np.float32], labels: Sequence[str]) -> list[dict[str, Any]]:
-    """Every class with its probability, the most probable first, of logits (c,)."""
+    """Every class with its probability, the most probable first, of logits (c,); of equal ones the first, as accuracies
+    count them: the answers of an int8 network have few values."""
     shares = np.exp(output - output.max())
     shares = shares / shares.sum()
-    order = output.argsort()[::-1]
+    order = np.argsort(-output, kind="stable")
     return [
         {"label": labels[at], "score": score} for at, score in zip(order.tolist(), shares[order].tolist(), strict=True)
     ]
