@@ -4,9 +4,10 @@ from pathlib import Path
 
 import torch
 
-from nas.bundles.bundle import Claims, DataSource, complete_bundle, deliver_files
+from nas.bundles.bundle import Claims, complete_bundle, deliver_files
 from nas.data import ImageData
 from nas.data.images import image_input
+from nas.data_options import DataSource
 from nas.deploy.deploy import deploy
 from nas.errors import UserError
 from nas.networks.description import NetworkDescription

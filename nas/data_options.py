@@ -90,6 +90,30 @@ class DataOptions:
 USUAL = DataOptions()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataSource:
+    """Description by which data can be found again."""
+
+    source: str
+    """A name or path as the task's `load` takes it."""
+    seed: int
+    """Seed of the splits that were held out."""
+    options: DataOptions = USUAL
+    """How they are read."""
+
+    def to_json(self) -> dict[str, Any]:
+        """A document for `of`."""
+        return {"source": self.source, "seed": self.seed, "options": self.options.to_json()}
+
+    @classmethod
+    def of(cls, document: object) -> Self | None:
+        """Inverse of `to_json`; None for a document that names no data. Raises as `DataOptions.of` does."""
+        if not isinstance(document, Mapping) or not isinstance(document.get("source"), str):
+            return None
+        options = DataOptions.of(document.get("options", {}))
+        return cls(source=document["source"], seed=int(document.get("seed", 0)), options=options)
+
+
 def refuse(options: DataOptions, task: str, *names: str) -> None:
     """Raises `UserError` where one of the options `names`, which mean nothing to `task`, was given."""
     given = next((name for name in names if name in options.to_json()), None)

@@ -203,7 +203,8 @@ def bundle(folder: Path) -> None:
     """A bundle of an untrained network, whose latency nobody measured."""
     import torch
 
-    from nas.bundles.bundle import Claims, DataSource, complete_bundle, deliver_files
+    from nas.bundles.bundle import Claims, complete_bundle, deliver_files
+    from nas.data_options import DataSource
     from nas.deploy.deploy import deploy
     from nas.deployment import Deployment
     from nas.networks.description import NetworkDescription

@@ -9,9 +9,10 @@ from nas import __version__
 from nas.baseline.outcome import Evidence
 from nas.baseline.shortlist import Proposal
 from nas.baseline.times import UnitTimes
-from nas.bundles.bundle import Claims, DataSource, complete_bundle, deliver_files
+from nas.bundles.bundle import Claims, complete_bundle, deliver_files
 from nas.controller.results.result import SCHEMA, first_of, input_label, latencies
 from nas.controller.runs.run_folder import write_candidates
+from nas.data_options import DataSource
 from nas.deploy.tried import Deployed, TriedDeployment
 from nas.files.writing import write_json
 from nas.limits import LatencyLimit

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from nas import __version__
 from nas.bundles.receipt import SCHEMA, licences, versions
 from nas.bundles.run_script import run_script
-from nas.data_options import USUAL, DataOptions
+from nas.data_options import DataSource
 from nas.deploy.tried import Deployed, TriedDeployment, files_of
 from nas.files.writing import sha256_of, staged_folder, write_json
 from nas.limits import session_latencies_ms
@@ -44,18 +44,6 @@ RUN_SCRIPT = "run.py"
 TOLERANCES: Mapping[str, float] = {"fp32": 1e-3, "bf16": 0.05, "fp16": 0.01, "int8": 0.05}
 """Largest difference between outputs of one network on two machines, over the largest output: kernels differ in the
 order of sums, and one changed rounding shows where numbers have 8 bits."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DataSource:
-    """Description by which the data can be found again."""
-
-    source: str
-    """A name or path as the task's `load` takes it."""
-    seed: int
-    """Seed of the splits that were held out."""
-    options: DataOptions = USUAL
-    """How they are read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,9 +186,7 @@ def _receipt(
         "parity": deployed.parity.to_json() if deployed.parity is not None else None,
         "deployments": [t.to_json() for t in deployed.tried],
         "data": {
-            "source": claims.data.source,
-            "seed": claims.data.seed,
-            "options": claims.data.options.to_json(),
+            **claims.data.to_json(),
             "name": data.name,
             "classes": len(data.classes),
             "examples": task_of(data).examples,

@@ -7,10 +7,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nas.bundles.bundle import Claims, DataSource, complete_bundle, deliver_files
+from nas.bundles.bundle import Claims, complete_bundle, deliver_files
 from nas.bundles.receipt import read_receipt
 from nas.bundles.source import Source, resolve
 from nas.calls import CONTINUOUS, interval_ms_of
+from nas.data_options import USUAL, DataSource
 from nas.deploy.choosing import UpperBound, choose
 from nas.deploy.deploy import deploy, deployed_accuracy
 from nas.deploy.tried import FP32, Deployed, TriedDeployment
@@ -23,6 +24,7 @@ from nas.measure.host import threads_here
 from nas.measure.protocol import measure
 from nas.networks.description import NetworkDescription
 from nas.networks.find import EXPORTS, PAIR_SUFFIX, RECEIPT
+from nas.networks.trained_on import data_of_run
 from nas.progress import Progress, SilentProgress
 from nas.runtimes import available_runtimes, deployments_here, load_runtime, nothing_runs, require
 from nas.runtimes.base import check_supported, staging_folder
@@ -228,16 +230,18 @@ def claim_folder(out: Path) -> Path:
 
 def load_data(request: ExportRequest, source: Source) -> tuple[TaskData, DataSource]:
     """The data to calibrate and to measure the accuracy with, pre-processed as the network was trained."""
-    run = source.run
-    name = request.data or (run.data if run else None)
+    known = source.data
+    name = request.data or (known.source if known else None)
     if name is None:
         raise UserError(
             f"nothing says what {source.found.text} was trained on", "give the data: --data NAME, a folder or a file"
         )
-    seed = request.seed if request.seed is not None else run.seed if run else 0
-    data = task_named(source.found.task).load(name, seed=seed, options=source.options)
-    if run is not None and source.found.run is not None and (name, seed) == (run.data, run.seed):
-        require_same_data(source.found.run, data)
+    seed = request.seed if request.seed is not None else known.seed if known else 0
+    used = DataSource(source=name, seed=seed, options=known.options if known else USUAL)
+    data = task_named(source.found.task).load(used.source, seed=used.seed, options=used.options)
+    run = source.found.run
+    if run is not None and used == data_of_run(run):
+        require_same_data(run, data)
     if len(data.val) == 0:
         raise UserError(f"the data set {name!r} has no validation images", "give data with at least one")
     if source.labels is not None and source.labels != data.classes:
@@ -251,7 +255,7 @@ def load_data(request: ExportRequest, source: Source) -> tuple[TaskData, DataSou
         )
     if source.preprocess is not None:
         data = data.with_preprocess(source.preprocess)
-    return data, DataSource(source=name, seed=seed, options=source.options)
+    return data, used
 
 
 def images_per_call(request: ExportRequest, source: Source, target: Target) -> int:

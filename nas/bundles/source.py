@@ -1,13 +1,12 @@
 """`nas export`'s view of a network that was found: its weights, and what its run was asked."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nas.calls import CONTINUOUS
 from nas.data import Preprocess
-from nas.data_options import USUAL, DataOptions
+from nas.data_options import DataSource
 from nas.deploy.quantised import FOLDER as QUANTISED
 from nas.deploy.quantised import QuantisedInTraining, read_quantised
 from nas.deployment import ALONE, Deployment, Extent, common_batch
@@ -16,6 +15,7 @@ from nas.limits import Limits
 from nas.networks.description import NetworkDescription, read_json
 from nas.networks.find import FoundNetwork, find_network
 from nas.networks.run_networks import TARGET
+from nas.networks.trained_on import trained_on
 from nas.networks.weights import load_weights
 from search_spaces import space_of
 from search_spaces.signature import Size
@@ -28,10 +28,6 @@ if TYPE_CHECKING:
 class RunSettings:
     """The settings of a run: the defaults for exporting a network of it."""
 
-    data: str
-    seed: int
-    options: DataOptions
-    """How its data are read."""
     target: str
     threads: int | None
     calls: str
@@ -53,19 +49,13 @@ class Source:
     """The network's JSON file."""
     weights: Path
     run: RunSettings | None
+    data: DataSource | None
+    """The data that it was trained on; None where no file tells."""
     preprocess: Preprocess | None
     """The normalisation it was trained with; None where no file tells, then the data's own is used."""
     labels: tuple[str, ...] | None
     in_training: QuantisedInTraining | None
     """The network quantised in training, where that was done from just these weights."""
-
-    @property
-    def options(self) -> DataOptions:
-        """How the data that it was trained on are read: by its run, else by the receipt of its bundle."""
-        if self.run is not None:
-            return self.run.options
-        data = self.found.receipt.get("data")
-        return DataOptions.of(data.get("options", {})) if isinstance(data, Mapping) else USUAL
 
     def described(self, size: Size) -> NetworkDescription:
         """The network for data that ask for an answer of `size`. Raises `UserError` where it has another one."""
@@ -116,6 +106,7 @@ def resolve(model: str, checkpoint: Path | None = None) -> Source:
         path=found.file,
         weights=found.weights,
         run=_settings(found.run) if found.run is not None else None,
+        data=trained_on(found),
         preprocess=found.preprocess(found.task),
         labels=found.labels(),
         in_training=read_quantised(found.file.parent / QUANTISED, found.weights),
@@ -129,9 +120,6 @@ def _settings(folder: Path) -> RunSettings | None:
     if not (isinstance(config, dict) and {"data", "seed", "target", "max_drop", "limits"} <= config.keys()):
         return None
     return RunSettings(
-        data=config["data"],
-        seed=config["seed"],
-        options=DataOptions.of(config),
         target=config["target"],
         threads=config.get("threads"),
         calls=config.get("calls", CONTINUOUS),

@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from nas import __version__
+from nas.data_options import DataSource
 from nas.deploy.quantised import FOLDER as QUANTISED
 from nas.deploy.quantised import RECORD
 from nas.errors import UserError
@@ -16,6 +17,7 @@ from nas.files.folders import NO_ROOM, check_writable, locked
 from nas.files.records import read_record, write_record
 from nas.files.writing import sha256_of, write_json
 from nas.networks.description import NETWORK
+from nas.networks.trained_on import FINE_TUNING, TRAINED_ON
 from nas.progress import Progress, SilentProgress
 from nas.tasks import TaskData, TaskSplit, task_of
 from nas.tasks.recipes import recipe_named
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from nas.training.world import World
 
 SCHEMA = 1
-IDENTITY, RESULT = "finetune.json", "result.json"
+IDENTITY, RESULT = "finetune.json", FINE_TUNING
 SMOKE_BATCHES = 2
 
 
@@ -40,6 +42,8 @@ class Job:
     label: str
     data: TaskData
     progress: Progress
+    source: DataSource | None = None
+    """How the data are found again; None: those of the run that the networks are of."""
 
 
 def finetune(
@@ -82,7 +86,7 @@ def finetune(
 
     keep_to_usable_threads()
     chosen = chosen_networks(str(run), top)
-    images = load_data(chosen, data)
+    images, source = load_data(chosen, data)
     task = task_of(images)
     recipe = recipe or task.default_recipe
     settings = recipe_named(recipe, overrides, task)
@@ -95,7 +99,7 @@ def finetune(
     if smoke:
         settings, images = _shortened(settings, images)
     with joined_world() as world, TemporaryDirectory(prefix="nas-smoke-") as scratch:
-        job = Job(recipe=settings, label=label, data=images, progress=progress or SilentProgress())
+        job = Job(recipe=settings, label=label, data=images, source=source, progress=progress or SilentProgress())
         for note in images.notes if world.is_first else ():
             job.progress.note(note)
         base = Path(world.agree(scratch)) if smoke else place
@@ -210,6 +214,7 @@ def _trained(
             "data_wait_share": _median([record.data_wait_share for record in curve]),
             "processes": world.size,
             **asdict(setup),
+            TRAINED_ON: job.source.to_json() if job.source is not None else None,
             "qat": None,
         }
         network = finished.network

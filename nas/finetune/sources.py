@@ -2,7 +2,6 @@
 
 import copy
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,14 +9,14 @@ import torch
 from torch import nn
 
 from nas.data.images import Preprocess, square_input
-from nas.data_options import USUAL, DataOptions
+from nas.data_options import DataSource
 from nas.errors import UserError
 from nas.networks.derived import source_key
 from nas.networks.description import NetworkDescription
 from nas.networks.find import FoundNetwork, find_networks
 from nas.networks.libraries import baseline_names
-from nas.networks.run_networks import read_run_json
 from nas.networks.starting import StartingNetwork, network_to_start_from
+from nas.networks.trained_on import data_of_run, trained_on
 from nas.networks.weights import load_weights
 from nas.tasks import TaskData, task_named, task_of_baseline
 from nas.tasks.same_data import require_same_data
@@ -56,12 +55,8 @@ class Chosen:
     candidates: tuple[Candidate, ...] = ()
     library: FoundNetwork | None = None
     """A library's network, instead of candidates: what it is depends on the data."""
-    data: str | None = None
-    """Name or path of the data that the first network was trained on; None where no file tells."""
-    seed: int = 0
-    """Seed of their splits."""
-    options: DataOptions = USUAL
-    """How they are read."""
+    data: DataSource | None = None
+    """The data that the first network was trained on; None where no file tells."""
     run: Path | None = None
     """The run that the first network is of."""
 
@@ -80,32 +75,34 @@ def chosen_networks(text: str, top: int) -> Chosen:
         return Chosen(text=text, task=task, folder=folder, library=first)
     assert first.description is not None
     named = first.run if first.rank is not None else None
-    data, seed, options = _trained_on(first)
     return Chosen(
         text=text,
         task=first.description.task,
         candidates=tuple(map(_candidate, found)),
         folder=named if named is not None else first.folder,
-        data=data,
-        seed=seed,
-        options=options,
+        data=trained_on(first),
         run=first.run,
     )
 
 
-def load_data(chosen: Chosen, data: str | None) -> TaskData:
-    """The data set named, or else the one that the network was trained on, with the splits that it has seen.
+def load_data(chosen: Chosen, data: str | None) -> tuple[TaskData, DataSource]:
+    """The data set named, or else the one that the network was trained on, with the splits that it has seen; and how
+    to find it again.
 
     Raises:
         UserError: no file says what its data were, or they cannot be loaded, or they changed since the run was begun.
     """
-    name = data or chosen.data
-    if name is None:
+    known = chosen.data
+    if data is not None:
+        source = replace(known, source=data) if known is not None else DataSource(source=data, seed=0)
+    elif known is not None:
+        source = known
+    else:
         raise UserError(f"'{chosen.text}' does not say what its data are", "name them: --data NAME or --data FOLDER")
-    found: TaskData = task_named(chosen.task).load(name, seed=chosen.seed, options=chosen.options)
-    if chosen.run is not None and name == chosen.data:
+    found: TaskData = task_named(chosen.task).load(source.source, seed=source.seed, options=source.options)
+    if chosen.run is not None and source == data_of_run(chosen.run):
         require_same_data(chosen.run, found)
-    return found
+    return found, source
 
 
 def networks_for(
@@ -167,20 +164,6 @@ def starting_network(candidate: Candidate, size: Size, seed: int, *, scratch: bo
 def _candidate(found: FoundNetwork) -> Candidate:
     assert found.description is not None
     return Candidate(rank=found.rank or 1, description=found.description, weights=found.weights, sha256=found.sha256)
-
-
-def _trained_on(found: FoundNetwork) -> tuple[str | None, int, DataOptions]:
-    """Name or path of the data, the seed of their splits, and how they are read: by the network's run, else by its
-    bundle's receipt."""
-    config = found.run / "config.json" if found.run is not None else None
-    if config is not None and config.is_file():
-        document = read_run_json(config)
-        name, seed, options = document.get("data"), document.get("seed", 0), document
-    else:
-        data = found.receipt.get("data")
-        data = data if isinstance(data, Mapping) else {}
-        name, seed, options = data.get("source"), data.get("seed", 0), data.get("options", {})
-    return name if isinstance(name, str) else None, int(seed), DataOptions.of(options)
 
 
 def parameters(network: nn.Module) -> int:

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import torch
 
-from nas.bundles.bundle import Claims, DataSource, complete_bundle, deliver_files
+from nas.bundles.bundle import Claims, complete_bundle, deliver_files
 from nas.data.images import Preprocess, image_input
+from nas.data_options import DataSource
 from nas.deploy.deploy import deploy, deployed_accuracy
 from nas.deployment import Deployment
 from nas.networks.description import NetworkDescription

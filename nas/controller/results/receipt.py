@@ -2,9 +2,10 @@
 
 from typing import Any
 
-from nas.bundles.bundle import Claims, DataSource, complete_bundle
+from nas.bundles.bundle import Claims, complete_bundle
 from nas.controller.results.outcome import Outcome
 from nas.controller.values import Finalist
+from nas.data_options import DataSource
 from nas.files.writing import write_json
 
 _SHARED = ("objective", "recipe", "task", "space")

@@ -11,6 +11,7 @@ import torch
 from nas.bundles.source import resolve
 from nas.controller.runs.run_folder import RunFolder
 from nas.data.preprocessing import PREPROCESS
+from nas.data_options import DataSource
 from nas.errors import UserError
 from nas.files.writing import sha256_of
 from nas.networks.description import weights_path
@@ -41,7 +42,8 @@ def test_a_winner_brings_its_run(run: Path) -> None:
         source = resolve(name)
         assert source.run is not None
         assert source.run.limits.to_json() == {"latency_ms": 10.0, "percentile": 90, "max_params": 2e6}
-        assert (source.run.data, source.run.seed, source.run.max_drop, source.run.threads) == ("digits", 3, 0.02, 2)
+        assert (source.run.max_drop, source.run.threads) == (0.02, 2)
+        assert source.data == DataSource(source="digits", seed=3)
         assert source.preprocess is not None
         assert source.preprocess.std == (1.0, 2.0, 3.0)
         assert source.labels == ("a", "b")
@@ -79,7 +81,7 @@ def test_a_pair_inside_a_run_is_of_that_run(run: Path) -> None:
     for name in (str(pair), str(pair.parent)):
         source = resolve(name)
         assert source.run is not None
-        assert source.run.seed == 3
+        assert source.data == DataSource(source="digits", seed=3)
         assert source.labels == ("a", "b")
         assert source.weights == weights_path(pair)
 

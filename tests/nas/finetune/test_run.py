@@ -17,6 +17,7 @@ from nas.bundles.source import resolve
 from nas.cli.main import run
 from nas.data import Preprocess
 from nas.data.images import image_input
+from nas.data_options import DataSource
 from nas.errors import UnknownNameError, UserError
 from nas.files.folders import locked
 from nas.files.tensors import load_tensors
@@ -25,6 +26,7 @@ from nas.finetune.run import finetune
 from nas.measure import protocol
 from nas.networks.description import NetworkDescription, load_network, save_network
 from nas.networks.teachers import load_teacher
+from nas.networks.trained_on import data_of_run
 from nas.progress import SilentProgress
 from nas.tasks.classification.data.registry import load_dataset
 from search_spaces.modules import set_norm_statistics
@@ -167,6 +169,17 @@ def test_the_data_of_a_fine_tuning_are_those_of_its_export(run_folder: Path, tmp
     source = resolve(str(Path(network["checkpoint"]).parent))
     assert source.labels == load_dataset(str(data)).classes
     assert source.preprocess == load_dataset(str(data)).preprocess
+    assert source.data == DataSource(source=str(data), seed=0)
+    again = finetune(Path(network["checkpoint"]).parent, overrides=QUICK, out=tmp_path / "again")
+    assert again["data"]["classes"] == 2
+    assert again["networks"][0]["trained_on"] == source.data.to_json()
+
+
+def test_a_fine_tuning_outside_of_its_run_knows_its_data(run_folder: Path, tmp_path: Path) -> None:
+    finetune(run_folder, overrides=QUICK, out=tmp_path / "elsewhere")
+    source = resolve(str(tmp_path / "elsewhere" / "1"))
+    assert source.run is None
+    assert source.data == data_of_run(run_folder)
 
 
 def test_a_teacher_sees_images_as_it_was_trained_on_them(tmp_path: Path) -> None:

@@ -15,11 +15,12 @@ from PIL import Image
 from torch import nn
 
 from experiments.stick_figures import SKELETON, figures
-from nas.bundles.bundle import Claims, DataSource, complete_bundle, deliver_files
+from nas.bundles.bundle import Claims, complete_bundle, deliver_files
 from nas.bundles.predictor import Predictor
 from nas.bundles.receipt import read_receipt
 from nas.bundles.verify import check_sums
 from nas.data.images import Preprocess
+from nas.data_options import DataSource
 from nas.deploy.deploy import deploy, deployed_accuracy
 from nas.deploy.tried import Deployed
 from nas.deployment import Deployment
