@@ -9,6 +9,7 @@ nothing that could be promised of others.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import click
 import numpy as np
@@ -25,6 +26,16 @@ from nas.tasks.pose.evaluate import figures_of, found_in_runtime
 from nas.tasks.pose.floors import in_boxes_found, in_true_boxes, mean_pose
 from nas.tasks.pose.oks import similarity
 from nas.text import milliseconds
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Row:
+    """Poses found in the images of a split."""
+
+    found: Sequence[FoundPoses]
+    split: PoseSplit
+    p50_ms: str = ""
+    """How long an image takes, for people."""
 
 
 def oks_of_persons(found: Sequence[FoundPoses], split: PoseSplit) -> NDArray[np.float32]:
@@ -58,29 +69,27 @@ def found_in(predictor: Predictor, data: PoseData) -> tuple[list[FoundPoses], Po
 @click.option("--max-resolution", default=640, show_default=True, help="Largest side that images are kept at.")
 def main(bundles: tuple[str, ...], data: str, max_resolution: int) -> None:
     loaded = load_pose(data, max_resolution=max_resolution)
-    rows: dict[str, tuple[list[FoundPoses], PoseSplit]] = {}
-    times = {}
+    rows: dict[str, Row] = {}
     for bundle in bundles:
         predictor = Predictor.open(bundle)
         latency = read_document(predictor.folder, RECEIPT)["latency_ms"]
-        times[bundle] = milliseconds(latency["p50"]) if latency else "-"
-        rows[bundle] = found_in(predictor, loaded)
-    found, split = rows[bundles[0]]
-    pose = mean_pose(loaded.train)
-    rows["mean pose in the boxes found"] = (in_boxes_found(found, pose), split)
-    rows["mean pose in the true boxes"] = (in_true_boxes(split, pose), split)
-    _show(rows, times)
+        rows[bundle] = Row(*found_in(predictor, loaded), milliseconds(latency["p50"]) if latency else "-")
+    first, pose = rows[bundles[0]], mean_pose(loaded.train)
+    rows["mean pose in the boxes found"] = Row(in_boxes_found(first.found, pose), first.split)
+    rows["mean pose in the true boxes"] = Row(in_true_boxes(first.split, pose), first.split)
+    show(rows)
 
 
-def _show(rows: Mapping[str, tuple[list[FoundPoses], PoseSplit]], times: Mapping[str, str]) -> None:
-    persons = {name: oks_of_persons(*row) for name, row in rows.items()}
+def show(rows: Mapping[str, Row]) -> None:
+    """Print a table of all rows, which are of the same images; persons are compared with those of the first row."""
+    persons = {name: oks_of_persons(row.found, row.split) for name, row in rows.items()}
     first = next(iter(persons.values()))
     table = Table("", "p50 ms", "OKS-mAP@50:95 %", "OKS-mAP@50 %", f"mean OKS of {len(first)}", "the first minus it")
-    for name, (found, split) in rows.items():
-        figures = figures_of(found, split)
+    for name, row in rows.items():
+        figures = figures_of(list(row.found), row.split)
         difference = "" if persons[name] is first else "{:+.3f} +- {:.3f}".format(*paired(first, persons[name]))
         table.add_row(
-            name, times.get(name, ""), f"{100 * figures.map50_95:.2f}", f"{100 * figures.map50:.2f}",
+            name, row.p50_ms, f"{100 * figures.map50_95:.2f}", f"{100 * figures.map50:.2f}",
             f"{persons[name].mean():.3f}", difference,
         )  # fmt: skip
     Console(width=160).print(table)

@@ -1,7 +1,8 @@
 """Rendered stick figures with the 17 points of COCO's persons: synthetic data for tests and for experiments.
 
 They are unlimited, and everything about them is known; they say nothing about photographs. Left and right limbs have
-different colours, so that a picture tells which is which. Figures are turned, bent and partly hidden by clutter.
+different colours, so that a picture tells which is which; so a mirror image shows no figure of this kind, and has to be
+kept out of trainings (`--no-flip`). Figures are turned, bent and partly hidden by clutter.
 
     python -m experiments.stick_figures FOLDER --train 2000 --val 250 --test 500
 
