@@ -9,9 +9,9 @@ from nas.controller.config import SearchConfig
 from nas.controller.runs.run_folder import check_folder
 from nas.data_options import DataOptions
 from nas.errors import UnknownNameError, UserError
-from nas.finetune.sources import _trained_on
 from nas.limits import Limits
 from nas.networks.find import FoundNetwork
+from nas.networks.trained_on import trained_on
 from nas.tasks.detection.task import Detection
 
 ASKED = {"flip": False, "fit": "letterbox", "max_resolution": 320, "metric": "balanced-accuracy", "class_weights": True}
@@ -53,11 +53,13 @@ def test_a_run_from_before_goes_on_and_another_reading_is_another_run(tmp_path: 
 
 
 def test_who_goes_on_from_a_run_reads_its_data_in_the_same_way(tmp_path: Path) -> None:
-    identity = json.loads(json.dumps(config(tmp_path, **ASKED).identity()))
+    identity = json.loads(json.dumps(config(tmp_path, data="digits", seed=1, **ASKED).identity()))
     (tmp_path / "config.json").write_text(json.dumps(identity))
-    assert _trained_on(FoundNetwork(text="x", kind="network", run=tmp_path))[2].to_json() == ASKED
     receipt = {"data": {"source": "digits", "seed": 1, "options": ASKED}}
-    assert _trained_on(FoundNetwork(text="x", kind="network", receipt=receipt))[2].to_json() == ASKED
+    for found in ({"run": tmp_path}, {"receipt": receipt}):
+        known = trained_on(FoundNetwork(text="x", kind="network", **found))  # type: ignore[arg-type]
+        assert known is not None
+        assert known.to_json() == receipt["data"]
 
 
 @pytest.mark.parametrize("value", [{"fit": "stretch"}, {"metric": "f1"}])

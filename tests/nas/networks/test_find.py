@@ -9,6 +9,7 @@ import pytest
 
 from nas.bench.models import read_model
 from nas.bundles.source import resolve
+from nas.data_options import DataSource
 from nas.errors import UserError
 from nas.finetune.sources import chosen_networks
 from nas.networks.find import FoundNetwork, find_network, find_networks
@@ -57,10 +58,11 @@ def test_what_is_trained_and_where_results_go(run: Path, tmp_path: Path) -> None
     for name, folder in ((str(run), run), (f"{run}#1", run), (str(run / "winners/1"), run / "winners/1")):
         chosen = chosen_networks(name, 3)
         assert [c.rank for c in chosen.candidates] == [1]
-        assert (chosen.folder, chosen.data, chosen.seed) == (folder, str(tmp_path / "data.npz"), 0)
+        assert (chosen.folder, chosen.data) == (folder, DataSource(source=str(tmp_path / "data.npz"), seed=0))
     bundle = (run / "winners/1").rename(tmp_path / "bundle")
     chosen = chosen_networks(str(bundle), 3)
-    assert (chosen.folder, chosen.data, chosen.seed) == (bundle, "elsewhere.npz", 4), "as its receipt says"
+    told = DataSource(source="elsewhere.npz", seed=4)
+    assert (chosen.folder, chosen.data) == (bundle, told), "as its receipt says"
     (bundle / "receipt.json").unlink()
     chosen = chosen_networks(str(bundle / "model.network.json"), 3)
     assert (chosen.folder, chosen.data) == (bundle, None)
