@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-import torch
-
 from nas.baseline.config import BaselineConfig
 from nas.baseline.folder import BaselineFolder, read_step, write_step
 from nas.data.images import Preprocess
@@ -18,6 +16,7 @@ from nas.progress import Progress
 from nas.tasks import TaskData, task_of
 from nas.tasks.recipes import recipe_named
 from nas.text import duration, percent
+from nas.training.precision import resolve_device
 from nas.training.world import World
 from search_spaces import TensorSpec
 
@@ -68,7 +67,7 @@ def adapted(
     recipe = recipe.changed(epochs=EPOCHS, seed=config.seed, time_limit_s=limit_s)
     job = Job(recipe=recipe, label="fine-tuning the baseline", data=data, progress=progress)
     candidate = Candidate(rank=1, description=start.description, sha256=start.sha256, start=start)
-    told = train_candidate(candidate, job, folder.adapted, World(0, 1, torch.device("cpu")))
+    told = train_candidate(candidate, job, folder.adapted, World(0, 1, resolve_device("auto")))
     path = folder.adapted / NETWORK
     reference = Reference(
         text=config.baseline,

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from torch import nn
 
+from nas.baseline.price import student_price
 from nas.baseline.proposing import Made
 from nas.baseline.shortlist import ENOUGH, Proposal
 from nas.baseline.steps import Steps
@@ -79,10 +80,17 @@ def train_best(steps: Steps, made: Made, limit_ms: float, attempt: int) -> Train
     with steps.stage("final_training", 1) as bar:
         train_student(steps.room, chosen, f"final{again}", further)
         bar.advance(1, note=percent(chosen.accuracy))
+    macs, _ = made.library.costs()
+    for stage, trained, count in (
+        ("students", distinct if epochs else [], epochs),
+        ("final_training", [name], further),
+    ):
+        cost = sum(student_price(macs, p.options, count) for p in trained)
+        steps.teacher_epochs[stage] = steps.teacher_epochs.get(stage, 0.0) + cost
     for student, proposal in zip(students, distinct, strict=True):
-        trained = epochs + further * (student is chosen)
-        if trained and student.accuracy >= 0:
-            _save(student, proposal, trained)
+        learnt = epochs + further * (student is chosen)
+        if learnt and student.accuracy >= 0:
+            _save(student, proposal, learnt)
     return Trained(
         network=chosen.network, description=chosen.description, proposal=name, accuracy=chosen.accuracy,
         epochs=epochs + further, folder=chosen.folder,

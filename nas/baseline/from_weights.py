@@ -42,6 +42,7 @@ from nas.tasks.recipes import recipe_named
 from nas.tasks.same_data import record_splits, require_same_data
 from nas.text import duration, percent
 from nas.training.folder import DivergedError
+from nas.training.precision import resolve_device
 from nas.training.world import World
 from predictors.one_thread import one_thread
 
@@ -292,7 +293,7 @@ class _Trial:
         data = prepared_for(network, self.data)
         job = Job(recipe=recipe, label=f"training from {network.weights}", data=data, progress=self.progress)
         candidate = Candidate(rank=1, description=network.description, sha256=network.sha256, start=network)
-        return train_candidate(candidate, job, folder, World(0, 1, torch.device("cpu")))
+        return train_candidate(candidate, job, folder, World(0, 1, resolve_device("auto")))
 
     def _network(self, start: Start) -> StartingNetwork:
         """The network that was timed. Raises `UserError` where its weights have changed since."""

@@ -61,6 +61,8 @@ class Library(nn.Module):
         """
         super().__init__()
         self.units = tuple(units)
+        self.device = torch.device("cpu")
+        """That everything is on."""
         with torch.random.fork_rng():
             torch.manual_seed(seed)
             made = [options_of(unit) for unit in units]
@@ -85,6 +87,13 @@ class Library(nn.Module):
         modules = [copy.deepcopy(self.module(i, option)) for i, option in enumerate(options)]
         return chain_of(self.units, modules)
 
+    def move(self, device: torch.device) -> None:
+        """Take options and units to another device; whoever else holds the units finds them there."""
+        self.device = device
+        self.to(device)
+        for unit in self.units:
+            unit.module.to(device)
+
     def costs(self) -> tuple[list[dict[str, int]], list[dict[str, int]]]:
         """For each unit the multiply-accumulates for one example, and the parameters, of all that may be in its place,
         as they are deployed."""
@@ -93,7 +102,7 @@ class Library(nn.Module):
         for i, (unit, names) in enumerate(zip(self.units, self.offered, strict=True)):
             for name in names:
                 module = folded(self.module(i, name))
-                _, macs[i][name] = run_counted(module, torch.zeros(1, *unit.input_shape[1:]))
+                _, macs[i][name] = run_counted(module, torch.zeros(1, *unit.input_shape[1:], device=self.device))
                 params[i][name] = sum(p.numel() for p in module.parameters())
         return macs, params
 

@@ -63,6 +63,8 @@ class Evidence:
     baseline_ms: float
     """What the baseline in its fastest deployment took beside the network that is delivered."""
     account: Mapping[str, float]
+    teacher_epochs: Mapping[str, float]
+    """By the stage of a training, what it cost, see `nas.baseline.price`; empty where nothing was trained."""
     notes: tuple[str, ...]
     site: Site
 

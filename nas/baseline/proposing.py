@@ -10,6 +10,7 @@ import torch
 
 from nas.baseline.folder import checksum, read_step, write_step
 from nas.baseline.library import Library, LibraryTraining, begin, replacement_losses, taught_steps, teach
+from nas.baseline.price import library_price
 from nas.baseline.shortlist import Question, Shortlist, fastest_ms, shortlist
 from nas.baseline.steps import Steps
 from nas.baseline.students import accuracy_at_a_glance, assemble, loss_against_teacher
@@ -18,6 +19,7 @@ from nas.deployment import Deployment
 from nas.errors import InfeasibleError
 from nas.networks.options import KEEP, options_of
 from nas.text import milliseconds
+from nas.training.setup import fastest_call
 
 LIBRARY_SHARE, LOSSES_SHARE, SHORTLIST_SHARE = 0.25, 0.1, 0.1
 """Of the time that is left when they begin."""
@@ -87,8 +89,8 @@ def _times(steps: Steps, deployments: Sequence[Deployment]) -> list[UnitTimes]:
 
 
 def _library(steps: Steps, offered: Sequence[Sequence[str]]) -> Library:
-    library = Library(steps.units, offered, steps.config.seed)
-    room = steps.room
+    library, room = Library(steps.units, offered, steps.config.seed), steps.room
+    library.move(room.device)
     size = min(TEACHING_BATCH, max(2, room.objective.train_examples // 2))
     batches = partial(room.batches, size, steps.config.seed)
     with steps.stage("library") as opening:
@@ -99,16 +101,15 @@ def _library(steps: Steps, offered: Sequence[Sequence[str]]) -> Library:
         opening.advance(0)
     with steps.stage("library", count) as bar:
         teach(library, batches, training, steps.folder.library, lambda step: bar.advance(1))
+    steps.teacher_epochs["library"] = library_price(library.costs()[0], room.objective.train_examples, count * size)
     return library
 
 
 def _library_steps(steps: Steps, library: Library, batches: Callable[[int], Iterator[torch.Tensor]], size: int) -> int:
     """Steps that fit into the library's share of the time."""
     trial = Library(steps.units, [names[1:] for names in library.offered])
-    teach(trial, batches, LibraryTraining(1))  # torch and its caches warm up
-    began = time.monotonic()
-    teach(trial, batches, LibraryTraining(2))
-    step_s = (time.monotonic() - began) / 2
+    trial.move(library.device)
+    step_s = fastest_call(lambda: teach(trial, batches, LibraryTraining(2)), library.device, 1) / 2
     most = MOST_EPOCHS * max(1, steps.room.objective.train_examples // size)
     return max(LEAST_STEPS, min(most, int(LIBRARY_SHARE * steps.left_s() / step_s)))
 
@@ -127,7 +128,8 @@ def _losses(steps: Steps, library: Library) -> list[dict[str, float]]:
 
 def _compared(steps: Steps, library: Library) -> int:
     """Batches of inputs on which every option can be compared within its share of the time."""
-    whole, few = steps.room.inputs[0], steps.room.inputs[0][:GLANCE]
+    whole = steps.room.inputs[0]
+    few = whole[:GLANCE] if library.device.type == "cpu" else whole  # which takes a GPU as long
     began = time.monotonic()
     replacement_losses(library, [few], steps.room.distance)
     batch_s = (time.monotonic() - began) * len(whole) / len(few)

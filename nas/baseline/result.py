@@ -114,6 +114,7 @@ def baseline_document(e: Evidence) -> dict[str, Any]:
         "beside_ms": e.baseline_ms,
         "max_loss": e.config.max_loss,
         "asked_speedup": e.config.speedup,
+        "teacher_epochs": dict(e.teacher_epochs),
         "units": [
             {
                 "name": unit.name,

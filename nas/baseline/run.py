@@ -287,7 +287,8 @@ class Derivation(Steps):
                 description=trained.description, deployed=deployed, proposal=trained.proposal, test=test, loss=loss,
                 verdict=verdict, test_loss=test_loss, trained_accuracy=trained.accuracy, epochs=trained.epochs,
             ),
-            baseline_ms=baseline_ms, account=self.budget.account(), notes=tuple(self.notes), site=self.site,
+            baseline_ms=baseline_ms, account=self.budget.account(), teacher_epochs=self.teacher_epochs,
+            notes=tuple(self.notes), site=self.site,
         )  # fmt: skip
         document = write_evidence(evidence)
         write_json(self.folder.account, self.budget.account())
@@ -304,6 +305,6 @@ class Derivation(Steps):
             f"the best network within {limits.asked} loses {100 * loss.mean:.1f} points of the validation examples "
             f"({loss.worse} lost, {loss.better} won), more than --max-loss {100 * self.config.max_loss:g}; without a "
             f"loss the baseline takes {milliseconds(own.p50_ms)} ms ({own.name})",
-            f"allow more: nas search --run {self.folder.path} --max-loss X, or another --latency-ms or --speedup; or "
-            "give a longer --budget in another --out",
+            f"allow more: nas search --run {self.folder.path} --max-loss X, or another --latency-ms or --speedup; give "
+            f"a longer --budget in another --out; or search from nothing with it as --teacher {self.config.baseline}",
         )

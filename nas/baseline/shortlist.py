@@ -179,7 +179,7 @@ class _Work:
         best = sorted(fresh, key=lambda p: p.loss)[: ENOUGH if within else MEASURED]
         if not best or best[0].loss > WORSE * min(within, default=inf):
             return
-        networks = [(p.options, q.library.network(p.options).eval()) for p in best]
+        networks = [(p.options, q.library.network(p.options).eval().cpu()) for p in best]
         input, place = q.room.teacher.description.signature.input, q.folder / name
         timed = time_networks(
             networks, input, [table.deployment], place, q.prepare, SESSIONS, q.references

@@ -37,6 +37,8 @@ class Steps:
         self.input = self.reference.description.signature.input
         self.references: dict[Placement, float] = {}
         """Milliseconds of the reference network when the baseline was measured: how fast the machine was then."""
+        self.teacher_epochs: dict[str, float] = {}
+        """By the stage of a training, what it cost, see `nas.baseline.price`."""
 
     @cached_property
     def units(self) -> list[Unit]:

@@ -20,6 +20,7 @@ from nas.training.distill import Teacher
 from nas.training.folder import kept_setup, train_in
 from nas.training.loop import Training
 from nas.training.objective import Objective, random_inputs
+from nas.training.precision import resolve_device
 from nas.training.recipe import Recipe
 from nas.training.setup import Setup, choose_setup, step_seconds, update_seconds
 from nas.training.world import World
@@ -27,7 +28,6 @@ from nas.training.world import World
 COMPARED, NORMED = 512, 256
 """Training examples on which networks are compared with the teacher (those for validation are kept for decisions
 between few), and those among them that batch-norm statistics are taken from."""
-CPU = torch.device("cpu")
 LEARNING_RATES = {"lr": 0.02, "turn_lr": 0.02}
 """Of a network that knows most of it already: below those of one that begins from nothing."""
 
@@ -37,6 +37,10 @@ class Classroom:
     """A teacher with the examples it teaches on."""
 
     teacher: TeacherNetwork
+    network: nn.Module
+    """The teacher's, on the device, in evaluation mode."""
+    device: torch.device
+    """That trains: the GPU where there is one. What is measured is measured on the processor all the same."""
     examples: Examples[Any]
     objective: Objective
     glance: Objective
@@ -66,7 +70,8 @@ class Classroom:
 def classroom(teacher: TeacherNetwork, seed: int) -> Classroom:
     """The room for a teacher whose students learn from its answers alone: labels on top make them worse (Bercovich
     et al. 2024, Puzzle, section 5)."""
-    data = teacher.data
+    data, device = teacher.data, resolve_device("auto")
+    network = copy.deepcopy(teacher.reference.network).to(device).eval()
     task, signature = task_of(data), teacher.description.signature
     recipe = task.recipe(
         start="trained", seed=seed, draws="step", distillation={"logits_weight": 1.0}, optimizer=LEARNING_RATES
@@ -74,20 +79,20 @@ def classroom(teacher: TeacherNetwork, seed: int) -> Classroom:
     examples = examples_of(data, signature.input)
     few = replace(examples, val=examples.val.some(COMPARED))
     objective, glance = (
-        task.objective(teacher.reference.network, each, recipe, device=CPU) for each in (examples, few)
+        task.objective(teacher.reference.network, each, recipe, device=device) for each in (examples, few)
     )
     inputs = tuple(random_inputs(objective, COMPARED))
     with torch.no_grad():
-        answers = tuple(teacher.reference.network(batch) for batch in inputs)
+        answers = tuple(network(batch) for batch in inputs)
     return Classroom(
-        teacher=teacher, examples=examples, objective=objective, glance=glance, recipe=recipe, inputs=inputs,
-        answers=answers,
+        teacher=teacher, network=network, device=device, examples=examples, objective=objective,
+        glance=glance, recipe=recipe, inputs=inputs, answers=answers,
     )  # fmt: skip
 
 
 @torch.no_grad()
 def assemble(room: Classroom, library: Library, options: Sequence[str]) -> nn.Sequential:
-    """A network of the library's options, with batch-norm statistics of its own."""
+    """A network of the library's options, on its device, with batch-norm statistics of its own."""
     network = library.network(options)
     recalibrate_batch_norm(network, room.inputs[: max(1, NORMED * len(room.inputs) // COMPARED)])
     return network.eval()
@@ -111,8 +116,8 @@ def epoch_seconds(room: Classroom, network: nn.Module) -> float:
     recipe, input = room.recipe, room.teacher.description.signature.input
     size = recipe.batch_for(room.objective.train_examples)
     setup = Setup(precision="fp32", channels_last=True, batch_size=size)
-    step_s = step_seconds(network, input, setup, CPU) + update_seconds(network, recipe.optimizer, CPU)
-    step_s += step_seconds(room.teacher.reference.network, input, setup, CPU) / 3  # forwards alone
+    step_s = step_seconds(network, input, setup, room.device) + update_seconds(network, recipe.optimizer, room.device)
+    step_s += step_seconds(room.network, input, setup, room.device) / 3  # forwards alone
     return step_s * max(1, round(room.objective.train_examples / size))
 
 
@@ -132,21 +137,26 @@ class Student:
 def train_student(room: Classroom, student: Student, stage: str, epochs: int) -> None:
     """Train in place, from where the stage's folder inside the student's says; sets the student's accuracy.
 
+    The network ends on the processor, whatever device trained it.
+
     Raises:
         UserError: the training diverged, or the folder holds another one.
     """
     recipe = room.recipe.changed(epochs=epochs)
     input = student.description.signature.input
-    teacher = Teacher(copy.deepcopy(room.teacher.reference.network).eval(), room.teacher.reference.text)
+    teacher = Teacher(copy.deepcopy(room.network), room.teacher.reference.text)
     teacher.network.requires_grad_(False)
     folder = student.folder / stage
-    setup = kept_setup(folder) or choose_setup(recipe, student.network, input, room.objective.train_examples, CPU)
-    training = Training(
-        student.network, room.objective, recipe, world=World(0, 1, CPU), setup=setup, teacher=teacher, validates="last"
+    setup = kept_setup(folder) or choose_setup(
+        recipe, student.network, input, room.objective.train_examples, room.device
     )
+    training = Training(
+        student.network, room.objective, recipe, world=World(0, 1, room.device), setup=setup, teacher=teacher,
+        validates="last",
+    )  # fmt: skip
     result = train_in(folder, training)
     if training.network is not student.network:
         student.network.load_state_dict(training.network.state_dict())
-    student.network.eval()
+    student.network.eval().cpu()
     student.accuracy = result.accuracy
     student.seconds = sum(record.seconds for record in training.curve)

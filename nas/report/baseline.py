@@ -31,6 +31,9 @@ def summary(document: Document) -> str:
             f" On {test['examples']:,} test examples, deployed against deployed: {_points(test['mean'])} "
             f"({test['worse']} lost, {test['better']} won)."
         )
+    epochs = sum(baseline.get("teacher_epochs", {}).values())
+    if epochs:
+        text += f" All that was taught cost as much as {epochs:.1f} epochs of the baseline's own training."
     return text
 
 

@@ -50,4 +50,17 @@ def test_accuracy_of_original_files_stands_beside_the_receipts(bundle: Path, tmp
     assert (found["accuracy"], found["images"]) == (0.75, 4)
     assert len(found["script_ms"]) == 3
     assert found["ratio"] == pytest.approx(sorted(found["script_ms"])[1] / 0.4)
+    assert "ratio_in_one_run" not in found, "the receipt's latency is of the network alone"
     assert time_script(bundle) > 0
+
+
+def test_the_product_measures_a_whole_pipeline_in_turns_with_the_script(bundle: Path) -> None:
+    receipt = json.loads((bundle / "receipt.json").read_text())
+    (bundle / "receipt.json").write_text(
+        json.dumps(receipt | {"limit_on": "pipeline", "latency_ms": {**(receipt["latency_ms"] or {}), "p50": 0.4}})
+    )
+    done = CliRunner().invoke(main, [str(bundle)], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.output)
+    ratio = sorted(found["script_ms"])[1] / sorted(found["measured_again_ms"])[1]
+    assert found["ratio_in_one_run"] == pytest.approx(ratio)

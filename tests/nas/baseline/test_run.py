@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from experiments.baseline_check import figures
 from nas.baseline import adapting
 from nas.baseline import run as module
 from nas.baseline.again import changed_config, derive_again, runs_from_baseline
@@ -47,6 +48,19 @@ def test_the_winner_keeps_the_limit_and_the_loss(finished: Path) -> None:
     assert loss["verdict"] in ("kept", "kept, not proven")
     assert loss["mean"] <= 0.1
     assert best["epochs"] in (PLAN["final"], PLAN["final"] + PLAN["tried"])
+    price = baseline["teacher_epochs"]
+    # An epoch of a student takes the baseline's answers, a third, and less than the baseline's own would.
+    assert PLAN["final"] / 3 < price["final_training"] < PLAN["final"] * 4 / 3
+    assert price["library"] > 0 <= price["students"]
+
+
+def test_the_experiment_tells_the_same_figures(finished: Path) -> None:
+    document = document_of(finished)
+    told, (best,) = figures(document), document["best"]
+    assert told["speedup"] == best["speedup"]
+    assert told["loss"]["validation"] == best["loss"]["validation"]
+    fp32_ms = told["baseline_ms"]["onnxruntime-fp32"]
+    assert told["speedup_over_fp32"] == {"onnxruntime-fp32": pytest.approx(fp32_ms / told["ms"])}
 
 
 def test_every_unit_says_what_it_became(finished: Path) -> None:
