@@ -81,12 +81,12 @@ def train_best(steps: Steps, made: Made, limit_ms: float, attempt: int) -> Train
         train_student(steps.room, chosen, f"final{again}", further)
         bar.advance(1, note=percent(chosen.accuracy))
     macs, _ = made.library.costs()
-    for stage, trained, count in (
-        ("students", distinct if epochs else [], epochs),
-        ("final_training", [name], further),
-    ):
-        cost = sum(student_price(macs, p.options, count) for p in trained)
-        steps.teacher_epochs[stage] = steps.teacher_epochs.get(stage, 0.0) + cost
+    prices = {
+        "students": sum(student_price(macs, p.options, epochs) for p in distinct),
+        "final_training": student_price(macs, name.options, further),
+    }
+    for stage, price in prices.items():
+        steps.teacher_epochs[stage] = steps.teacher_epochs.get(stage, 0.0) + price
     for student, proposal in zip(students, distinct, strict=True):
         learnt = epochs + further * (student is chosen)
         if learnt and student.accuracy >= 0:

@@ -129,7 +129,8 @@ def _losses(steps: Steps, library: Library) -> list[dict[str, float]]:
 def _compared(steps: Steps, library: Library) -> int:
     """Batches of inputs on which every option can be compared within its share of the time."""
     whole = steps.room.inputs[0]
-    few = whole[:GLANCE] if library.device.type == "cpu" else whole  # which takes a GPU as long
+    # A GPU takes as long for a few examples as for a whole batch.
+    few = whole[:GLANCE] if library.device.type == "cpu" else whole
     began = time.monotonic()
     replacement_losses(library, [few], steps.room.distance)
     batch_s = (time.monotonic() - began) * len(whole) / len(few)

@@ -306,5 +306,5 @@ class Derivation(Steps):
             f"({loss.worse} lost, {loss.better} won), more than --max-loss {100 * self.config.max_loss:g}; without a "
             f"loss the baseline takes {milliseconds(own.p50_ms)} ms ({own.name})",
             f"allow more: nas search --run {self.folder.path} --max-loss X, or another --latency-ms or --speedup; give "
-            f"a longer --budget in another --out; or search from nothing with it as --teacher {self.config.baseline}",
+            "a longer --budget in another --out; or search from nothing, with the baseline as the --teacher",
         )
