@@ -1,5 +1,6 @@
 """Whole networks under the teacher: several of the shortlist a little, the best of them to the end."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,7 +57,7 @@ def train_best(steps: Steps, made: Made, limit_ms: float, attempt: int) -> Train
             f"nearest came to {milliseconds(nearest)} ms",
             "ask for a higher --latency-ms or a lower --speedup",
         )
-    distinct = list({p.options: p for p in reversed(within)}.values())[::-1][:ENOUGH]
+    distinct = _different(within)
     students = [_student(steps, made, p) for p in distinct]
     epoch_s = [epoch_seconds(steps.room, s.network) for s in students]
     epochs = steps.planned(f"tried{again}", lambda: int(TRIED_SHARE * steps.left_s() / sum(epoch_s)))
@@ -80,10 +81,10 @@ def train_best(steps: Steps, made: Made, limit_ms: float, attempt: int) -> Train
     with steps.stage("final_training", 1) as bar:
         train_student(steps.room, chosen, f"final{again}", further)
         bar.advance(1, note=percent(chosen.accuracy))
-    macs, _ = made.library.costs()
+    whole = sum(unit.macs for unit in steps.units)
     prices = {
-        "students": sum(student_price(macs, p.options, epochs) for p in distinct),
-        "final_training": student_price(macs, name.options, further),
+        "students": sum(student_price(whole, made.macs(p), epochs) for p in distinct),
+        "final_training": student_price(whole, made.macs(name), further),
     }
     for stage, price in prices.items():
         steps.teacher_epochs[stage] = steps.teacher_epochs.get(stage, 0.0) + price
@@ -97,13 +98,20 @@ def train_best(steps: Steps, made: Made, limit_ms: float, attempt: int) -> Train
     )  # fmt: skip
 
 
+def _different(within: Sequence[Proposal]) -> list[Proposal]:
+    """Up to `ENOUGH` networks, the nearest to the teacher first; of each width one where there is one: before any
+    training as a whole, widths cannot be told apart by their distance."""
+    distinct = list({(p.width, p.options): p for p in reversed(within)}.values())[::-1]
+    nearest = {p.width: p for p in reversed(distinct)}.values()
+    others = [p for p in distinct if p not in nearest]
+    return sorted([*nearest, *others][:ENOUGH], key=lambda p: p.loss)
+
+
 def _student(steps: Steps, made: Made, proposal: Proposal) -> Student:
-    description = steps.reference.description.derived(proposal.options)
+    description = steps.reference.description.derived(proposal.options, proposal.width)
     folder = steps.folder.finalists / network_name(f"derived:{source_key(description.source)}")
-    return Student(
-        network=assemble(steps.room, made.library, proposal.options), description=description, folder=folder,
-        accuracy=proposal.accuracy,
-    )  # fmt: skip
+    network = assemble(steps.room, made.library(proposal.width), proposal.options)
+    return Student(network=network, description=description, folder=folder, accuracy=proposal.accuracy)
 
 
 def _save(student: Student, proposal: Proposal, epochs: int) -> None:

@@ -9,7 +9,7 @@ feature map is a target, so that a few epochs of few images are enough.
 import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -48,32 +48,62 @@ anything would outweigh all others."""
 
 
 class Library(nn.Module):
-    """A teacher's units and, for each, the options that may replace it.
+    """A teacher's units, or those of a narrower network that is to become like it, and the options that may replace
+    each of them.
 
-    `shelves[i][name]` is the option of that name for unit i; `KEEP` is the unit itself and on no shelf.
+    `shelves[i][name]` is the option of that name for unit i. `KEEP` is the unit itself: the teacher's is on no shelf,
+    as it knows everything, but a narrower one has to learn like any option.
     """
 
-    def __init__(self, units: Sequence[Unit], offered: Sequence[Sequence[str]], seed: int = 0) -> None:
-        """`offered`: for each unit the names of its options, beside `KEEP`. `seed`: of their weights.
+    def __init__(
+        self,
+        units: Sequence[Unit],
+        offered: Sequence[Sequence[str]],
+        seed: int = 0,
+        width: float = 1.0,
+        kept: Sequence[torch.Tensor] | None = None,
+    ) -> None:
+        """Options with fresh weights.
+
+        Args:
+            units: the teacher's, or narrower ones (`nas.networks.narrowing`).
+            offered: for each unit the names of its options, beside `KEEP`.
+            seed: of the options' weights.
+            width: share of the teacher's channels that the units have.
+            kept: numbers of the channels that are left of what the first unit takes and of what each gives; None: all.
 
         Raises:
             KeyError: a unit has no option of that name.
         """
         super().__init__()
-        self.units = tuple(units)
+        # Narrower units learn, and whoever gave them may want them again.
+        self.units = tuple(unit if kept is None else replace(unit, module=copy.deepcopy(unit.module)) for unit in units)
+        self.width = width
         self.device = torch.device("cpu")
         """That everything is on."""
+        self._kept = None if kept is None else tuple(kept)
         with torch.random.fork_rng():
             torch.manual_seed(seed)
             made = [options_of(unit) for unit in units]
+        learning = [{} if kept is None else {KEEP: unit.module} for unit in self.units]
         self.shelves = nn.ModuleList(
-            nn.ModuleDict({name: options[name] for name in names}) for options, names in zip(made, offered, strict=True)
+            nn.ModuleDict({**own, **{name: options[name] for name in names}})
+            for own, options, names in zip(learning, made, offered, strict=True)
         )
 
     @property
     def offered(self) -> tuple[tuple[str, ...], ...]:
         """For each unit the names of all that may stand in its place, `KEEP` first."""
-        return tuple((KEEP, *shelf.keys()) for shelf in self._shelves())
+        return tuple((KEEP, *(name for name in shelf if name != KEEP)) for shelf in self._shelves())
+
+    def of(self, place: int, tensor: torch.Tensor) -> torch.Tensor:
+        """The channels of a teacher's tensor (b, c, ...) that units of this library take and give.
+
+        `place`: 0 for what the first unit takes, i + 1 for what unit i gives.
+        """
+        if self._kept is None or len(self._kept[place]) == tensor.shape[1]:
+            return tensor
+        return tensor[:, self._kept[place]]
 
     def module(self, unit: int, option: str) -> nn.Module:
         """What stands in the place of a unit."""
@@ -91,6 +121,7 @@ class Library(nn.Module):
         """Take options and units to another device; whoever else holds the units finds them there."""
         self.device = device
         self.to(device)
+        self._kept = None if self._kept is None else tuple(kept.to(device) for kept in self._kept)
         for unit in self.units:
             unit.module.to(device)
 
@@ -108,6 +139,12 @@ class Library(nn.Module):
 
     def _shelves(self) -> list[nn.ModuleDict]:
         return [shelf for shelf in self.shelves if isinstance(shelf, nn.ModuleDict)]
+
+
+def library_of(libraries: Sequence[Library], width: float) -> Library:
+    """The library of that width."""
+    (found,) = (library for library in libraries if library.width == width)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,40 +167,42 @@ def tensors_between(units: Sequence[Unit], inputs: torch.Tensor) -> list[torch.T
 
 
 @torch.no_grad()
-def begin(library: Library, inputs: torch.Tensor) -> None:
+def begin(libraries: Sequence[Library], inputs: torch.Tensor) -> None:
     """Give every option its start, in place: see `nas.baseline.fitting`.
 
     Args:
-        library: new.
+        libraries: new, the first one with the teacher's own units.
         inputs: training examples (b, ...); a few hundred are enough, and fewer are taken where feature maps are large.
     """
-    for unit in library.units:
+    units = libraries[0].units
+    for unit in units:
         unit.module.eval()
-    library.shelves.train()
-    largest = max(max(math.prod(u.input_shape[1:]), math.prod(u.output_shape[1:])) for u in library.units)
+    largest = max(max(math.prod(u.input_shape[1:]), math.prod(u.output_shape[1:])) for u in units)
     given = inputs[: max(LEAST_BEGUN, MOST_NUMBERS // largest)]
-    for unit, shelf in zip(library.units, library.shelves, strict=True):
-        assert isinstance(shelf, nn.ModuleDict)
+    for i, unit in enumerate(units):
         wanted = unit.module(given)
-        for option in shelf.values():
-            fit_last_layer(option, given, wanted)
+        for library in libraries:
+            shelf = library.shelves[i].train()
+            assert isinstance(shelf, nn.ModuleDict)
+            for option in shelf.values():
+                fit_last_layer(option, library.of(i, given), library.of(i + 1, wanted))
         given = wanted
 
 
 def teach(
-    library: Library,
+    libraries: Sequence[Library],
     batches: Callable[[int], Iterator[torch.Tensor]],
     training: LibraryTraining,
     path: Path | None = None,
     on_step: Callable[[int], None] = lambda step: None,
 ) -> None:
-    """Teach every option of `library` in place, from where the file at `path` says.
+    """Teach every option of all libraries in place, from where the file at `path` says.
 
     The loss of an option is the mean squared error of each channel over the channel's variance (so that 1 is about
     the error of a constant). The teacher is left in evaluation mode, the options too.
 
     Args:
-        library: with the teacher's units on the device of the batches.
+        libraries: the first one with the teacher's own units, all on the device of the batches.
         batches: gives the inputs (b, ...) of the steps from the given one on.
         training: how much.
         path: file for what was learnt so far; None: it is kept nowhere.
@@ -172,9 +211,9 @@ def teach(
     Raises:
         UserError: the file is damaged, or the disk is full.
     """
-    for unit in library.units:
+    for unit in libraries[0].units:
         unit.module.eval()
-    trained = library.shelves
+    trained = nn.ModuleList(library.shelves for library in libraries)
     learns = any(True for _ in trained.parameters())
     optimizer = make_optimizer(trained, OPTIMIZER, OPTIMIZER.lr) if learns else None
     done = 0
@@ -190,7 +229,9 @@ def teach(
         rate = learning_rate(SCHEDULE, OPTIMIZER.lr, (done + 0.5) / training.steps, 1)
         set_rate(optimizer, rate)
         optimizer.zero_grad(set_to_none=True)
-        _learn(library, next(coming), np.random.default_rng((training.seed, done)))
+        between = tensors_between(libraries[0].units, next(coming))
+        for number, library in enumerate(libraries):
+            _learn(library, between, np.random.default_rng((training.seed, done, number)))
         optimizer.step()
         done += 1
         if path is not None and (done % SAVE_STEPS == 0 or done == training.steps):
@@ -199,13 +240,12 @@ def teach(
     trained.eval()
 
 
-def _learn(library: Library, inputs: torch.Tensor, rng: np.random.Generator) -> None:
-    """Add the gradients of one batch."""
-    tensors = tensors_between(library.units, inputs)
+def _learn(library: Library, tensors: Sequence[torch.Tensor], rng: np.random.Generator) -> None:
+    """Add the gradients of one batch, of which the teacher's `tensors_between` its units are known."""
     instead: torch.Tensor | None = None
     for i, shelf in enumerate(library.shelves):
         assert isinstance(shelf, nn.ModuleDict)
-        given, wanted = tensors[i], tensors[i + 1]
+        given, wanted = library.of(i, tensors[i]), library.of(i + 1, tensors[i + 1])
         drawn = None if not len(shelf) else str(rng.choice(list(shelf)))
         following: torch.Tensor | None = None
         for name, option in shelf.items():
@@ -268,28 +308,46 @@ def replacement_losses(
     inputs: Sequence[torch.Tensor],
     distance: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
     on_batch: Callable[[int], None] = lambda batch: None,
+    answers: Sequence[torch.Tensor] | None = None,
 ) -> list[dict[str, float]]:
     """For each unit, what each option loses: the distance of the teacher's outputs from those of the teacher with this
     one unit replaced, a mean over batches of inputs; 0 for `KEEP`, and never below. Options whose losses are no numbers
     are left out.
+
+    Of narrower units, it is how much farther the narrower network with this one unit replaced is from the teacher than
+    without that. Its own distance is what `KEEP` loses there, the same share for each unit, and every option on top of
+    its own: sums over all units are distances of whole networks.
 
     Args:
         library: with everything in evaluation mode.
         inputs: batches (b, ...) of training examples.
         distance: of outputs (b, ...) and the teacher's, a scalar.
         on_batch: gets the number of batches that are done.
+        answers: the teacher's outputs (b, ...) for each batch, for narrower units; None: of the units themselves.
     """
     sums: list[dict[str, float]] = [dict.fromkeys(names, 0.0) for names in library.offered]
+    own = 0.0
     for done, batch in enumerate(inputs, start=1):
         tensors = tensors_between(library.units, batch)
+        wanted = tensors[-1] if answers is None else answers[done - 1]
+        if answers is not None:
+            own += float(distance(tensors[-1], wanted)) / len(inputs)
         for i, named in enumerate(sums):
             for name in named.keys() - {KEEP}:
                 output = library.module(i, name)(tensors[i])
                 for unit in library.units[i + 1 :]:
                     output = unit.module(output)
-                named[name] += float(distance(output, tensors[-1])) / len(inputs)
+                named[name] += float(distance(output, wanted)) / len(inputs)
         on_batch(done)
-    return [{name: max(0.0, loss) for name, loss in named.items() if math.isfinite(loss)} for named in sums]
+    shared = own / len(sums)
+    return [
+        {
+            name: shared + (0.0 if name == KEEP else max(0.0, loss - own))
+            for name, loss in named.items()
+            if math.isfinite(loss)
+        }
+        for named in sums
+    ]
 
 
 def units_without_inplace(network: nn.Module) -> None:

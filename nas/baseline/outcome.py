@@ -19,6 +19,19 @@ from nas.networks.units import Unit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """What is known of all options of one width, for each unit; of all units as one, `KEEP`, where the baseline is
+    delivered as it is."""
+
+    width: float
+    """Share of the baseline's channels."""
+    macs: tuple[Mapping[str, int], ...]
+    params: tuple[Mapping[str, int], ...]
+    losses: tuple[Mapping[str, float], ...]
+    """What each option loses alone; empty where the baseline is delivered as it is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Delivered:
     """The network that is handed over."""
 
@@ -53,12 +66,10 @@ class Evidence:
     untouched_test: Mapping[str, float] | None
     units: tuple[Unit, ...]
     """Of the baseline; empty where it is delivered as it is."""
-    macs: tuple[Mapping[str, int], ...]
-    """For each unit those of each option; of all as one, `KEEP`, where the baseline is delivered as it is."""
-    params: tuple[Mapping[str, int], ...]
+    offers: tuple[Offer, ...]
+    """One for each width, the baseline's own first."""
     shortlist: Shortlist | None
     tables: tuple[UnitTimes, ...]
-    losses: tuple[Mapping[str, float], ...]
     delivered: Delivered
     baseline_ms: float
     """What the baseline in its fastest deployment took beside the network that is delivered."""
@@ -73,6 +84,11 @@ class Evidence:
         """The baseline's fastest deployment."""
         found = self.untouched.chosen
         assert found is not None
+        return found
+
+    def offer(self, proposal: Proposal) -> Offer:
+        """Of the width of a network."""
+        (found,) = (offer for offer in self.offers if offer.width == proposal.width)
         return found
 
     @property

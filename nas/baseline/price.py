@@ -14,24 +14,24 @@ PASSES = 3
 """Price of a training step in forward passes."""
 
 
-def library_price(macs: Macs, examples: int, seen: int) -> float:
+def library_price(macs: Macs, narrower: Sequence[Macs], examples: int, seen: int) -> float:
     """Epochs of the baseline's training that teaching every option costs.
 
     Args:
-        macs: of the baseline and of all options that are taught.
+        macs: of the baseline and of all options for its own units.
+        narrower: of narrower units, which are taught as well, and of their options.
         examples: in the training split.
         seen: examples that all options saw, repeated ones too.
     """
     whole = _whole(macs)
     taught = sum(count for named in macs for name, count in named.items() if name != KEEP)
+    taught += sum(count for units in narrower for named in units for count in named.values())
     return seen / examples * (whole + PASSES * taught) / (PASSES * whole)
 
 
-def student_price(macs: Macs, options: Sequence[str], epochs: int) -> float:
-    """Epochs of the baseline's training that so many epochs of a network of `options` cost, in each of which the
-    baseline answers once."""
-    whole = _whole(macs)
-    own = sum(named[option] for named, option in zip(macs, options, strict=True))
+def student_price(whole: int, own: int, epochs: int) -> float:
+    """Epochs of the baseline's training that so many epochs of a network cost, in each of which the baseline answers
+    once; `whole` and `own`: multiply-accumulates of the baseline and of the network."""
     return epochs * (whole + PASSES * own) / (PASSES * whole)
 
 

@@ -9,15 +9,24 @@ from functools import partial
 import torch
 
 from nas.baseline.folder import checksum, read_step, write_step
-from nas.baseline.library import Library, LibraryTraining, begin, replacement_losses, taught_steps, teach
+from nas.baseline.library import (
+    Library,
+    LibraryTraining,
+    begin,
+    library_of,
+    replacement_losses,
+    taught_steps,
+    teach,
+)
 from nas.baseline.price import library_price
-from nas.baseline.shortlist import Question, Shortlist, fastest_ms, shortlist
+from nas.baseline.shortlist import Proposal, Question, Shortlist, fastest_ms, shortlist
 from nas.baseline.steps import Steps
 from nas.baseline.students import accuracy_at_a_glance, assemble, loss_against_teacher
 from nas.baseline.times import UnitTimes, measure_options, worthwhile
 from nas.deployment import Deployment
 from nas.errors import InfeasibleError
 from nas.networks.options import KEEP, options_of
+from nas.networks.units import Unit
 from nas.text import milliseconds
 from nas.training.setup import fastest_call
 
@@ -37,14 +46,28 @@ LEAST_STEPS, MOST_EPOCHS = 30, 4
 """Of the library: fewer steps teach nothing, and in more passes there is nothing more to learn."""
 
 
+WIDTHS = (0.75, 0.5)
+"""Shares of the channels that narrower networks have; what a residual stage shares can only be narrower everywhere."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Made:
     """Everything that is known of a baseline's options and of networks of them."""
 
-    library: Library
-    losses: list[dict[str, float]]
-    """For each unit, what each option loses alone."""
+    libraries: tuple[Library, ...]
+    """One for each width, the baseline's own first."""
+    losses: dict[float, list[dict[str, float]]]
+    """By width, for each unit what each option loses alone."""
     shortlist: Shortlist
+
+    def library(self, width: float) -> Library:
+        """That of a width."""
+        return library_of(self.libraries, width)
+
+    def macs(self, proposal: Proposal) -> int:
+        """Multiply-accumulates of a network."""
+        macs, _ = self.library(proposal.width).costs()
+        return sum(named[option] for named, option in zip(macs, proposal.options, strict=True))
 
 
 def propose(steps: Steps, deployments: Sequence[Deployment], limit_ms: float) -> Made:
@@ -66,80 +89,129 @@ def propose(steps: Steps, deployments: Sequence[Deployment], limit_ms: float) ->
             f"one takes about {milliseconds(floor_ms)} ms ({deployment.name})",
             f"ask for {milliseconds(1.2 * floor_ms)} ms or more, or search from scratch: leave out --baseline",
         )
-    library = _library(steps, worthwhile(tables))
-    losses = _losses(steps, library)
-    return Made(library=library, losses=losses, shortlist=_shortlist(steps, library, losses, tables, limit_ms))
+    libraries = _taught(steps, tables)
+    losses = _losses(steps, libraries)
+    return Made(libraries=libraries, losses=losses, shortlist=_shortlist(steps, libraries, losses, tables, limit_ms))
+
+
+def _libraries(
+    steps: Steps, offered: Callable[[float, Sequence[Unit]], Sequence[Sequence[str]]], seed: int = 0
+) -> tuple[Library, ...]:
+    """New ones of every width that the baseline can have; `offered` says of a width's units what may replace them."""
+    found = [Library(steps.units, offered(1.0, steps.units), seed)]
+    for width in WIDTHS:
+        narrow = steps.narrowed(width)
+        if narrow is not None:
+            found.append(Library(narrow.units, offered(width, narrow.units), seed, width, narrow.kept))
+    return tuple(found)
 
 
 def _times(steps: Steps, deployments: Sequence[Deployment]) -> list[UnitTimes]:
-    identity = {**steps.origin, "deployments": [asdict(d) for d in deployments]}
+    identity = {**steps.origin, "deployments": [asdict(d) for d in deployments], "widths": WIDTHS}
     found = read_step(steps.folder.times, identity)
     if found is not None:
         return [UnitTimes.from_json(document) for document in found]
-    everything = Library(steps.units, [list(options_of(unit)) for unit in steps.units])
-    with steps.stage("options", 1 + len({o for names in everything.offered for o in names})) as bar:
-        with steps.scratch("options") as place:
-            tables = measure_options(
-                everything, steps.input, deployments, place, steps.preparing,
-                lambda name: bar.advance(1, note=name), steps.references,
-            )  # fmt: skip
+    everything = _libraries(steps, lambda width, units: [list(options_of(unit)) for unit in units])
+    networks = sum(len({o for names in library.offered for o in names}) for library in everything)
+    tables: list[UnitTimes] = []
+    with steps.stage("options", 1 + networks) as bar:
+        for library in everything:
+            with steps.scratch("options") as place:
+                tables += measure_options(
+                    library, steps.input, deployments, place, steps.preparing,
+                    lambda name: bar.advance(1, note=name), steps.references,
+                )  # fmt: skip
         bar.advance(1)
     write_step(steps.folder.times, identity, [table.to_json() for table in tables])
     return tables
 
 
-def _library(steps: Steps, offered: Sequence[Sequence[str]]) -> Library:
-    library, room = Library(steps.units, offered, steps.config.seed), steps.room
-    library.move(room.device)
+def _taught(steps: Steps, tables: Sequence[UnitTimes]) -> tuple[Library, ...]:
+    room = steps.room
+    libraries = _offered(steps, tables)
+    for library in libraries:
+        library.move(room.device)
     size = min(TEACHING_BATCH, max(2, room.objective.train_examples // 2))
     batches = partial(room.batches, size, steps.config.seed)
     with steps.stage("library") as opening:
-        count = steps.planned("library", lambda: _library_steps(steps, library, batches, size))
-        training = LibraryTraining(count, steps.config.seed, json.dumps([steps.origin, library.offered]))
+        count = steps.planned("library", lambda: _library_steps(steps, tables, batches, size))
+        offered = [library.offered for library in libraries]
+        training = LibraryTraining(count, steps.config.seed, json.dumps([steps.origin, offered]))
         if taught_steps(steps.folder.library, training) is None:
-            begin(library, torch.cat(room.inputs[: max(1, BEGUN_ON // TEACHING_BATCH)]))
+            begin(libraries, torch.cat(room.inputs[: max(1, BEGUN_ON // TEACHING_BATCH)]))
         opening.advance(0)
     with steps.stage("library", count) as bar:
-        teach(library, batches, training, steps.folder.library, lambda step: bar.advance(1))
-    steps.teacher_epochs["library"] = library_price(library.costs()[0], room.objective.train_examples, count * size)
-    return library
+        teach(libraries, batches, training, steps.folder.library, lambda step: bar.advance(1))
+    own, *narrower = (library.costs()[0] for library in libraries)
+    steps.teacher_epochs["library"] = library_price(own, narrower, room.objective.train_examples, count * size)
+    return libraries
 
 
-def _library_steps(steps: Steps, library: Library, batches: Callable[[int], Iterator[torch.Tensor]], size: int) -> int:
+def _offered(steps: Steps, tables: Sequence[UnitTimes]) -> tuple[Library, ...]:
+    """Libraries of the options that are worth their price in a deployment that was measured at their width."""
+    by_width = {t.width: [other for other in tables if other.width == t.width] for t in tables}
+    return tuple(
+        library
+        for library in _libraries(
+            steps,
+            lambda width, units: worthwhile(by_width[width]) if width in by_width else [()] * len(units),
+            steps.config.seed,
+        )
+        if library.width in by_width
+    )
+
+
+def _library_steps(
+    steps: Steps, tables: Sequence[UnitTimes], batches: Callable[[int], Iterator[torch.Tensor]], size: int
+) -> int:
     """Steps that fit into the library's share of the time."""
-    trial = Library(steps.units, [names[1:] for names in library.offered])
-    trial.move(library.device)
-    step_s = fastest_call(lambda: teach(trial, batches, LibraryTraining(2)), library.device, 1) / 2
+    trial = _offered(steps, tables)
+    for library in trial:
+        library.move(steps.room.device)
+    step_s = fastest_call(lambda: teach(trial, batches, LibraryTraining(2)), steps.room.device, 1) / 2
     most = MOST_EPOCHS * max(1, steps.room.objective.train_examples // size)
     return max(LEAST_STEPS, min(most, int(LIBRARY_SHARE * steps.left_s() / step_s)))
 
 
-def _losses(steps: Steps, library: Library) -> list[dict[str, float]]:
-    identity = {**steps.origin, "offered": library.offered, "library": checksum(steps.folder.library)}
+def _losses(steps: Steps, libraries: Sequence[Library]) -> dict[float, list[dict[str, float]]]:
+    identity = {
+        **steps.origin, "offered": [library.offered for library in libraries],
+        "library": checksum(steps.folder.library),
+    }  # fmt: skip
     found = read_step(steps.folder.losses, identity)
     if found is None:
-        count = steps.planned("losses", lambda: _compared(steps, library))
-        inputs = steps.room.inputs[:count]
-        with steps.stage("losses", len(inputs)) as bar:
-            found = replacement_losses(library, inputs, steps.room.distance, lambda done: bar.advance(1))
+        count = steps.planned("losses", lambda: _compared(steps, libraries))
+        inputs, answers = steps.room.inputs[:count], steps.room.answers[:count]
+        with steps.stage("losses", len(inputs) * len(libraries)) as bar:
+            found = [_lost(steps, library, inputs, answers, lambda done: bar.advance(1)) for library in libraries]
         write_step(steps.folder.losses, identity, found)
-    return [dict(named) for named in found]
+    return {library.width: [dict(named) for named in losses] for library, losses in zip(libraries, found, strict=True)}
 
 
-def _compared(steps: Steps, library: Library) -> int:
+def _lost(
+    steps: Steps, library: Library, inputs: Sequence[torch.Tensor], answers: Sequence[torch.Tensor],
+    on_batch: Callable[[int], None] = lambda done: None,
+) -> list[dict[str, float]]:  # fmt: skip
+    own = None if library.width == 1 else answers
+    return replacement_losses(library, inputs, steps.room.distance, on_batch, own)
+
+
+def _compared(steps: Steps, libraries: Sequence[Library]) -> int:
     """Batches of inputs on which every option can be compared within its share of the time."""
-    whole = steps.room.inputs[0]
+    whole, answers = steps.room.inputs[0], steps.room.answers[0]
     # A GPU takes as long for a few examples as for a whole batch.
-    few = whole[:GLANCE] if library.device.type == "cpu" else whole
+    few = GLANCE if libraries[0].device.type == "cpu" else len(whole)
     began = time.monotonic()
-    replacement_losses(library, [few], steps.room.distance)
-    batch_s = (time.monotonic() - began) * len(whole) / len(few)
+    for library in libraries:
+        _lost(steps, library, [whole[:few]], [answers[:few]])
+    batch_s = (time.monotonic() - began) * len(whole) / min(few, len(whole))
     return max(1, min(len(steps.room.inputs), int(LOSSES_SHARE * steps.left_s() / batch_s)))
 
 
 def _shortlist(
-    steps: Steps, library: Library, losses: list[dict[str, float]], tables: Sequence[UnitTimes], limit_ms: float
-) -> Shortlist:
+    steps: Steps, libraries: Sequence[Library], losses: dict[float, list[dict[str, float]]],
+    tables: Sequence[UnitTimes], limit_ms: float,
+) -> Shortlist:  # fmt: skip
     identity = {
         "losses": checksum(steps.folder.losses), "times": checksum(steps.folder.times), "limit_ms": limit_ms
     }  # fmt: skip
@@ -148,8 +220,8 @@ def _shortlist(
         return Shortlist.from_json(found)
     with steps.stage("shortlist") as bar, steps.scratch("shortlist") as place:
         question = Question(
-            room=steps.room, library=library, losses=losses, limit_ms=limit_ms,
-            most=steps.planned("assembled", lambda: _networks(steps, library)),
+            room=steps.room, libraries=tuple(libraries), losses=losses, limit_ms=limit_ms,
+            most=steps.planned("assembled", lambda: _networks(steps, libraries)),
             references=steps.references, folder=place, prepare=steps.preparing,
             on_assembled=lambda: bar.advance(1),
         )  # fmt: skip
@@ -158,11 +230,12 @@ def _shortlist(
     return made
 
 
-def _networks(steps: Steps, library: Library) -> int:
-    """Networks whose comparison with the teacher fits into the shortlist's share of the time."""
-    began = time.monotonic()
-    network = assemble(steps.room, library, [KEEP] * len(library.units))
+def _networks(steps: Steps, libraries: Sequence[Library]) -> int:
+    """Networks of each width whose comparison with the teacher fits into the shortlist's share of the time."""
+    own, began = libraries[0], time.monotonic()
+    network = assemble(steps.room, own, [KEEP] * len(own.units))
     loss_against_teacher(steps.room, network)
     accuracy_at_a_glance(steps.room, network)
     # The baseline takes longer than any network that is made of it.
-    return max(FEWEST, min(MOST, int(SHORTLIST_SHARE * steps.left_s() / (time.monotonic() - began))))
+    each_s = (time.monotonic() - began) * len(libraries)
+    return max(FEWEST, min(MOST, int(SHORTLIST_SHARE * steps.left_s() / each_s)))

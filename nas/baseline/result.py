@@ -8,7 +8,7 @@ from typing import Any
 from nas import __version__
 from nas.baseline.outcome import Evidence
 from nas.baseline.shortlist import Proposal
-from nas.baseline.times import UnitTimes
+from nas.baseline.times import UnitTimes, mean_error
 from nas.bundles.bundle import Claims, complete_bundle, deliver_files
 from nas.controller.results.result import SCHEMA, first_of, input_label, latencies
 from nas.controller.runs.run_folder import write_candidates
@@ -59,7 +59,7 @@ def result_document(e: Evidence, deployed: Deployed) -> dict[str, Any]:
         "limit_ms": e.limits.given.get(LatencyLimit.name),
         "feasible": True,
         "space": f"units of {config.baseline}",
-        "space_size": math.prod(len(named) for named in e.losses),
+        "space_size": sum(math.prod(len(named) for named in offer.macs) for offer in e.offers),
         "restricted_to": {},
         "seed": config.seed,
         "data": {
@@ -79,7 +79,7 @@ def result_document(e: Evidence, deployed: Deployed) -> dict[str, Any]:
         "interrupted": False,
         "candidates_scored": made,
         "candidates_evaluated": made,
-        "feasibility": [_feasible(e, table) for table in e.tables],
+        "feasibility": [_feasible(e, tables) for tables in _by_deployment(e.tables)],
         "estimator": {
             "asked": "assembled",
             "name": "assembled",
@@ -89,7 +89,7 @@ def result_document(e: Evidence, deployed: Deployed) -> dict[str, Any]:
             "prepared_s": e.account.get("library", 0.0),
             "evaluated_by": [{"estimator": "assembled", "candidates": made, "median_s": _each_s(e, made)}] * (made > 0),
         },
-        "predictor": [_predictor(table) for table in e.tables],
+        "predictor": [_predictor(tables) for tables in _by_deployment(e.tables)],
         "baseline": baseline_document(e),
         "best": [_winner(e, deployed)],
         "baselines": [_untouched(e, t) for t in e.untouched.tried if _is_shown(e, t)],
@@ -103,7 +103,7 @@ def result_document(e: Evidence, deployed: Deployed) -> dict[str, Any]:
 def baseline_document(e: Evidence) -> dict[str, Any]:
     """The baseline, what its units may become, and what was tried of that."""
     reference, solutions = e.teacher.reference, e.shortlist.proposals if e.shortlist else ()
-    options = e.delivered.proposal.options
+    delivered = e.delivered.proposal
     return {
         "reference": reference.text,
         "weights": reference.weights,
@@ -115,6 +115,7 @@ def baseline_document(e: Evidence) -> dict[str, Any]:
         "max_loss": e.config.max_loss,
         "asked_speedup": e.config.speedup,
         "teacher_epochs": dict(e.teacher_epochs),
+        "width": delivered.width,
         "units": [
             {
                 "name": unit.name,
@@ -122,19 +123,28 @@ def baseline_document(e: Evidence) -> dict[str, Any]:
                 "output": list(unit.output_shape[1:]),
                 "macs": unit.macs,
                 "params": unit.params,
-                "became": options[i] if options else KEEP,
+                "became": delivered.options[i] if delivered.options else KEEP,
                 "options": [
                     {
                         "option": name,
+                        "width": offer.width,
                         "loss": loss,
-                        "ms": {t.deployment.name: _finite(t.unit_ms[i].get(name)) for t in e.tables},
+                        "ms": {
+                            t.deployment.name: _finite(t.unit_ms[i].get(name))
+                            for t in e.tables
+                            if t.width == offer.width
+                        },
                     }
-                    for name, loss in (e.losses[i].items() if e.losses else ())
+                    for offer in e.offers
+                    for name, loss in (offer.losses[i].items() if offer.losses else ())
                 ],
             }
             for i, unit in enumerate(e.units)
         ],
-        "solutions": [{**s.to_json(), "delivered": s.options == options} for s in solutions],
+        "solutions": [
+            {**s.to_json(), "delivered": (s.width, s.options) == (delivered.width, delivered.options)}
+            for s in solutions
+        ],
     }
 
 
@@ -150,7 +160,7 @@ def candidate_rows(e: Evidence) -> list[dict[str, Any]]:
         latency_ms = p.measured_ms if p.measured_ms is not None else p.predicted_ms
         rows.append(
             {
-                "key": source_key(origin.derived(p.options).source),
+                "key": source_key(origin.derived(p.options, p.width).source),
                 "trial": -1,
                 "origin": "search" if p.origin == "exact" else "anchor",
                 "predicted_latency_ms": latency_ms,
@@ -165,8 +175,8 @@ def candidate_rows(e: Evidence) -> list[dict[str, Any]]:
                 "accuracy_std": math.nan,
                 "accuracy_short": math.nan,
                 "accuracy_trained": e.delivered.trained_accuracy if p is e.delivered.proposal else math.nan,
-                "macs": _sum(e.macs, p.options),
-                "params": _sum(e.params, p.options),
+                "macs": _sum(e.offer(p).macs, p.options),
+                "params": _sum(e.offer(p).params, p.options),
                 "input": label,
                 "pareto": False,
                 "state": "evaluated",
@@ -238,8 +248,8 @@ def _winner(e: Evidence, deployed: Deployed) -> dict[str, Any]:
             "test": first_of(found.test),
         },
         "test_figures": dict(found.test) if found.test else None,
-        "macs": _sum(e.macs, options),
-        "params": _sum(e.params, options),
+        "macs": _sum(e.offer(found.proposal).macs, options),
+        "params": _sum(e.offer(found.proposal).params, options),
         "onnx": str(deployed.onnx.relative_to(folder)),
         "model": str(chosen.path.relative_to(folder)),
         "receipt": str(deployed.onnx.with_name("receipt.json").relative_to(folder)),
@@ -279,40 +289,47 @@ def _untouched(e: Evidence, t: TriedDeployment) -> dict[str, Any]:
             "test": first_of(e.untouched_test) if is_own else None,
         },
         "test_figures": dict(e.untouched_test) if e.untouched_test and is_own else None,
-        "macs": _sum(e.macs, ()),
-        "params": _sum(e.params, ()),
+        "macs": _sum(e.offers[0].macs, ()),
+        "params": _sum(e.offers[0].params, ()),
         "note": "",
     }
 
 
-def _feasible(e: Evidence, table: UnitTimes) -> dict[str, Any]:
-    fastest = table.fastest
+def _by_deployment(tables: Sequence[UnitTimes]) -> list[list[UnitTimes]]:
+    """The tables of each deployment, one for each width, the widest first."""
+    found: dict[str, list[UnitTimes]] = {}
+    for table in tables:
+        found.setdefault(table.deployment.name, []).append(table)
+    return list(found.values())
+
+
+def _feasible(e: Evidence, tables: Sequence[UnitTimes]) -> dict[str, Any]:
     known = [p.predicted_ms for p in (e.shortlist.proposals if e.shortlist else ())] or [math.nan]
-    whole_ms = table.predicted_ms([KEEP] * len(table.unit_ms))
+    fastest_ms = min(t.predicted_ms(t.fastest) for t in tables)
     return {
-        "deployment": table.deployment.name,
-        "min_ms": table.predicted_ms(fastest),
+        "deployment": tables[0].deployment.name,
+        "min_ms": fastest_ms,
         "median_ms": sorted(known)[len(known) // 2],
-        "max_ms": whole_ms,
-        "satisfiable": table.predicted_ms(fastest) <= e.limit_ms,
+        "max_ms": max(t.predicted_ms([KEEP] * len(t.unit_ms)) for t in tables),
+        "satisfiable": fastest_ms <= e.limit_ms,
     }
 
 
-def _predictor(table: UnitTimes) -> dict[str, Any]:
+def _predictor(tables: Sequence[UnitTimes]) -> dict[str, Any]:
     return {
-        "deployment": table.deployment.name,
-        "n_networks": len(table.timed),
-        "n_heldout": len(table.mixed),
-        "mape": _finite(table.error),
+        "deployment": tables[0].deployment.name,
+        "n_networks": sum(len(t.timed) for t in tables),
+        "n_heldout": sum(len(t.mixed) for t in tables),
+        "mape": _finite(mean_error(tables)),
         "within_10pct": None,
         "corrected_by": None,
     }
 
 
 def _error(e: Evidence, proposal: Proposal) -> float:
-    """Mean relative error of the table of the proposal's deployment; 0 where there is none."""
-    found = [t.error for t in e.tables if t.deployment.name == proposal.deployment and math.isfinite(t.error)]
-    return found[0] if found else 0.0
+    """Mean relative error of the tables of the proposal's deployment; 0 where there is none."""
+    error = mean_error([t for t in e.tables if t.deployment.name == proposal.deployment])
+    return error if math.isfinite(error) else 0.0
 
 
 def _each_s(e: Evidence, made: int) -> float:

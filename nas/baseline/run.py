@@ -13,7 +13,7 @@ from nas.baseline.config import BaselineConfig
 from nas.baseline.contract import PairedLoss, paired_loss
 from nas.baseline.finals import Trained, train_best
 from nas.baseline.folder import BaselineFolder
-from nas.baseline.outcome import Delivered, Evidence
+from nas.baseline.outcome import Delivered, Evidence, Offer
 from nas.baseline.proposing import Made, propose
 from nas.baseline.result import write_evidence
 from nas.baseline.shortlist import Proposal
@@ -135,7 +135,6 @@ class Derivation(Steps):
     ) -> None:  # fmt: skip
         super().__init__(config, folder, budget, progress, teacher)
         self.site = this_host()
-        self.notes = list(teacher.notes)
 
     def run(self) -> SearchResult:
         """All steps in their order."""
@@ -276,13 +275,11 @@ class Derivation(Steps):
             untouched_test = figures_on_test(self.folder.baseline_network, own, data, self.reference.description)
             before, after = (deployed_hits(t, data, "test", signature) for t in (own, chosen))
             test_loss = paired_loss(before, after)
-        macs, params = made.library.costs() if made else self._whole_costs()
         evidence = Evidence(
             config=self.config, folder=self.folder, teacher=self.teacher, limits=limits, untouched=untouched,
             untouched_test=untouched_test, units=tuple(self.units) if made else (),
-            macs=tuple(macs), params=tuple(params),
+            offers=self._offers(made) if made else (self._whole_offer(),),
             shortlist=made.shortlist if made else None, tables=made.shortlist.tables if made else (),
-            losses=tuple(made.losses) if made else (),
             delivered=Delivered(
                 description=trained.description, deployed=deployed, proposal=trained.proposal, test=test, loss=loss,
                 verdict=verdict, test_loss=test_loss, trained_accuracy=trained.accuracy, epochs=trained.epochs,
@@ -294,11 +291,20 @@ class Derivation(Steps):
         write_json(self.folder.account, self.budget.account())
         return SearchResult(document, self.folder.path, 0)
 
-    def _whole_costs(self) -> tuple[list[dict[str, int]], list[dict[str, int]]]:
+    def _offers(self, made: Made) -> tuple[Offer, ...]:
+        found = []
+        for library in made.libraries:
+            macs, params = library.costs()
+            losses = made.losses[library.width]
+            found.append(Offer(width=library.width, macs=tuple(macs), params=tuple(params), losses=tuple(losses)))
+        return tuple(found)
+
+    def _whole_offer(self) -> Offer:
         """Of the baseline as one unit, which may be of a kind that cannot be taken apart."""
         network = folded(self.reference.network)
         _, macs = run_counted(network, self.input.draw_torch(1))
-        return [{KEEP: macs}], [{KEEP: sum(p.numel() for p in network.parameters())}]
+        params = sum(p.numel() for p in network.parameters())
+        return Offer(width=1.0, macs=({KEEP: macs},), params=({KEEP: params},), losses=())
 
     def _lost_too_much(self, loss: PairedLoss, limits: Limits, own: TriedDeployment) -> LimitMissedError:
         return LimitMissedError(

@@ -49,6 +49,8 @@ class Proposal:
     """Distance of the assembled network from the teacher on training examples."""
     accuracy: float
     """Of the assembled network on some validation examples, in torch, a fraction."""
+    width: float = 1.0
+    """Share of the baseline's channels that it has."""
     measured_ms: float | None = None
     """In that deployment; None where it was not measured."""
 
@@ -90,14 +92,14 @@ class Question:
     """What a shortlist is made for."""
 
     room: Classroom
-    library: Library
-    """Taught."""
-    losses: Losses
-    """For each unit, what each option loses."""
+    libraries: Sequence[Library]
+    """Taught, one for each width."""
+    losses: Mapping[float, Losses]
+    """By width, for each unit what each option loses."""
     limit_ms: float
     """Of a call."""
     most: int
-    """Networks to assemble: the more, the better the corrected losses."""
+    """Networks of each width to assemble: the more, the better the corrected losses."""
     references: References
     """See `nas.baseline.times.measure_options`."""
     folder: Path
@@ -117,22 +119,28 @@ def shortlist(question: Question, tables: Sequence[UnitTimes]) -> Shortlist:
 
     Args:
         question: what is to be found.
-        tables: times in the deployments that are considered.
+        tables: times of each width in the deployments that are considered.
     """
-    work = _Work(question, list(tables))
-    for number in range(1, ROUNDS + 1):
-        while work.propose() and len(work.known) < question.most * number / ROUNDS:
-            pass
-        for at in range(len(tables)):
-            work.measure(at)
-    return Shortlist(proposals=tuple(work.proposals.values()), tables=tuple(work.tables))
+    found: list[_Work] = []
+    for library in question.libraries:
+        work = _Work(question, library, [table for table in tables if table.width == library.width])
+        for number in range(1, ROUNDS + 1):
+            while work.propose() and len(work.known) < question.most * number / ROUNDS:
+                pass
+            for at in range(len(work.tables)):
+                work.measure(at)
+        found.append(work)
+    return Shortlist(
+        proposals=tuple(proposal for work in found for proposal in work.proposals.values()),
+        tables=tuple(table for work in found for table in work.tables),
+    )
 
 
 class _Work:
-    """What is known so far."""
+    """What is known so far of networks of one width."""
 
-    def __init__(self, question: Question, tables: list[UnitTimes]) -> None:
-        self.question, self.tables = question, tables
+    def __init__(self, question: Question, library: Library, tables: list[UnitTimes]) -> None:
+        self.question, self.library, self.tables = question, library, tables
         self.proposals: dict[tuple[str, tuple[str, ...]], Proposal] = {}
         """By the name of their deployment and their options."""
         self.known: dict[tuple[str, ...], tuple[float, float]] = {}
@@ -142,7 +150,8 @@ class _Work:
 
     def propose(self) -> bool:
         """Ask every table once, by the losses as they are corrected by now; whether anything new was proposed."""
-        scores = refitted(self.question.losses, [(options, loss) for options, (loss, _) in self.known.items()])
+        losses = self.question.losses[self.library.width]
+        scores = refitted(losses, [(options, loss) for options, (loss, _) in self.known.items()])
         before = len(self.proposals)
         for table in self.tables:
             name = table.deployment.name
@@ -161,6 +170,7 @@ class _Work:
                         predicted_ms=table.predicted_ms(options),
                         loss=loss,
                         accuracy=accuracy,
+                        width=self.library.width,
                     )
         return len(self.proposals) > before
 
@@ -179,8 +189,8 @@ class _Work:
         best = sorted(fresh, key=lambda p: p.loss)[: ENOUGH if within else MEASURED]
         if not best or best[0].loss > WORSE * min(within, default=inf):
             return
-        networks = [(p.options, q.library.network(p.options).eval().cpu()) for p in best]
-        input, place = q.room.teacher.description.signature.input, q.folder / name
+        networks = [(p.options, self.library.network(p.options).eval().cpu()) for p in best]
+        input, place = q.room.teacher.description.signature.input, q.folder / f"{name}-{self.library.width:g}"
         timed = time_networks(
             networks, input, [table.deployment], place, q.prepare, SESSIONS, q.references
         )[table.deployment]  # fmt: skip
@@ -191,7 +201,7 @@ class _Work:
 
     def _loss_and_accuracy(self, options: tuple[str, ...]) -> tuple[float, float]:
         if options not in self.known:
-            network = assemble(self.question.room, self.question.library, options)
+            network = assemble(self.question.room, self.library, options)
             loss = loss_against_teacher(self.question.room, network)
             if not math.isfinite(loss):
                 return loss, 0.0

@@ -15,9 +15,11 @@ from nas.baseline.students import Classroom, classroom
 from nas.baseline.teacher import TeacherNetwork
 from nas.controller.planning.budget import BookedStage, Budget
 from nas.deployment import PIPELINE, Placement
+from nas.errors import UserError
 from nas.files.writing import write_json
 from nas.measure.pipeline import write_pipeline
 from nas.networks.derive import units_for
+from nas.networks.narrowing import NarrowedUnits, narrowed
 from nas.networks.units import Unit
 from nas.progress import Progress, Stage
 
@@ -37,6 +39,8 @@ class Steps:
         self.input = self.reference.description.signature.input
         self.references: dict[Placement, float] = {}
         """Milliseconds of the reference network when the baseline was measured: how fast the machine was then."""
+        self.notes = list(teacher.notes)
+        self._narrowed: dict[float, NarrowedUnits | None] = {}
         self.teacher_epochs: dict[str, float] = {}
         """By the stage of a training, what it cost, see `nas.baseline.price`."""
 
@@ -46,6 +50,17 @@ class Steps:
         network = copy.deepcopy(self.reference.network)
         units_without_inplace(network)
         return units_for(network, self.input)
+
+    def narrowed(self, width: float) -> NarrowedUnits | None:
+        """The baseline's units with a share of its channels; None, with a note, where it cannot have fewer."""
+        if width not in self._narrowed:
+            self._narrowed[width] = None
+            try:
+                self._narrowed[width] = narrowed(self.units, width)
+            except UserError as error:
+                note = f"networks are as wide as the baseline: {error}"
+                self.notes += [note] * (note not in self.notes)
+        return self._narrowed[width]
 
     @cached_property
     def room(self) -> Classroom:

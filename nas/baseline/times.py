@@ -62,6 +62,8 @@ class UnitTimes:
     """The networks in which units were timed: they say how sums map to calls."""
     mixed: tuple[Timed, ...] = ()
     """Networks of different options, measured later: they say how far off that is for such."""
+    width: float = 1.0
+    """Share of the baseline's channels that all of them have."""
 
     @property
     def line(self) -> tuple[float, float]:
@@ -102,19 +104,20 @@ class UnitTimes:
         return replace(self, mixed=tuple(known.values()))
 
     @property
-    def error(self) -> float:
-        """Mean relative error of the predictions for networks of different options, each predicted without its own
-        measurement; NaN with fewer than two of them."""
-        errors = []
+    def errors(self) -> tuple[float, ...]:
+        """Relative errors of the predictions for networks of different options, each predicted without its own
+        measurement."""
+        found = []
         for left_out in self.mixed:
             others = replace(self, mixed=tuple(t for t in self.mixed if t is not left_out))
-            errors.append(abs(others.predicted_ms(left_out.options) / left_out.p50_ms - 1))
-        return float(np.mean(errors)) if len(errors) > 1 else math.nan
+            found.append(abs(others.predicted_ms(left_out.options) / left_out.p50_ms - 1))
+        return tuple(found)
 
     def to_json(self) -> dict[str, Any]:
         """A document for `from_json`."""
         return {
             "deployment": asdict(self.deployment),
+            "width": self.width,
             "unit_ms": [
                 {name: ms if math.isfinite(ms) else None for name, ms in named.items()} for named in self.unit_ms
             ],
@@ -127,13 +130,19 @@ class UnitTimes:
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> "UnitTimes":
         """Inverse of `to_json`."""
-        return cls(
-            Deployment(**document["deployment"]),
-            tuple(
-                {name: math.inf if ms is None else ms for name, ms in named.items()} for named in document["unit_ms"]
-            ),
-            *(tuple(Timed(tuple(t["options"]), t["p50_ms"]) for t in document[name]) for name in ("timed", "mixed")),
+        timed, mixed = (
+            tuple(Timed(tuple(t["options"]), t["p50_ms"]) for t in document[name]) for name in ("timed", "mixed")
         )
+        unit_ms = tuple(
+            {name: math.inf if ms is None else ms for name, ms in named.items()} for named in document["unit_ms"]
+        )
+        return cls(Deployment(**document["deployment"]), unit_ms, timed, mixed, document["width"])
+
+
+def mean_error(tables: Iterable[UnitTimes]) -> float:
+    """Mean of the `errors` of all tables; NaN with fewer than two of them."""
+    errors = [error for table in tables for error in table.errors]
+    return float(np.mean(errors)) if len(errors) > 1 else math.nan
 
 
 def measure_options(
@@ -260,7 +269,7 @@ def _table(
                 unit_ms[i][name] = 0.0 if name == DROP else times_ms[i]
     if any(not math.isfinite(times[KEEP]) for times in unit_ms):
         return None
-    return UnitTimes(deployment, tuple(unit_ms), tuple(timed))
+    return UnitTimes(deployment, tuple(unit_ms), tuple(timed), width=library.width)
 
 
 def _timeable(network: nn.Module, input: TensorSpec) -> nn.Module:

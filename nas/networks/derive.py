@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from nas.errors import UserError
+from nas.networks.narrowing import narrowed
 from nas.networks.options import replacement
 from nas.networks.units import Unit, chain, units_of
 from search_spaces import TensorSpec
@@ -26,16 +27,18 @@ def units_for(network: nn.Module, input: TensorSpec) -> list[Unit]:
         return units_of(network, input.draw_torch(EXAMPLES))
 
 
-def derive(network: nn.Module, input: TensorSpec, options: Sequence[str]) -> nn.Sequential:
-    """A network of the units of `network`, with fresh ones where an option says so; weights that stay are shared.
+def derive(network: nn.Module, input: TensorSpec, options: Sequence[str], width: float = 1.0) -> nn.Sequential:
+    """A network of the units of `network`, with fresh ones where an option says so; weights that stay are shared, or
+    are slices where it becomes narrower.
 
     Args:
         network: with units for `input`.
         input: of the network.
         options: for each unit, in order, a name of `nas.networks.options.OPTIONS`, or `KEEP`.
+        width: share of its channels, see `nas.networks.narrowing.narrowed`.
 
     Raises:
-        UserError: there are more or fewer units, or a unit has no such option.
+        UserError: there are more or fewer units, a unit has no such option, or it cannot become narrower.
     """
     units = units_for(network, input)
     if len(units) != len(options):
@@ -43,7 +46,7 @@ def derive(network: nn.Module, input: TensorSpec, options: Sequence[str]) -> nn.
             f"{len(options)} options are given for the {len(units)} units of {type(network).__name__}",
             "was it written with another version of torchvision or timm? use that one",
         )
-    return assembled(units, options)
+    return assembled(units if width == 1 else narrowed(units, width).units, options)
 
 
 def assembled(units: Sequence[Unit], options: Sequence[str]) -> nn.Sequential:

@@ -7,7 +7,10 @@ from typing import Any
 from nas.errors import UserError
 from search_spaces import Architecture, architecture_of_json, space_of
 
-_FORMAT = "a derived network has an origin ('zoo', 'architecture' or 'derived') and a list of options"
+_FORMAT = (
+    "a derived network has an origin ('zoo', 'architecture' or 'derived'), a list of options, and a width above 0 and "
+    "at most 1 where it is narrower"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,11 +21,14 @@ class Derived:
     """The network whose units they are, as `NetworkDescription.source` says it."""
     options: tuple[str, ...]
     """For each of its units, in order, the name of what stands in its place."""
+    width: float = 1.0
+    """Share of its channels, see `nas.networks.narrowing`."""
 
     @property
     def key(self) -> str:
         """Equal for equal networks, in every process."""
-        return f"{source_key(self.origin)}>{'.'.join(self.options)}"
+        narrower = "" if self.width == 1 else f"@{self.width:g}"
+        return f"{source_key(self.origin)}{narrower}>{'.'.join(self.options)}"
 
 
 Source = Architecture | str | Derived
@@ -39,7 +45,8 @@ def source_to_json(source: Source) -> dict[str, Any]:
     if isinstance(source, str):
         return {"zoo": source}
     if isinstance(source, Derived):
-        return {"derived": {"origin": source_to_json(source.origin), "options": list(source.options)}}
+        narrower = {} if source.width == 1 else {"width": source.width}
+        return {"derived": {"origin": source_to_json(source.origin), "options": list(source.options), **narrower}}
     return {"architecture": space_of(source).to_json(source)}
 
 
@@ -59,9 +66,11 @@ def source_from_json(document: Mapping[str, Any]) -> Source:
 
 
 def _derived(document: object) -> Derived:
-    if not isinstance(document, dict) or document.keys() != {"origin", "options"}:
+    if not isinstance(document, dict) or document.keys() - {"width"} != {"origin", "options"}:
         raise UserError("this does not describe a derived network", _FORMAT)
-    origin, options = document["origin"], document["options"]
+    origin, options, width = document["origin"], document["options"], document.get("width", 1.0)
     if not isinstance(origin, dict) or not isinstance(options, list) or not all(isinstance(o, str) for o in options):
         raise UserError("this does not describe a derived network", _FORMAT)
-    return Derived(source_from_json(origin), tuple(options))
+    if not isinstance(width, float) or not 0 < width <= 1:
+        raise UserError("this does not describe a derived network", _FORMAT)
+    return Derived(source_from_json(origin), tuple(options), width)

@@ -45,14 +45,15 @@ class NetworkDescription:
     def resized(self, size: Size) -> "NetworkDescription":
         """The same network with an answer of another size."""
         if isinstance(self.source, Derived):
-            return self.origin.resized(size).derived(self.source.options)
+            return self.origin.resized(size).derived(self.source.options, self.source.width)
         if isinstance(self.source, Architecture):
             return self.of_architecture(space_of(self.source), self.source, size)
         return self.of_baseline(self.source, size, self.signature.input)
 
-    def derived(self, options: Sequence[str]) -> "NetworkDescription":
-        """This network with its units replaced as `options` say, which takes and gives what it does."""
-        return replace(self, source=Derived(self.source, tuple(options)))
+    def derived(self, options: Sequence[str], width: float = 1.0) -> "NetworkDescription":
+        """This network with a share of its channels and its units replaced as `options` say, which takes and gives what
+        it does."""
+        return replace(self, source=Derived(self.source, tuple(options), width))
 
     @property
     def origin(self) -> "NetworkDescription":
@@ -84,7 +85,7 @@ class NetworkDescription:
         if isinstance(self.source, Derived):
             from nas.networks.derive import derive
 
-            return derive(self.origin.build(), self.signature.input, self.source.options)
+            return derive(self.origin.build(), self.signature.input, self.source.options, self.source.width)
         if isinstance(self.source, Architecture):
             return space_of(self.source).build(self.source, self.signature.output.size)
         return baseline_named(self.source).build(self.signature)

@@ -56,20 +56,31 @@ def unit_rows(document: Document) -> list[tuple[str, ...]]:
     deployment = f"{best['runtime']}-{best['precision']}"
     rows: list[tuple[str, ...]] = []
     for unit in baseline["units"]:
-        options = {option["option"]: option for option in unit["options"]}
-        became = options.get(unit["became"])
+        options = {(option["option"], option.get("width", 1.0)): option for option in unit["options"]}
+        became = options.get((unit["became"], width_of(baseline)))
+        changed = is_changed(unit, baseline)
         rows.append(
             (
                 unit["name"],
                 _shape(unit),
                 count(unit["macs"]),
-                _ms(options.get(KEPT), deployment),
-                unit["became"] if unit["became"] != KEPT else "kept",
-                _ms(became, deployment) if unit["became"] != KEPT else "",
-                f"{became['loss']:.2g}" if became and unit["became"] != KEPT else "",
+                _ms(options.get((KEPT, 1.0)), deployment),
+                unit["became"] if unit["became"] != KEPT else "narrower" if changed else "kept",
+                _ms(became, deployment) if changed else "",
+                f"{became['loss']:.2g}" if became and changed else "",
             )
         )
     return rows
+
+
+def width_of(baseline: Document) -> float:
+    """Share of the baseline's channels that the winner has."""
+    return float(baseline.get("width", 1.0))
+
+
+def is_changed(unit: Document, baseline: Document) -> bool:
+    """True if the winner has something else in the unit's place."""
+    return unit["became"] != KEPT or width_of(baseline) != 1
 
 
 def units_html(document: Document) -> str:
@@ -80,12 +91,19 @@ def units_html(document: Document) -> str:
     head = f"<h2>Against the baseline</h2>\n<p>{sentence(text)}</p>"
     if not any(unit["options"] for unit in document["baseline"]["units"]):
         return head
-    changed = [i for i, unit in enumerate(document["baseline"]["units"]) if unit["became"] != KEPT]
+    baseline = document["baseline"]
+    changed = [i for i, unit in enumerate(baseline["units"]) if is_changed(unit, baseline)]
+    width = width_of(baseline)
+    narrower = (
+        ""
+        if width == 1
+        else f" All of it has {percent(width)} of the baseline's channels, and each loss a part of what that costs."
+    )
     return f"""{head}
 <h2>What became of each unit</h2>
 <p class="soft">Times are those of the unit and of what replaced it, by the runtime's profiler. The loss is how far
 answers of the whole network move from the baseline's where this unit alone is replaced, before the whole is
-trained.</p>
+trained.{narrower}</p>
 {table(HEADINGS, unit_rows(document), numeric=(2, 3, 5, 6), marked=changed)}"""
 
 

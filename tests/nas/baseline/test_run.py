@@ -15,6 +15,7 @@ from nas.baseline import adapting
 from nas.baseline import run as module
 from nas.baseline.again import changed_config, derive_again, runs_from_baseline
 from nas.baseline.folder import BaselineFolder
+from nas.baseline.proposing import WIDTHS
 from nas.baseline.run import run_baseline
 from nas.bundles.verify import verify_bundle
 from nas.errors import InfeasibleError, LimitMissedError, UserError
@@ -66,17 +67,20 @@ def test_the_experiment_tells_the_same_figures(finished: Path) -> None:
 
 def test_every_unit_says_what_it_became(finished: Path) -> None:
     document = document_of(finished)
-    units, (best,) = document["baseline"]["units"], document["best"]
+    units, (best,), width = document["baseline"]["units"], document["best"], document["baseline"]["width"]
     assert best["architecture"]["derived"]["options"] == [unit["became"] for unit in units]
-    assert any(unit["became"] != KEEP for unit in units)
+    assert best["architecture"]["derived"].get("width", 1.0) == width
+    assert width < 1 or any(unit["became"] != KEEP for unit in units)
     for unit in units:
-        offered = {option["option"]: option for option in unit["options"]}
-        assert unit["became"] in offered
-        assert offered[KEEP]["loss"] == 0
+        offered = {(option["option"], option["width"]): option for option in unit["options"]}
+        assert (unit["became"], width) in offered
+        assert offered[KEEP, 1.0]["loss"] == 0
+        assert {w for _, w in offered} == {1.0, *WIDTHS}
         assert all(ms is None or ms >= 0 for option in offered.values() for ms in option["ms"].values())
     solutions = document["baseline"]["solutions"]
-    delivered = next(s["options"] for s in solutions if s["delivered"])
-    assert delivered == best["architecture"]["derived"]["options"]
+    delivered = next((s["options"], s["width"]) for s in solutions if s["delivered"])
+    assert delivered == (best["architecture"]["derived"]["options"], width)
+    assert {s["width"] for s in solutions} == {1.0, *WIDTHS}
     assert {"exact", "greedy"} & {s["origin"] for s in solutions}
     assert best["macs"] < sum(unit["macs"] for unit in units)
 
@@ -205,8 +209,9 @@ def test_a_killed_run_comes_to_the_same_network(finished_twice: Finished) -> Non
     """What was measured, taught and shortlisted is as it was, and the winner is of that list."""
     run, before = finished_twice.folder, finished_twice.before
     assert {name: (run / name).read_bytes() for name in before} == before
-    delivered = document_of(run)["best"][0]["architecture"]["derived"]["options"]
-    assert delivered in [p["options"] for p in json.loads(before["shortlist.json"])["found"]["proposals"]]
+    delivered = document_of(run)["best"][0]["architecture"]["derived"]
+    found = delivered["options"], delivered.get("width", 1.0)
+    assert found in [(p["options"], p["width"]) for p in json.loads(before["shortlist.json"])["found"]["proposals"]]
 
 
 def test_verification_repeats_the_checks(finished: Path) -> None:

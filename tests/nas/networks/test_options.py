@@ -122,6 +122,8 @@ def test_options_that_do_not_fit_are_refused(options: tuple[str, ...], message: 
         {"derived": {"origin": {"zoo": "resnet18"}}},
         {"derived": {"origin": {"zoo": "resnet18"}, "options": [1]}},
         {"derived": {"origin": {}, "options": []}},
+        {"derived": {"origin": {"zoo": "resnet18"}, "options": ["keep"], "width": 0.0}},
+        {"derived": {"origin": {"zoo": "resnet18"}, "options": ["keep"], "width": "half"}},
         {"derived": [], "zoo": "resnet18"},
         {"derived": "resnet18"},
     ],
@@ -134,3 +136,4 @@ def test_a_damaged_description_is_refused(document: dict[str, object]) -> None:
 def test_keys_are_equal_for_equal_networks() -> None:
     assert Derived("resnet18", ("keep", "drop")).key == Derived("resnet18", ("keep", "drop")).key
     assert Derived("resnet18", ("keep", "drop")).key != Derived("resnet18", ("keep", "keep")).key
+    assert Derived("resnet18", ("keep", "drop")).key != Derived("resnet18", ("keep", "drop"), 0.5).key
