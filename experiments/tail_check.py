@@ -2,7 +2,8 @@
 
 `python -m experiments.tail_check --out docs/tail-check.md` takes twenty well-known networks of about 0.2 to 30 ms,
 asks whether the 99th percentile of each keeps a limit that lies near it, as a search does (three fresh sessions of at
-least 300 calls, the upper confidence bound of the slowest one), and then times 5,000 calls in three fresh sessions.
+least 300 calls: kept where the upper confidence bounds of all are below the limit, missed where the lower ones of all
+are above it, and otherwise not told), and then times 5,000 calls in three fresh sessions.
 The median of their 99th percentiles is the truth; where the limit lies between them, the machine itself does not quite
 know, which is counted beside. Figures mean something on a machine that has nothing else to do.
 """
@@ -23,7 +24,7 @@ from nas.bench.models import read_model
 from nas.bench.preparing import ModelFiles
 from nas.deployment import Deployment
 from nas.files.writing import write_json
-from nas.limits import LEAST_CALLS, Limits
+from nas.limits import LEAST_CALLS, Limits, least_latency_ms
 from nas.limits.latency import LatencyLimit
 from nas.measure.host import fingerprint, usable_threads
 from nas.measure.measurement import MeasureRequest
@@ -55,6 +56,8 @@ class Verdict:
     limit_ms: float
     judged_ms: float
     """Upper bound of the 99th percentile in the slowest of the product's sessions: what has to keep the limit."""
+    least_ms: float | None
+    """Lower bound of the 99th percentile in the fastest of them: above the limit it is missed."""
     p99_ms: tuple[float, ...]
     """Of the long sessions."""
     p50_ms: float
@@ -65,9 +68,11 @@ class Verdict:
     """True if a session of either kind stayed disturbed."""
 
     @property
-    def kept(self) -> bool:
-        """What the product says."""
-        return self.judged_ms <= self.limit_ms
+    def kept(self) -> bool | None:
+        """What the product says; None where its calls do not tell."""
+        if self.judged_ms <= self.limit_ms:
+            return True
+        return None if self.least_ms is not None and self.least_ms <= self.limit_ms else False
 
     @property
     def truth(self) -> bool:
@@ -80,7 +85,13 @@ class Verdict:
         return len({ms <= self.limit_ms for ms in self.p99_ms}) > 1
 
     @property
+    def verdict(self) -> str:
+        return "not told" if self.kept is None else "kept" if self.kept else "missed"
+
+    @property
     def outcome(self) -> str:
+        if self.kept is None:
+            return "it keeps it" if self.truth else "it misses it"
         if self.kept == self.truth:
             return "right"
         return "wrong: a promise broken" if self.kept else "wrong: refused what keeps it"
@@ -91,11 +102,12 @@ def figures(verdicts: Sequence[Verdict]) -> dict[str, int]:
     outcomes = [v.outcome for v in verdicts]
     return {
         "networks": len(verdicts),
-        "kept": sum(v.kept for v in verdicts),
+        **{name: sum(v.verdict == word for v in verdicts) for name, word in (("kept", "kept"), ("missed", "missed"))},
+        "not_told": sum(v.kept is None for v in verdicts),
         "right": outcomes.count("right"),
         "promises_broken": outcomes.count("wrong: a promise broken"),
         "refused_though_kept": outcomes.count("wrong: refused what keeps it"),
-        "wrong_and_close": sum(v.is_close and v.outcome != "right" for v in verdicts),
+        "wrong_and_close": sum(v.is_close and v.outcome.startswith("wrong") for v in verdicts),
         "close": sum(v.is_close for v in verdicts),
         "disturbed": sum(v.disturbed for v in verdicts),
     }
@@ -110,9 +122,10 @@ def page(verdicts: Sequence[Verdict], arguments: str, host: str) -> str:
             "",
             f"{found['networks']} well-known networks with random weights on one machine ({host}), called without a "
             f"pause. Each has a limit within {NEAR:.0%} of its 99th percentile. The verdict is the product's: "
-            f"{SESSIONS} fresh sessions of at least {LEAST_CALLS[PERCENTILE]} calls, each with an upper confidence "
-            f"bound below the limit. The truth is the median of the 99th percentiles of {SESSIONS} more sessions with "
-            f"{CALLS:,} calls together.",
+            f"{SESSIONS} fresh sessions of at least {LEAST_CALLS[PERCENTILE]} calls: kept where the upper confidence "
+            "bounds of all are below the limit, missed where the lower ones of all are above it, and otherwise not "
+            "told, which a search treats as missed. The truth is the median of the 99th percentiles of "
+            f"{SESSIONS} more sessions with {CALLS:,} calls together.",
             "",
             "```sh",
             f"python -m experiments.tail_check {arguments}",
@@ -120,7 +133,7 @@ def page(verdicts: Sequence[Verdict], arguments: str, host: str) -> str:
             "",
             "| figure | value |",
             "|---|---|",
-            f"| limits called kept, of all | {found['kept']} of {found['networks']} |",
+            f"| limits called kept, missed, not told | {found['kept']}, {found['missed']}, {found['not_told']} |",
             f"| verdicts that are right | {found['right']} |",
             f"| wrong: called kept, and the 99th percentile is above the limit | {found['promises_broken']} |",
             f"| wrong: called missed, and the 99th percentile keeps the limit | {found['refused_though_kept']} |",
@@ -128,18 +141,23 @@ def page(verdicts: Sequence[Verdict], arguments: str, host: str) -> str:
             f"{found['wrong_and_close']} |",
             f"| a session stayed disturbed | {found['disturbed']} |",
             "",
-            "| network | deployment | p50 ms | limit ms | judged by ms | 99th percentile of the long sessions, ms | "
+            "| network | deployment | p50 ms | limit ms | bounds ms | 99th percentile of the long sessions, ms | "
             "verdict |",
             "|---|---|---|---|---|---|---|",
             *(
-                f"| {v.network} | {v.deployment} | {v.p50_ms:.3g} | {v.limit_ms:.3g} | {v.judged_ms:.3g} | "
-                f"{' '.join(f'{ms:.3g}' for ms in v.p99_ms)} | {'kept' if v.kept else 'missed'}: {v.outcome}"
+                f"| {v.network} | {v.deployment} | {v.p50_ms:.3g} | {v.limit_ms:.3g} | {_ms(v.least_ms)} to "
+                f"{v.judged_ms:.3g} | "
+                f"{' '.join(f'{ms:.3g}' for ms in v.p99_ms)} | {v.verdict}: {v.outcome}"
                 f"{', close' if v.is_close else ''} |"
                 for v in verdicts
             ),
             "",
         ]
     )
+
+
+def _ms(value: float | None) -> str:
+    return "?" if value is None else f"{value:.3g}"
 
 
 # -- doing it --------------------------------------------------------------------------------------
@@ -163,6 +181,7 @@ def judged_here(known: Sequence[Verdict]) -> Iterator[Verdict]:
             deployment=deployment.name,
             limit_ms=limit.value,
             judged_ms=float("inf") if short.failed is not None else Limits((limit,)).worst_ms(short),
+            least_ms=least_latency_ms(short, PERCENTILE),
             p99_ms=tuple(s.p99_ms for s in long.sessions),
             p50_ms=long.p50_ms,
             calls=sum(s.calls for s in long.sessions),
@@ -185,7 +204,7 @@ def main(work: Path, out: Path | None) -> None:
     for verdict in judged_here(verdicts):
         verdicts.append(verdict)
         write_json(work, [asdict(v) for v in verdicts])
-        click.echo(f"{verdict.network}: {'kept' if verdict.kept else 'missed'}, {verdict.outcome}", err=True)
+        click.echo(f"{verdict.network}: {verdict.verdict}, {verdict.outcome}", err=True)
     if out is not None:
         host = f"{fingerprint().cpu_model}, {usable_threads()} threads"
         out.write_text(page(verdicts, " ".join(sys.argv[1:]), host), encoding="utf-8")

@@ -219,8 +219,10 @@ def _latency(measured: Measurement | None) -> dict[str, Any] | None:
             {
                 "p50": s.p50_ms,
                 "p90": s.p90_ms,
+                "p90_lower": s.p90_lower_ms,
                 "p90_upper": s.p90_upper_ms,
                 "p99": s.p99_ms,
+                "p99_lower": s.p99_lower_ms,
                 "p99_upper": s.p99_upper_ms,
                 "calls": s.calls,
             }

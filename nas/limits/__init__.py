@@ -13,7 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 from nas.limits.accuracy import AccuracyLimit
 from nas.limits.latency import LEAST_CALLS, PERCENTILES, LatencyLimit
-from nas.limits.limit import MB, Forecast, Limit, Needs, Observation, Violation, session_latencies_ms, wrong
+from nas.limits.limit import (
+    MB,
+    Forecast,
+    Limit,
+    Needs,
+    Observation,
+    Violation,
+    least_latency_ms,
+    session_latencies_ms,
+    wrong,
+)
 from nas.limits.memory import MemoryLimit
 from nas.limits.params import ParamsLimit
 from nas.limits.size import SizeLimit
@@ -36,6 +46,7 @@ __all__ = [
     "Needs",
     "Observation",
     "Violation",
+    "least_latency_ms",
     "session_latencies_ms",
 ]
 
@@ -166,6 +177,11 @@ class Limits:
     def least_calls(self) -> int:
         """Calls that a session needs at least before it tells of the limited percentile; 0: any number."""
         return LEAST_CALLS[self.percentile]
+
+    def undecided(self, measurement: Measurement) -> bool:
+        """True if a measurement proves neither that slow calls keep their limit nor that they miss it."""
+        seen = self.observe(Observation(), measurement)
+        return any(isinstance(limit, LatencyLimit) and limit.undecided(seen) for limit in self.all)
 
     def worst_ms(self, measurement: Measurement) -> float:
         """The slowest session, at the percentile that has to keep a latency."""

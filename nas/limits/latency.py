@@ -66,7 +66,17 @@ class LatencyLimit(Limit):
         who = "predicted to take up to" if seen.predicted else "its slowest session took"
         if self.tail and not seen.predicted:
             who = "takes, by its slowest session, up to"
-        return f"{who} {milliseconds(value)} ms{self._suffix}"
+        text = f"{who} {milliseconds(value)} ms{self._suffix}"
+        if not self.undecided(seen):
+            return text
+        return f"{text}, and at least {milliseconds(seen.least_ms)} ms: these calls do not tell if it keeps the limit"
+
+    def undecided(self, seen: Observation) -> bool:
+        """True if slow calls are limited, and what was measured proves neither that they keep the limit nor that they
+        miss it."""
+        if not self.tail or seen.predicted or seen.least_ms is None or not seen.latencies_ms:
+            return False
+        return seen.least_ms <= self.value < max(seen.latencies_ms)
 
     def call_limit_ms(self, batch: int) -> float:
         return self.value

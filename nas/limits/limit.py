@@ -52,7 +52,9 @@ class Observation:
     """Facts about one network in one deployment; empty or None: not known, and then no limit counts as violated."""
 
     latencies_ms: tuple[float, ...] = ()
-    """Latency of each fresh session, at the limits' percentile."""
+    """Latency of each fresh session, at the limits' percentile; of slow calls what they take at most."""
+    least_ms: float | None = None
+    """What such a call takes at least, by every session; None where they do not tell."""
     medians_ms: tuple[float, ...] = ()
     batch: int = 1
     params: int | None = None
@@ -69,6 +71,7 @@ class Observation:
         return replace(
             self,
             latencies_ms=session_latencies_ms(measurement, percentile),
+            least_ms=least_latency_ms(measurement, percentile),
             medians_ms=session_latencies_ms(measurement, 50),
             memory_bytes=measurement.memory_bytes,
         )
@@ -78,6 +81,7 @@ class Observation:
         return replace(
             self,
             latencies_ms=tuple(factor * ms for ms in self.latencies_ms),
+            least_ms=None if self.least_ms is None else factor * self.least_ms,
             medians_ms=tuple(factor * ms for ms in self.medians_ms),
         )
 
@@ -198,6 +202,16 @@ def session_latencies_ms(measurement: Measurement, percentile: int) -> tuple[flo
     from nas.measure.measurement import session_latency_ms
 
     return tuple(session_latency_ms(session, percentile) for session in measurement.sessions)
+
+
+def least_latency_ms(measurement: Measurement, percentile: int) -> float | None:
+    """What a call at the percentile takes at least, by every fresh session (`session_least_ms`); None where one of them
+    does not tell."""
+    from nas.measure.measurement import session_least_ms
+
+    least = [session_least_ms(session, percentile) for session in measurement.sessions]
+    known = [ms for ms in least if ms is not None]
+    return min(known) if known and len(known) == len(least) else None
 
 
 def wrong(message: str, hint: str) -> UserError:

@@ -98,6 +98,9 @@ class SessionTiming:
     """Upper confidence bound of the 90th percentile (`nas.measure.statistics.upper_percentile`); None where too
     few calls were made for one. Likewise of the 99th."""
     p99_upper_ms: float | None = None
+    p90_lower_ms: float | None = None
+    """Lower confidence bound of the 90th percentile, likewise; None also where it was not recorded."""
+    p99_lower_ms: float | None = None
     attempts_ms: tuple[tuple[float, float | None, float | None], ...] = ()
     """Of other attempts at a session that stayed disturbed: median and the two upper bounds. A limit has to be kept by
     them, too: of several disturbed attempts the fastest is luck."""

@@ -163,6 +163,14 @@ def session_latency_ms(session: SessionTiming, percentile: int) -> float:
     return max(attempts, default=float(getattr(session, f"p{percentile}_ms")))
 
 
+def session_least_ms(session: SessionTiming, percentile: int) -> float | None:
+    """What a session proves that a percentile (50, 90 or 99) of its calls takes at least; None where it proves nothing.
+
+    Of the median that is what it measured, of slow calls the lower confidence bound.
+    """
+    return (session.p50_ms, session.p90_lower_ms, session.p99_lower_ms)[(50, 90, 99).index(percentile)]
+
+
 def slowed_down(session: SessionTiming, best_reference_ms: float, tolerance: float) -> SessionTiming:
     """The session, marked as disturbed where its reference network exceeded the best one by `tolerance`."""
     excess = session.reference_p50_ms / best_reference_ms - 1

@@ -8,8 +8,8 @@ from statistics import median
 import numpy as np
 
 SESSION_CONFIDENCE = 0.632
-"""Of the bound that one session puts on a percentile. That three sessions, each right so often, are all wrong happens
-in 5 % of cases: a limit that all of them keep is kept with 95 % confidence."""
+"""Of the bounds that one session puts on a percentile. That three sessions, each right so often, are all wrong happens
+in 5 % of cases: a limit that all of them keep is kept with 95 % confidence, and one that all of them miss is missed."""
 MIN_CPU_SHARE = 0.95
 MAX_WAITING_SHARE = 0.08
 """A quiet machine whose every core computes shows 2-4 % (the kernel's own work has no other core to run on); another
@@ -85,6 +85,15 @@ def upper_percentile(times_s: Sequence[float], percentile: int, confidence: floa
             break
         rank += 1
     return float(np.partition(np.asarray(times_s, dtype=np.float64), count - rank)[count - rank]) if rank else None
+
+
+def lower_percentile(times_s: Sequence[float], percentile: int, confidence: float = SESSION_CONFIDENCE) -> float | None:
+    """Lower confidence bound of a percentile of independent times, as `upper_percentile` bounds it from above.
+
+    None where the times are too few: not even the fastest is a bound then.
+    """
+    bound = upper_percentile([-time_s for time_s in times_s], 100 - percentile, confidence)
+    return None if bound is None else -bound
 
 
 def spread_pct(session_medians: Sequence[float]) -> float:

@@ -25,7 +25,7 @@ from nas.measure.devices import DeviceProbe, Watch, probe_of
 from nas.measure.heartbeat import Heartbeat
 from nas.measure.job import Job, JobModel, SessionTiming, window_seconds
 from nas.measure.procfs import die_with_parent
-from nas.measure.statistics import percentiles, upper_percentile
+from nas.measure.statistics import lower_percentile, percentiles, upper_percentile
 from nas.runtimes import load_runtime
 from nas.runtimes.base import Inputs, Session
 from nas.runtimes.nodes import run_for
@@ -269,14 +269,16 @@ def _summary(loaded: _Loaded, reference_p50_s: float) -> SessionTiming:
     p50, p90, p99 = percentiles(loaded.times_s)
     calls, seen = len(loaded.times_s) * loaded.round, loaded.watch.observation()
     before_ms, network_ms, after_ms = loaded.pipeline.medians_ms() if loaded.pipeline is not None else (None,) * 3
-    uppers = (upper_percentile(loaded.times_s, percentile) for percentile in (90, 99))
-    p90_upper_ms, p99_upper_ms = (None if upper is None else 1e3 * upper for upper in uppers)
+    bounds = (bound(loaded.times_s, p) for bound in (lower_percentile, upper_percentile) for p in (90, 99))
+    p90_lower_ms, p99_lower_ms, p90_upper_ms, p99_upper_ms = (None if b is None else 1e3 * b for b in bounds)
     return SessionTiming(
         p50_ms=1e3 * p50,
         p90_ms=1e3 * p90,
         p99_ms=1e3 * p99,
         p90_upper_ms=p90_upper_ms,
         p99_upper_ms=p99_upper_ms,
+        p90_lower_ms=p90_lower_ms,
+        p99_lower_ms=p99_lower_ms,
         calls=calls,
         reference_p50_ms=1e3 * reference_p50_s,
         load_ms=loaded.load_ms,

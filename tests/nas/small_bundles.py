@@ -73,7 +73,7 @@ def timed(request: MeasureRequest, p50_ms: float, disturbance: str | None = None
     """As if each of three sessions had taken this long."""
     session = SessionTiming(
         p50_ms=p50_ms, p90_ms=1.1 * p50_ms, p99_ms=1.2 * p50_ms, calls=100, reference_p50_ms=1.0, load_ms=1.0,
-        memory_bytes=1_000_000, cpu_share=1.0, disturbance=disturbance,
+        memory_bytes=1_000_000, cpu_share=1.0, disturbance=disturbance, p90_lower_ms=p50_ms, p99_lower_ms=p50_ms,
     )  # fmt: skip
     return summarise(request, [session] * 3, None, 1.0)
 

@@ -5,7 +5,7 @@ import math
 import subprocess
 import sys
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,7 +24,7 @@ from nas.data import ImageSplit
 from nas.deployment import Deployment
 from nas.errors import UserError
 from nas.executors.executor import hangs_after_s
-from nas.limits import KINDS, Limits, Observation
+from nas.limits import KINDS, LatencyLimit, Limits, Observation
 from nas.measure.job import SessionTiming
 from nas.measure.measurement import Measurement, MeasureRequest, summarise
 from nas.tasks import TASKS
@@ -57,6 +57,25 @@ def test_each_limit_is_checked(name: str, change: dict[str, Any], reason: str) -
     found = ALL.violations(Observation(**(GOOD | change)))
     assert [b.name for b in found] == [name]
     assert reason in found[0].reason
+
+
+def test_slow_calls_keep_a_limit_miss_it_or_do_not_tell() -> None:
+    """Of slow calls a session knows what they take at least and at most, not what they take."""
+    limit = LatencyLimit(5.0, percentile=90)
+
+    def seen(least_ms: float | None, *most_ms: float) -> Observation:
+        return Observation(latencies_ms=most_ms, least_ms=least_ms)
+
+    assert limit.violation(seen(3.0, 4.0, 5.0)) is None
+    assert not limit.undecided(seen(3.0, 4.0, 5.0))
+    for least_ms, undecided in ((5.1, False), (5.0, True), (3.0, True), (None, False)):
+        found = limit.violation(seen(least_ms, 4.0, 6.0))
+        assert found is not None, "what is not proven is not kept"
+        assert limit.undecided(seen(least_ms, 4.0, 6.0)) == undecided
+        assert ("these calls do not tell if it keeps the limit" in found.reason) == undecided
+    assert seen(3.0, 4.0).slowed(2.0).least_ms == 6.0
+    assert not LatencyLimit(5.0).undecided(seen(3.0, 4.0, 6.0)), "a median is what was measured"
+    assert not limit.undecided(replace(seen(3.0, 6.0), predicted=True))
 
 
 def test_limits_speak_of_themselves() -> None:

@@ -8,6 +8,7 @@ from nas.measure.statistics import (
     disturbance,
     disturbance_with_pauses,
     drift_corrected,
+    lower_percentile,
     percentiles,
     spread_pct,
     upper_percentile,
@@ -101,6 +102,23 @@ def test_three_sessions_are_all_below_a_percentile_in_five_of_a_hundred_cases(pe
 def test_an_upper_bound_is_one_of_the_times(times: list[float], percentile: int) -> None:
     upper = upper_percentile(times, percentile)
     assert upper is None or (upper in times and upper >= np.quantile(times, percentile / 100, method="lower"))
+
+
+@given(TIMES, st.sampled_from([50, 90, 99]))
+def test_bounds_lie_around_a_percentile(times: list[float], percentile: int) -> None:
+    lower, upper = lower_percentile(times, percentile), upper_percentile(times, percentile)
+    assert lower is None or (lower in times and lower <= np.quantile(times, percentile / 100, method="higher"))
+    assert lower is None or upper is None or lower <= upper
+
+
+def test_three_sessions_are_all_above_a_percentile_in_five_of_a_hundred_cases() -> None:
+    rng = np.random.default_rng(3)
+    true = float(np.quantile(rng.lognormal(sigma=0.5, size=2_000_000), 0.99))
+    above = np.array(
+        [(lower_percentile(rng.lognormal(sigma=0.5, size=600).tolist(), 99) or 0) > true for _ in range(900)]
+    )
+    assert above.reshape(300, 3).all(axis=1).mean() < 0.08
+    assert above.mean() > 0.15, "a bound that is always below says nothing"
 
 
 def test_few_calls_bound_no_slow_one() -> None:
