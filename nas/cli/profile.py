@@ -1,5 +1,6 @@
 """`nas profile`."""
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +98,7 @@ def profile(
         refuse_others(context, "--import-kit", _TO_IMPORT, "everything is measured already")
     from nas.progress import progress_for
     from nas.report.document import to_json
-    from nas.targets.calling import with_patterns
+    from nas.targets.calling import PATTERNS_SHARE, with_patterns, with_pauses
     from nas.targets.profile import saved_profile, set_aside
     from nas.targets.profiling import profile_summary, profile_this_host, require_writable
 
@@ -120,8 +121,11 @@ def profile(
             progress.note(f"what was in {path} is kept as {set_aside(path).name}")
         made.save(path)
     else:
-        made = profile_this_host(name, out, progress=progress, **options)
-        made = with_patterns(made, calls, out or saved_profile(name), progress)
+        began, budget_s = time.monotonic(), options.pop("budget_s")
+        alone_s = budget_s * (1 - PATTERNS_SHARE * bool(with_pauses(calls)))
+        made = profile_this_host(name, out, progress=progress, budget_s=alone_s, **options)
+        left_s = max(0.0, budget_s - (time.monotonic() - began))
+        made = with_patterns(made, calls, out or saved_profile(name), progress, left_s)
     if as_json:
         click.echo(to_json(profile_summary(made)))
     else:

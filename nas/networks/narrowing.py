@@ -36,6 +36,9 @@ _FLATTENING = frozenset({"flatten", "mean"})
 """Operations after which the places of a map may be gone or part of the channel axis."""
 
 
+_AS_IT_IS = "leave its channels as they are"
+
+
 class _NotNarrowableError(Exception):
     """An operation whose channels are not understood."""
 
@@ -76,9 +79,7 @@ def narrowed(units: Sequence[Unit], share: float) -> NarrowedUnits:
         try:
             between.append(_Walk(unit, channels, works[-1], seen).run(between[-1]))
         except _NotNarrowableError as error:
-            raise UserError(
-                f"the unit {unit.name} cannot have fewer channels: {error}", "leave its channels as they are"
-            ) from error
+            raise UserError(f"the unit {unit.name} cannot have fewer channels: {error}", _AS_IT_IS) from error
     channels.pinned.add(between[-1])
     chosen = channels.chosen(share)
     if all(len(kept) == channels.sizes[space] for space, kept in chosen.items()):
@@ -98,11 +99,19 @@ def narrowed(units: Sequence[Unit], share: float) -> NarrowedUnits:
 
 def _unit(unit: Unit, module: nn.Module, entering: int, leaving: int) -> Unit:
     input_shape = (unit.input_shape[0], entering, *unit.input_shape[2:])
-    _, macs = run_counted(module.eval(), torch.zeros(input_shape))
+    output_shape = (unit.output_shape[0], leaving, *unit.output_shape[2:])
+    try:
+        found, macs = run_counted(module.eval(), torch.zeros(input_shape))
+    except RuntimeError as error:  # of torch: a part of it has the wide unit's shapes in its code
+        raise UserError(f"the unit {unit.name} cannot have fewer channels: {error}", _AS_IT_IS) from error
+    if tuple(found.shape) != output_shape:
+        raise UserError(
+            f"the unit {unit.name} gives {tuple(found.shape)} instead of {output_shape} with fewer channels",
+            "this is a defect of this program: report it with the network's name",
+        )
+    params = sum(p.numel() for p in module.parameters())
     return replace(
-        unit, module=module, input_shape=input_shape,
-        output_shape=(unit.output_shape[0], leaving, *unit.output_shape[2:]), macs=macs,
-        params=sum(p.numel() for p in module.parameters()),
+        unit, module=module, input_shape=input_shape, output_shape=output_shape, macs=macs, params=params
     )  # fmt: skip
 
 

@@ -27,6 +27,8 @@ PROFILED_NETWORKS = 24
 """The same where a device is profiled."""
 LEAST = 5
 """Networks that are timed whatever the budget: one more than the model of a pattern has weights."""
+PATTERNS_SHARE = 0.4
+"""Part of a profile's budget for calls with pauses, where they are asked for: most of their time is pauses."""
 SECONDS = 0.15
 """Of timing a network without pauses; with pauses it is `nas.measure.worker.spaced_calls`."""
 
@@ -105,14 +107,24 @@ def with_calls(
     return DeviceProfile.load(path)  # as whoever goes on later will find it: figures are rounded in the file
 
 
-def with_patterns(profile: DeviceProfile, patterns: Sequence[str], path: Path, progress: Progress) -> DeviceProfile:
-    """`with_calls` for all deployments of this host's profile and several patterns; `path`: the profile's own file."""
+def with_patterns(
+    profile: DeviceProfile, patterns: Sequence[str], path: Path, progress: Progress, budget_s: float = math.inf
+) -> DeviceProfile:
+    """`with_calls` for all deployments of this host's profile and several patterns, which share `budget_s`; `path`: the
+    profile's own file."""
     deployments = [table.deployment for table in profile.tables]
-    for interval_ms in filter(None, map(interval_ms_of, patterns)):
+    intervals = with_pauses(patterns)
+    for interval_ms in intervals:
         profile = with_calls(
-            profile, deployments, interval_ms, this_host(), path=path, progress=progress, networks=PROFILED_NETWORKS
-        )
+            profile, deployments, interval_ms, this_host(), path=path, progress=progress, networks=PROFILED_NETWORKS,
+            budget_s=budget_s / len(intervals),
+        )  # fmt: skip
     return profile
+
+
+def with_pauses(patterns: Sequence[str]) -> list[float]:
+    """Milliseconds from one call to the next of those patterns that have pauses, each once."""
+    return [interval_ms for interval_ms in dict.fromkeys(map(interval_ms_of, patterns)) if interval_ms]
 
 
 def _spread(profile: DeviceProfile, deployments: Sequence[Deployment], count: int) -> list[int]:

@@ -5,7 +5,7 @@ from dataclasses import asdict
 
 import pytest
 
-from experiments.call_patterns import Timed, figures, page, read
+from experiments.call_patterns import Timed, figures, page, read, retest_errors
 
 
 def timed(network: str, deployment: str, predicted_ms: float, spaced_ms: tuple[float, ...], loop_ms: float) -> Timed:
@@ -34,6 +34,15 @@ def test_figures() -> None:
     }  # fmt: skip
     assert found["chosen_by_one_session"]["within_5pct"] == 2
     assert found["chosen_by_prediction"]["within_5pct"] == 1, "the second network's prediction names what cannot be had"
+
+
+def test_a_session_predicts_the_others_and_not_itself() -> None:
+    assert retest_errors((1.9, 2.0, 2.1)) == pytest.approx([1 - 1.9 / 2.05, 0.0, 2.1 / 1.95 - 1])
+    assert retest_errors((2.0, 1.0)) == pytest.approx([1.0, 0.5])
+    assert retest_errors((5.0,)) == []
+    errors = [error for t in FOUND for error in retest_errors(t.spaced_ms)]
+    assert figures(FOUND)["retest_error"] == pytest.approx(sum(errors) / 9)
+    assert figures(FOUND)["retest_within_10pct"] >= 8 / 9
 
 
 def test_page() -> None:

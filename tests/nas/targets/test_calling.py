@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from nas.calls import interval_ms_of
 from nas.deployment import Deployment
 from nas.errors import UserError
 from nas.measure.measurement import Measurement
 from nas.measure.site import this_host
 from nas.progress import SilentProgress
 from nas.targets import calling
-from nas.targets.calling import LEAST, NETWORKS, PROFILED_NETWORKS, knows_calls, with_calls, with_patterns
+from nas.targets.calling import LEAST, NETWORKS, PROFILED_NETWORKS, knows_calls, with_calls, with_patterns, with_pauses
 from nas.targets.latency import Correction, LatencyModel
 from nas.targets.profile import DeviceProfile
 from search_spaces import Architecture, load_search_space
@@ -124,6 +125,14 @@ def test_a_profile_is_continued_and_told_apart(tmp_path: Path, asked: list[Any])
         assert read.deployment == made_here.deployment
         assert np.allclose(read.column("latency_ms"), made_here.column("latency_ms"), rtol=1e-4, equal_nan=True)
     assert profile.without_spaces({"mobile"}).spaced[0].measured < PROFILED_NETWORKS
+
+
+def test_patterns_share_what_time_is_left(tmp_path: Path, asked: list[Any]) -> None:
+    """However little that is, as many networks are timed as a model of a pattern needs."""
+    path = tmp_path / "profile.json"
+    profile = with_patterns(fake_profile(networks=40), ("20/s", "idle", "20/s"), path, SilentProgress(), budget_s=0.0)
+    assert {t.measured for t in profile.spaced} == {LEAST}
+    assert with_pauses(("20/s", "continuous", "idle", "20/s")) == [CAMERA_MS, interval_ms_of("idle")]
 
 
 def test_patterns_that_nothing_keeps_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
