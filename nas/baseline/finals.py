@@ -10,7 +10,7 @@ from nas.baseline.price import student_price
 from nas.baseline.proposing import Made
 from nas.baseline.shortlist import ENOUGH, Proposal
 from nas.baseline.steps import Steps
-from nas.baseline.students import EpochTime, Student, assemble, epoch_time, train_student, views_of
+from nas.baseline.students import Student, assemble, epoch_seconds, train_student
 from nas.controller.runs.run_folder import network_name
 from nas.deploy.tried import files_of
 from nas.errors import LimitMissedError
@@ -59,9 +59,8 @@ def train_best(steps: Steps, made: Made, limit_ms: float, attempt: int) -> Train
         )
     distinct = _different(within)
     students = [_student(steps, made, p) for p in distinct]
-    times = [epoch_time(steps.room, s.network) for s in students]
-    together = EpochTime(sum(t.own_s for t in times), sum(t.answers_s for t in times))
-    epochs = steps.planned(f"tried{again}", lambda: together.within(TRIED_SHARE * steps.left_s(), MOST_EPOCHS))
+    epoch_s = [epoch_seconds(steps.room, s.network) for s in students]
+    epochs = steps.planned(f"tried{again}", lambda: int(TRIED_SHARE * steps.left_s() / sum(epoch_s)))
     doubt = 1.0
     if len(students) > 1 and epochs:
         with steps.stage("students", len(students)) as bar:
@@ -72,18 +71,20 @@ def train_best(steps: Steps, made: Made, limit_ms: float, attempt: int) -> Train
                     student.accuracy = -1.0
                 bar.advance(1, note=percent(student.accuracy) if student.accuracy >= 0 else "diverged")
         best = max(range(len(students)), key=lambda i: students[i].accuracy)
-        doubt = sum(s.seconds for s in students) / together.of(epochs) or 1.0
+        doubt = sum(s.seconds for s in students) / (epochs * sum(epoch_s)) or 1.0
     else:
         best, epochs = 0, 0
     chosen, name = students[best], distinct[best]
-    further = steps.planned(f"final{again}", lambda: max(1, times[best].within(steps.left_s() / doubt, MOST_EPOCHS)))
+    further = steps.planned(
+        f"final{again}", lambda: max(1, min(MOST_EPOCHS, int(steps.left_s() / (doubt * epoch_s[best]))))
+    )
     with steps.stage("final_training", 1) as bar:
         train_student(steps.room, chosen, f"final{again}", further)
         bar.advance(1, note=percent(chosen.accuracy))
     whole = sum(unit.macs for unit in steps.units)
     prices = {
-        "students": sum(student_price(whole, made.macs(p), epochs, views_of(epochs)) for p in distinct),
-        "final_training": student_price(whole, made.macs(name), further, views_of(further)),
+        "students": sum(student_price(whole, made.macs(p), epochs) for p in distinct),
+        "final_training": student_price(whole, made.macs(name), further),
     }
     for stage, price in prices.items():
         steps.teacher_epochs[stage] = steps.teacher_epochs.get(stage, 0.0) + price

@@ -1,7 +1,6 @@
 """Networks assembled from a library, and their training: all of it is to say what the teacher says."""
 
 import copy
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,8 +28,6 @@ from nas.training.world import World
 COMPARED, NORMED = 512, 256
 """Training examples on which networks are compared with the teacher (those for validation are kept for decisions
 between few), and those among them that batch-norm statistics are taken from."""
-REPEATS, LEAST_VIEWS = 3, 5
-"""Times that a student sees each batch, where at least so many epochs of batches are different."""
 LEARNING_RATES = {"lr": 0.02, "turn_lr": 0.02}
 """Of a network that knows most of it already: below those of one that begins from nothing."""
 
@@ -114,39 +111,14 @@ def accuracy_at_a_glance(room: Classroom, network: nn.Module) -> float:
     return room.glance.validate(network, "fp32").accuracy
 
 
-@dataclass(frozen=True, slots=True)
-class EpochTime:
+def epoch_seconds(room: Classroom, network: nn.Module) -> float:
     """Expected seconds of an epoch of training under the teacher."""
-
-    own_s: float
-    """Of the network that learns."""
-    answers_s: float
-    """Of the teacher's answers, where it is asked."""
-
-    def of(self, epochs: int) -> float:
-        """Seconds of so many epochs."""
-        return epochs * self.own_s + views_of(epochs) * self.answers_s
-
-    def within(self, seconds: float, most: int) -> int:
-        """Epochs that take at most so many seconds, and at most `most`; 0 where not even one fits."""
-        return next((epochs for epochs in range(most, 0, -1) if self.of(epochs) <= seconds), 0)
-
-
-def views_of(epochs: int) -> int:
-    """Epochs of a training in which the teacher is asked: later ones repeat their batches."""
-    views = math.ceil(epochs / REPEATS)
-    return views if views >= LEAST_VIEWS else epochs
-
-
-def epoch_time(room: Classroom, network: nn.Module) -> EpochTime:
-    """Measured on a few steps."""
     recipe, input = room.recipe, room.teacher.description.signature.input
     size = recipe.batch_for(room.objective.train_examples)
     setup = Setup(precision="fp32", channels_last=True, batch_size=size)
     step_s = step_seconds(network, input, setup, room.device) + update_seconds(network, recipe.optimizer, room.device)
-    answer_s = step_seconds(room.network, input, setup, room.device) / 3  # forwards alone
-    count = max(1, round(room.objective.train_examples / size))
-    return EpochTime(count * step_s, count * answer_s)
+    step_s += step_seconds(room.network, input, setup, room.device) / 3  # forwards alone
+    return step_s * max(1, round(room.objective.train_examples / size))
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -170,8 +142,7 @@ def train_student(room: Classroom, student: Student, stage: str, epochs: int) ->
     Raises:
         UserError: the training diverged, or the folder holds another one.
     """
-    views = views_of(epochs)
-    recipe = room.recipe.changed(epochs=epochs, distillation={"views": views if views < epochs else None})
+    recipe = room.recipe.changed(epochs=epochs)
     input = student.description.signature.input
     teacher = Teacher(copy.deepcopy(room.network), room.teacher.reference.text)
     teacher.network.requires_grad_(False)

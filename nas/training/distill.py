@@ -10,8 +10,6 @@ from torch.nn.functional import cosine_similarity
 from nas.errors import UserError
 from nas.training.recipe import DistillationSettings
 
-REMEMBERED_BYTES = 256_000_000
-"""Answers of a teacher that are kept in memory."""
 View = Callable[[torch.Tensor], torch.Tensor]
 """Makes of a batch for the student one for the teacher."""
 
@@ -33,36 +31,6 @@ class Teacher:
         if features:
             return with_features(self.network, seen)
         return self.network(seen), None
-
-
-class Answers:
-    """What a teacher said of batches that come again."""
-
-    def __init__(self, teacher: Teacher, views: int | None) -> None:
-        """`views`: epochs whose batches are all different, see `DistillationSettings.views`."""
-        self._teacher, self._views = teacher, views
-        self._known: dict[tuple[int, int], tuple[torch.Tensor, torch.Tensor | None]] = {}
-        self._left_bytes = REMEMBERED_BYTES
-
-    def __call__(
-        self, inputs: torch.Tensor, epoch: int, number: int, *, features: bool
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """As `Teacher`, of batch `number` of an epoch, from 1, which was asked for before if it is a repetition."""
-        if self._views is None:
-            return self._teacher(inputs, features=features)
-        place = view_of(epoch, self._views), number
-        found = self._known.get(place)
-        if found is None:
-            found = self._teacher(inputs, features=features)
-            self._left_bytes -= sum(tensor.nbytes for tensor in found if tensor is not None)
-            if self._left_bytes >= 0:  # what does not fit is asked for again
-                self._known[place] = found
-        return found
-
-
-def view_of(epoch: int, views: int | None) -> int:
-    """The epoch, from 1, whose batches are those of `epoch`: its own where every epoch is new."""
-    return epoch if views is None else 1 + (epoch - 1) % views
 
 
 class Learner(nn.Module):

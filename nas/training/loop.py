@@ -20,7 +20,7 @@ from nas.training.average import EpochAverage, MovingAverage
 from nas.training.batch_norm import set_norm_momentum
 from nas.training.batches import Ahead, Batches, StreamedBatches, seed_step
 from nas.training.clock import Clock
-from nas.training.distill import Answers, Learner, Teacher, distilled, view_of
+from nas.training.distill import Learner, Teacher, distilled
 from nas.training.objective import Objective, Validation, has_diverged
 from nas.training.optimizer import clip_gradients, make_optimizer, set_rate
 from nas.training.precision import autocast, resolve_device
@@ -103,8 +103,6 @@ class Training:
         _require_possible(recipe, world)
         self.clock = Clock(recipe.time_limit_s, objective.val_examples)
         self.objective, self.recipe, self.world, self.teacher = objective, recipe, world, teacher
-        self._views = recipe.distillation.views if teacher is not None else None
-        self._answers = None if teacher is None else Answers(teacher, self._views)
         self.setup = setup = setup or choose_setup(
             recipe, network, objective.input, objective.train_examples, world.device
         )
@@ -235,7 +233,7 @@ class Training:
                 inputs, targets = coming.take()
                 waited_s = time.perf_counter() - start
                 in_group = min(group, count - index // group * group)
-                loss = self._loss(inputs, targets, epoch, index)
+                loss = self._loss(inputs, targets)
                 # Not before: dropout in the forward pass draws from the same global random state as augmentation, and
                 # nothing behind it does. So all is drawn in the order in which it would be without a thread.
                 coming.prepare()
@@ -255,21 +253,16 @@ class Training:
 
     def _prepared(self, epoch: int) -> Iterator[tuple[torch.Tensor, Any]]:
         """The augmented inputs of each batch, laid out, with their targets."""
-        # A repetition is the same to the last bit, with as much augmentation: the teacher has answered it. What changes
-        # with the training's progress, such as sizes that grow, changes within the views, and again in each repetition.
-        steps = (self._views or self.recipe.epochs) * self.batches.per_epoch
-        epoch = view_of(epoch, self._views)
+        steps = self.recipe.epochs * self.batches.per_epoch
         for index, (indices, generator) in enumerate(self.batches.epoch(epoch)):
             share = ((epoch - 1) * self.batches.per_epoch + index + 0.5) / steps
             inputs, targets = self.objective.batch(indices, generator, self.clock.progress(share))
             yield laid_out(inputs, self.setup), targets
 
-    def _loss(self, inputs: torch.Tensor, targets: Any, epoch: int, index: int) -> torch.Tensor:
+    def _loss(self, inputs: torch.Tensor, targets: Any) -> torch.Tensor:
         with autocast(self.world.device, self.setup.precision):
             outputs, features = self._parallel(inputs)
-            taught = None
-            if self._answers is not None:
-                taught = self._answers(inputs, epoch, index, features=features is not None)
+            taught = self.teacher(inputs, features=features is not None) if self.teacher is not None else None
         loss = self.objective.loss(outputs, targets)
         if taught is None:
             return loss
@@ -328,11 +321,6 @@ def _batches(count: int, batch_size: int, recipe: Recipe, world: World) -> Batch
 
 
 def _require_possible(recipe: Recipe, world: World) -> None:
-    if recipe.distillation.views is not None and (recipe.draws == "stream" or recipe.time_limit_s is not None):
-        raise UserError(
-            "batches that come again (distillation.views) need draws = step and no time limit",
-            "set draws=step and leave time_limit_s out, or leave distillation.views out",
-        )
     if world.size == 1:
         return
     if recipe.draws == "stream":

@@ -129,9 +129,6 @@ class DistillationSettings(Section):
     labels."""
     temperature: Positive = 2.0
     """Temperature of the softened classes, for classification."""
-    views: Annotated[int, Field(ge=1)] | None = None
-    """Epochs whose batches are drawn anew; those after them repeat these batches, and the teacher is not asked again
-    (Shen and Xing 2022, https://arxiv.org/abs/2112.01528); None: every epoch is new."""
     features_weight: Amount = 0.0
     """Weight of 1 - cosine similarity of the last features, through a learnt linear map (classification); 0: none."""
 

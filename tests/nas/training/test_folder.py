@@ -113,7 +113,7 @@ def test_batches_made_beside_the_gradients_change_nothing(images: Examples[Image
         after.batches.start()
         for step, batch in enumerate(after._prepared(1)):
             after.optimizer.zero_grad()
-            after._loss(*batch, 1, step).backward()  # type: ignore[no-untyped-call]
+            after._loss(*batch).backward()  # type: ignore[no-untyped-call]
             after._update(step)
     expected = after.learner.state_dict()
     assert all(torch.equal(tensor, expected[name]) for name, tensor in beside.learner.state_dict().items())
@@ -181,7 +181,7 @@ def test_accumulated_gradients_are_those_of_the_whole_batch(
     parts = training(images, "epochs=1", *plain, "accumulate_steps=6")
     # Dropout and batch norm look at single batches: leave them out.
     parts.learner.eval()
-    loss = sum(parts._loss(*batch, 1, n) for n, batch in enumerate(parts._prepared(1))) / 6
+    loss = sum(parts._loss(*batch) for batch in parts._prepared(1)) / 6
     assert isinstance(loss, torch.Tensor)
     expected = torch.autograd.grad(loss, parts.parameters)
     monkeypatch.setattr(parts.learner, "train", lambda mode=True: parts.learner)
