@@ -102,7 +102,8 @@ def figures(verdicts: Sequence[Verdict]) -> dict[str, int]:
     outcomes = [v.outcome for v in verdicts]
     return {
         "networks": len(verdicts),
-        **{name: sum(v.verdict == word for v in verdicts) for name, word in (("kept", "kept"), ("missed", "missed"))},
+        "kept": sum(v.kept is True for v in verdicts),
+        "missed": sum(v.kept is False for v in verdicts),
         "not_told": sum(v.kept is None for v in verdicts),
         "right": outcomes.count("right"),
         "promises_broken": outcomes.count("wrong: a promise broken"),

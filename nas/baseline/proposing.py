@@ -149,15 +149,8 @@ def _taught(steps: Steps, tables: Sequence[UnitTimes]) -> tuple[Library, ...]:
 
 def _offered(steps: Steps, tables: Sequence[UnitTimes]) -> tuple[Library, ...]:
     """Libraries of the options that are worth their price in a deployment that was measured at their width."""
-    by_width = {t.width: [other for other in tables if other.width == t.width] for t in tables}
-    return tuple(
-        library
-        for library in _libraries(
-            steps,
-            lambda width, units: worthwhile(by_width[width]) if width in by_width else [()] * len(units),
-            steps.config.seed,
-        )
-        if library.width in by_width
+    return _libraries(
+        steps, lambda width, units: worthwhile([t for t in tables if t.width == width]), steps.config.seed
     )
 
 
