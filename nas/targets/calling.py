@@ -26,7 +26,7 @@ NETWORKS = 12
 PROFILED_NETWORKS = 24
 """The same where a device is profiled."""
 LEAST = 5
-"""Networks that are timed whatever the budget: one more than the model of a pattern has weights."""
+"""Networks that are timed whatever the budget, where the profile has so many."""
 PATTERNS_SHARE = 0.4
 """Part of a profile's budget for calls with pauses, where they are asked for: most of their time is pauses."""
 SECONDS = 0.15

@@ -10,7 +10,7 @@ from nas.deployment import Deployment
 from nas.errors import UserError
 from nas.measure.site import Site
 from nas.progress import Progress
-from nas.targets.fitting import kinds_of
+from nas.targets.fitting import kinds_of, occurring_kinds
 from nas.targets.preparing import networks_to_measure, preparer
 from nas.targets.profile import DeploymentTable, DeviceProfile
 from nas.targets.profiling import BATCH_OF_NETWORKS, extended, measure_networks
@@ -21,13 +21,11 @@ NETWORKS = 16
 """Networks of the space that are measured in addition."""
 SECONDS = 0.1
 """Of measuring each of them in each deployment, and of its profiler."""
-_SAMPLES = 256
 
 
 def missing_kinds(profile: DeviceProfile, space: SearchSpace) -> frozenset[str]:
     """Families of the blocks of `space` that no network of the profile has."""
-    sampled = space.sample(_SAMPLES, np.random.default_rng(0))
-    return space.slots(sampled, profile.output_size).occurring - kinds_of(profile)
+    return occurring_kinds(space, profile.output_size) - kinds_of(profile)
 
 
 def completed(
@@ -69,7 +67,7 @@ def completed(
             found = extended(found, batch, rows, time.monotonic() - began)
             bar.advance(len(batch))
     for deployment in deployments:
-        if _measured(found, deployment, archs) < NETWORKS // 2:
+        if _measured(found, deployment, archs) < len(archs) / 2:
             raise UserError(
                 f"networks of space {space.name!r} could not be measured with {deployment.name} on {site.name}",
                 "leave it out with --runtime or --precision",

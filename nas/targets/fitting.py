@@ -14,6 +14,8 @@ from search_spaces import Architecture, SearchSpace, space_of
 from search_spaces.signature import Size
 from search_spaces.slots import BlockSlots, concatenate_slots
 
+_SAMPLES = 256
+
 
 def training_data(
     profile: DeviceProfile, deployment: Deployment, networks: NDArray[np.int64]
@@ -86,3 +88,8 @@ def _by_space(archs: Sequence[Architecture]) -> list[tuple[SearchSpace, list[int
 def kinds_of(profile: DeviceProfile) -> frozenset[str]:
     """Families of the blocks that the profile's networks have."""
     return slots_of(profile.networks, profile.output_size).occurring
+
+
+def occurring_kinds(space: SearchSpace, size: Size) -> frozenset[str]:
+    """Families of the blocks that networks of `space` with answers of `size` have."""
+    return space.slots(space.sample(_SAMPLES, np.random.default_rng(0)), size).occurring

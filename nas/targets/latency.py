@@ -161,7 +161,7 @@ class LatencyModel:
             found[deployment] = Prediction(mean=mean, std=std)
             if deployment in self._patterns:
                 pattern = self._patterns[deployment]
-                found[deployment] = pattern.predict(found[deployment], costs["params"], costs["layers"])
+                found[deployment] = pattern.predict(found[deployment], costs["params"])
             check = self.checks.get(deployment.covering(ALONE))
             if check is not None:
                 mean = check.scale * found[deployment].mean
@@ -259,7 +259,7 @@ def pattern_model(profile: DeviceProfile, deployment: Deployment) -> CallPattern
             f"`nas profile {profile.name} --calls {deployment.calls}` on that device measures them",
         )
     costs = costs_of([profile.networks[i] for i in both], profile.output_size)
-    return CallPatternModel().fit(continuous[both], costs["params"], costs["layers"], spaced[both])
+    return CallPatternModel().fit(continuous[both], costs["params"], spaced[both])
 
 
 class PriorPredictors:

@@ -33,6 +33,8 @@ ALL_SPACES = ("mixed", "mobile", "dense", "compact")
 """The spaces of classification: a device is profiled with them where nothing else is asked for."""
 OUTPUT_SIZE: Size = (10,)
 """Size of the answers of networks that are built to be timed."""
+DRAWS = 300
+"""Random networks of which the smallest is taken."""
 CALIBRATION_INPUTS = 8
 """Random inputs for int8 ranges: they fix the scales, and speed does not depend on the scales."""
 
@@ -50,19 +52,33 @@ def spaces_like(space: SearchSpace) -> tuple[SearchSpace, ...]:
 
 
 def networks_to_measure(
-    spaces: Sequence[SearchSpace], count: int, seed: int, allowed: Mapping[str, Sequence[Option]] | None = None
-) -> list[Architecture]:
-    """`count` distinct random architectures, taking turns over the spaces.
+    spaces: Sequence[SearchSpace], count: int, seed: int, allowed: Mapping[str, Sequence[Option]] | None = None,
+    *, small: bool = False,
+) -> list[Architecture]:  # fmt: skip
+    """`count` distinct random architectures, taking turns over the spaces, or all that they have.
 
     Each decision that `allowed` names takes one of those options alone.
+
+    `small`: every other network of a space is the one with the fewest operations of `DRAWS` random ones. A limit is
+    usually kept by networks that are far faster than random ones, and a few of these would not tell of them.
     """
     rng = np.random.default_rng(seed)
     found: dict[str, Architecture] = {}
     loaded = [space.restricted(allowed or {}) for space in spaces]
+    sizes, numbers = [space.size for space in loaded], [0] * len(loaded)
+    count = min(count, sum(sizes))
     while len(found) < count:
-        space = loaded[len(found) % len(loaded)]
-        arch = space.architecture(space.sample(1, rng)[0])
-        found.setdefault(arch.key, arch)
+        # Of the spaces that are not exhausted, the one with the fewest networks; the first of those.
+        turn = min((place for place, size in enumerate(sizes) if numbers[place] < size), key=numbers.__getitem__)
+        space = loaded[turn]
+        smallest = small and (turn + numbers[turn]) % 2 == 1
+        drawn = space.sample(DRAWS if smallest else 1, rng)
+        if smallest:
+            drawn = drawn[np.argsort(space.costs(drawn, OUTPUT_SIZE)["macs"], kind="stable")]
+        arch = next((arch for arch in map(space.architecture, drawn) if arch.key not in found), None)
+        if arch is not None:
+            found[arch.key] = arch
+            numbers[turn] += 1
     return list(found.values())
 
 

@@ -89,6 +89,7 @@ def make_profile(
     spaces: Sequence[SearchSpace] | None = None,
     allowed: Mapping[str, Sequence[Option]] | None = None,
     networks: int = 240,
+    small: bool = False,
     least: int = MIN_NETWORKS,
     sessions: int = 1,
     noise_sessions: int = NOISE_SESSIONS,
@@ -98,16 +99,17 @@ def make_profile(
 ) -> DeviceProfile:
     """Measure random networks until `networks` are done or the budget is spent, saving to `path` after each few.
 
-    `repeat_s`: seconds for measuring disturbed sessions of a few networks again. At least `least` networks are measured
-    whatever the budget; fewer than the default are of use only with profiles of
-    other devices as prior.
+    `small`: every other one is among the smallest of its space, see `networks_to_measure`. `repeat_s`: seconds for
+    measuring disturbed sessions of a few networks again. At least `least` networks are measured whatever the budget;
+    fewer than the default are of use only with profiles of other devices as prior.
 
     An existing profile at `path` of the same name, deployments and an equal host is continued, so that an interrupted
     call is just repeated; its networks of other spaces stay in it. Any other one is set aside. Raises `UserError` if
     the budget did not suffice for a usable profile.
     """
     start = time.monotonic()
-    planned = networks_to_measure(spaces or usual_spaces(), networks, seed, allowed)
+    planned = networks_to_measure(spaces or usual_spaces(), networks, seed, allowed, small=small)
+    networks = len(planned)
     profile = _started(name, description, deployments, path, sessions, planned, progress)
     names = {arch.space for arch in planned}
     done = sum(arch.space in names for arch in profile.networks)

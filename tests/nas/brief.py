@@ -40,10 +40,10 @@ def shorten(patch: pytest.MonkeyPatch, shape: TrainingShape = EPOCHS, *, session
     patch.setitem(ZeroCostEstimator.__init__.__kwdefaults__, "reference", 3)
 
 
-def shallow_networks(spaces: Sequence[SearchSpace], *arguments: Any) -> list[Architecture]:
+def shallow_networks(spaces: Sequence[SearchSpace], *arguments: Any, **more: Any) -> list[Architecture]:
     """In place of `nas.targets.preparing.networks_to_measure`: every part of a network has its fewest blocks, of which
     the time to export it depends."""
-    return networks_to_measure([shallow(space) for space in spaces], *arguments)
+    return networks_to_measure([shallow(space) for space in spaces], *arguments, **more)
 
 
 def shallow(space: SearchSpace) -> SearchSpace:

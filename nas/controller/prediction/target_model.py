@@ -26,9 +26,10 @@ from nas.runtimes import deployments_here, load_runtime
 from nas.runtimes.devices import require_device
 from nas.targets.calling import knows_calls, with_calls
 from nas.targets.completing import completed, missing_kinds
-from nas.targets.fitting import kinds_of, table_exponent
+from nas.targets.fitting import kinds_of, occurring_kinds, table_exponent
 from nas.targets.latency import Correction, LatencyModel
 from nas.targets.preparing import (
+    OUTPUT_SIZE,
     deploy_untrained,
     networks_to_measure,
     new_folder,
@@ -210,8 +211,7 @@ def continuous_target(
         notes += [f"not measured here: this host differs from the target ({'; '.join(target.differences)})"]
         if config.ray is not None:
             notes.append(f"no machine of the Ray cluster offers the resource {device_resource(config.target)!r}")
-    kinds = kinds_of(profile)
-    prior = [other for other in prior_profiles(profile) if kinds <= kinds_of(other)]
+    prior = prior_profiles(profile, config.search_space)
     if prior:
         notes.append(f"few networks of this device were measured; {', '.join(p.name for p in prior)} served as prior")
     model = LatencyModel(profile, deployments, corrections, prior)
@@ -260,13 +260,12 @@ def make_quick_profile(
     name: str, deployments: Sequence[Deployment], path: Path, budget_s: float, seed: int, progress: Progress,
     spaces: Sequence[SearchSpace] | None = None,
 ) -> DeviceProfile:  # fmt: skip
-    """Profile of this host from few networks, enough to begin with."""
+    """Profile of this host from few networks, half of them small, enough to begin with."""
     spaces = spaces or usual_spaces()
-    names = {space.name for space in spaces}
+    kinds = frozenset(kind for space in spaces for kind in occurring_kinds(space, OUTPUT_SIZE))
     # Bundled profiles are of processors, which say nothing about a GPU.
     on_cpu = all(d.device == CPU for d in deployments)
-    known = (arch for other in bundled_of_others(fingerprint()) for arch in other.networks)
-    prior = on_cpu and any(arch.space in names for arch in known)
+    prior = on_cpu and any(kinds <= kinds_of(other) for other in bundled_of_others(fingerprint()))
     return make_profile(
         name,
         deployments,
@@ -275,6 +274,7 @@ def make_quick_profile(
         budget_s=budget_s,
         spaces=spaces,
         networks=QUICK_NETWORKS,
+        small=True,
         least=QUICK_LEAST if prior else MIN_NETWORKS,
         noise_sessions=1,
         repeat_s=REPEAT_SHARE * budget_s,
@@ -354,7 +354,7 @@ def recalibrated(
 
     Raises `UserError` where most of them could not be measured.
     """
-    archs = networks_to_measure(spaces or usual_spaces(), probes, seed + 1, None)
+    archs = networks_to_measure(spaces or usual_spaces(), probes, seed + 1, None, small=True)
     with preparer() as workers:
         measured = measure_networks(
             archs,
@@ -369,7 +369,7 @@ def recalibrated(
     for column, deployment in enumerate(deployments):
         timings = [timing_of(arch, row[column]) for arch, row in zip(archs, measured, strict=True)]
         tables.append(DeploymentTable(deployment, tuple(timings)))
-        if tables[-1].measured < probes // 2:
+        if tables[-1].measured < len(archs) / 2:
             raise UserError(
                 f"{deployment.name} could not be measured on {site.name}", "leave it out with --runtime or --precision"
             )

@@ -98,7 +98,7 @@ def read_target(path: Path, config: SearchConfig, device: Site | None = None) ->
     files = _by_deployment(
         document, "files", lambda entry: DeploymentFiles(**{**entry, "memory": tuple(entry["memory"] or ()) or None})
     )
-    model = LatencyModel(profile, deployments, corrections, prior_profiles(profile))
+    model = LatencyModel(profile, deployments, corrections, prior_profiles(profile, config.search_space))
     checks = _by_deployment(document, "checked", lambda entry: Checked(**entry))
     near = {d: c for d, c in checks.items() if c.limit_ms == config.limits.call_limit_ms(d.batch)}
     model = model.checked(near)

@@ -185,6 +185,23 @@ def test_networks_of_another_task_are_added_to_the_own_profile(tmp_path: Path, m
 
 
 @pytest.mark.usefixtures("impatient")
+def test_only_devices_that_know_the_blocks_of_the_space_help_a_quick_profile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own few networks may be without a kind of block that the searched ones have."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    old = fake_profile("old", 64, host=False, spaces=("mixed", "mobile"))
+    monkeypatch.setattr(registry, "bundled_profiles", lambda: [old, fake_profile("new", 64, host=False)])
+    few = fake_profile("local", QUICK_LEAST, spaces=("mixed",), threads=ORT.threads)
+    monkeypatch.setattr(target_model, "make_quick_profile", lambda *_: few)
+    target = prepare_target(config(space="compact"), Budget(60), SilentProgress())
+    space = load_search_space("compact")
+    found = target.model.predict(space, space.sample(9, np.random.default_rng(0)), (10,))[ORT]
+    assert (found.mean > 0).all()
+    assert any("new served as prior" in note for note in target.notes)
+
+
+@pytest.mark.usefixtures("impatient")
 def test_a_quick_profile_does_not_take_the_place_of_a_fine_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A search with another number of threads than a profile that took a quarter of an hour."""
     fine = own_profile(tmp_path, monkeypatch)
@@ -208,8 +225,9 @@ def test_a_quick_profile_does_not_take_the_place_of_a_fine_one(tmp_path: Path, m
 
 
 def test_bundled_profiles_are_a_prior_for_few_networks_of_another_device() -> None:
-    few = fake_profile("few", networks=12, host=False)
+    few = fake_profile("few", networks=12, host=False, spaces=("mixed", "dense"))
     assert [p.name for p in prior_profiles(few)] == list(BUNDLED)
+    assert [p.name for p in prior_profiles(few, load_search_space("compact"))] == ["epyc-zen4"], "knows its blocks"
     assert prior_profiles(fake_profile("many", networks=64, host=False)) == []
     own, *others = BUNDLED
     same = replace(few, fingerprint=DeviceProfile.load(bundled_path(own)).fingerprint)

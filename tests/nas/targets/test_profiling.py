@@ -4,6 +4,7 @@ import json
 import math
 import multiprocessing
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, nullcontext, redirect_stdout
@@ -23,12 +24,13 @@ from nas.measure.measurement import Measurement, summarise
 from nas.progress import Progress, SilentProgress, Stage
 from nas.runtimes import load_runtime
 from nas.targets import profiling
+from nas.targets.fitting import costs_of
 from nas.targets.latency import LatencyModel
-from nas.targets.preparing import Preparer, deploy_untrained, networks_to_measure, preparer, usual_spaces
+from nas.targets.preparing import OUTPUT_SIZE, Preparer, deploy_untrained, networks_to_measure, preparer, usual_spaces
 from nas.targets.profile import DeviceProfile
 from nas.targets.profiling import make_profile, profile_summary
 from predictors.block_latency import MIN_NETWORKS
-from search_spaces import Architecture, load_search_space, resolve_space
+from search_spaces import Architecture, SearchSpace, load_search_space, resolve_space
 from search_spaces.signature import Size
 from tests.nas.brief import hurry
 from tests.nas.fake_device import FP32, INT8, fake_measurements, fake_profile
@@ -41,6 +43,31 @@ def test_planned_networks_are_distinct_and_reproducible() -> None:
     assert [a.space for a in planned[:3]] == ["mixed", "mobile", "dense"]
     assert planned == networks_to_measure(usual_spaces(), 12, 0, small)
     assert planned[:6] == networks_to_measure(usual_spaces(), 6, 0, small), "a longer plan only adds"
+
+
+@pytest.mark.parametrize("spaces", [usual_spaces(), usual_spaces()[:2], [resolve_space("detect")]])
+def test_every_other_planned_network_is_small_where_asked_for(spaces: Sequence[SearchSpace]) -> None:
+    planned = networks_to_measure(spaces, 16, 0, small=True)
+    assert len({a.key for a in planned}) == 16
+    assert planned[:6] == networks_to_measure(spaces, 6, 0, small=True), "a longer plan only adds"
+    assert Counter(a.space for a in planned) == {space.name: 16 // len(spaces) for space in spaces}
+    for space in spaces:
+        macs = np.sort(costs_of([a for a in planned if a.space == space.name], OUTPUT_SIZE)["macs"])
+        usual = np.quantile(space.costs(space.sample(300, np.random.default_rng(1)), OUTPUT_SIZE)["macs"], 0.05)
+        assert (macs[: len(macs) // 2] < usual).all()
+    first = costs_of(planned[:4], OUTPUT_SIZE)["macs"]
+    assert first.max() > 5 * first.min(), "the first few already differ widely"
+
+
+@pytest.mark.parametrize("small", [False, True])
+def test_no_more_networks_are_planned_than_the_spaces_have(small: bool) -> None:
+    mixed, dense = resolve_space("mixed"), resolve_space("dense")
+    one = {decision.name: decision.options[:1] for decision in mixed.decisions}
+    few = mixed.restricted(one | {"resolution": next(d for d in mixed.decisions if d.name == "resolution").options[:3]})
+    assert len(networks_to_measure([few], 12, 0, small=small)) == few.size == 3
+    planned = networks_to_measure([few, dense], 12, 0, small=small)
+    assert [a.space for a in planned].count("mixed") == 3
+    assert len(planned) == 12
 
 
 def on_the_fake_device(
