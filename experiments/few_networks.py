@@ -151,8 +151,8 @@ def errors(profile: DeviceProfile, plan: Plan, interval_ms: float) -> Errors:
     measured in every way are left out."""
     continuous = [table.deployment for table in profile.tables]
     paused = [d.called(interval_ms) for d in continuous]
-    usable = np.isfinite(np.stack([latency_ms(profile, d) for d in (*continuous, *paused)])).all(axis=0)
-    keys = {arch.key for arch, fine in zip(profile.networks, usable, strict=True) if fine}
+    measured = np.isfinite(np.stack([latency_ms(profile, d) for d in (*continuous, *paused)]))
+    keys = {profile.networks[place].key for place in np.flatnonzero(np.all(measured, axis=0))}
 
     def usable_part(archs: Sequence[Architecture]) -> DeviceProfile:
         return part_of(profile, [arch for arch in archs if arch.key in keys])

@@ -4,7 +4,7 @@ A network that rested pays again for what a tight loop pays once: threads are wo
 back into the caches, and the clock has gone down. Small networks pay nearly as much of it as large ones, whose weights
 do not stay in the caches anyway. Measured, the extra time grows about as the cube root of the latency, and with the
 weights. Among networks of one size a constant, a share of the latency, the weights and the number of layers tell it as
-well; but they lead astray where a few large networks have to tell of small ones (figures in docs/call-patterns.md). The
+well; but they lead astray where a few large networks have to tell of small ones (figures in docs/few-networks.md). The
 two factors are non-negative, and fitted by least squares of relative errors.
 """
 
