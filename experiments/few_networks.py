@@ -25,8 +25,8 @@ from nas.measure.host import fingerprint, usable_threads
 from nas.targets.fitting import costs_of
 from nas.targets.latency import LatencyModel
 from nas.targets.preparing import OUTPUT_SIZE, networks_to_measure, usual_spaces
+from nas.targets.priors import prior_profiles
 from nas.targets.profile import DeploymentTable, DeviceProfile
-from nas.targets.registry import prior_profiles
 from predictors.base import Prediction
 from predictors.call_pattern import CallPatternModel
 from search_spaces import Architecture, space_of

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from nas.deployment import CPU, Deployment
 from nas.errors import UserError
 from nas.targets.latency import Z_90, LatencyModel
+from nas.targets.priors import prior_profiles
 from nas.targets.profile import DeviceProfile
-from nas.targets.registry import Target, prior_profiles
+from nas.targets.registry import Target
 from search_spaces import Architecture, Choices, SearchSpace
 from search_spaces.signature import Size
 

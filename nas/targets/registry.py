@@ -10,9 +10,8 @@ import numpy as np
 from nas.deployment import Deployment
 from nas.errors import UnknownNameError, UserError
 from nas.measure.host import HostFingerprint, differences, fingerprint
-from nas.targets.fitting import kinds_of, occurring_kinds
 from nas.targets.profile import ENOUGH_NETWORKS, DeviceProfile, profiles_folder, quick_profile, saved_profile
-from search_spaces import SearchSpace, space_of
+from search_spaces import space_of
 
 LOCAL = "local"
 """The name of this host; always a target."""
@@ -75,18 +74,6 @@ def bundled_profiles() -> list[DeviceProfile]:
 def bundled_of_others(host: HostFingerprint) -> list[DeviceProfile]:
     """Profiles that come with the package, of other devices than `host`."""
     return [p for p in bundled_profiles() if material_differences(host, p.fingerprint)]
-
-
-def prior_profiles(profile: DeviceProfile, space: SearchSpace | None = None) -> list[DeviceProfile]:
-    """Bundled profiles of other devices, for a profile with so few networks that they help; else none.
-
-    They know all kinds of blocks that the profile's networks have, and those of `space`: the profile's own few networks
-    may be without one of them.
-    """
-    if all(table.measured >= ENOUGH_NETWORKS for table in profile.tables):
-        return []
-    kinds = kinds_of(profile) | (occurring_kinds(space, profile.output_size) if space is not None else frozenset())
-    return [other for other in bundled_of_others(profile.fingerprint) if kinds <= kinds_of(other)]
 
 
 def material_differences(here: HostFingerprint, there: HostFingerprint) -> list[str]:

@@ -37,6 +37,7 @@ from nas.targets.preparing import (
     spaces_like,
     usual_spaces,
 )
+from nas.targets.priors import prior_profiles
 from nas.targets.profile import (
     DeploymentTable,
     DeviceProfile,
@@ -51,7 +52,6 @@ from nas.targets.registry import (
     bundled_of_others,
     load_target,
     material_differences,
-    prior_profiles,
     usable_deployments,
 )
 from nas.tasks import tries_dynamic_int8

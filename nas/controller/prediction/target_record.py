@@ -20,8 +20,9 @@ from nas.files.writing import write_json
 from nas.measure.site import Site, this_host
 from nas.targets.calling import with_earlier_calls
 from nas.targets.latency import Checked, Correction, LatencyModel
+from nas.targets.priors import prior_profiles
 from nas.targets.profile import calls_profile
-from nas.targets.registry import load_target, prior_profiles
+from nas.targets.registry import load_target
 from search_spaces import TensorSpec
 
 

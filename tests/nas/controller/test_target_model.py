@@ -32,9 +32,10 @@ from nas.progress import SilentProgress
 from nas.targets import calling, registry
 from nas.targets.latency import Correction, LatencyModel
 from nas.targets.preparing import networks_to_measure
+from nas.targets.priors import prior_profiles
 from nas.targets.profile import DeviceProfile, saved_profile
 from nas.targets.profiling import measure_networks
-from nas.targets.registry import BUNDLED, bundled_path, prior_profiles
+from nas.targets.registry import BUNDLED, bundled_path
 from predictors.block_latency import MIN_NETWORKS
 from search_spaces import Architecture, load_search_space, resolve_space
 from tests.nas.fake_device import FP32, INT8, fake_measurements, fake_profile, save_fake_profile, true_latency_ms
