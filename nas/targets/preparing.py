@@ -60,7 +60,7 @@ def networks_to_measure(
     Each decision that `allowed` names takes one of those options alone.
 
     `small`: every other network of a space is the one with the fewest operations of `DRAWS` random ones. A limit is
-    usually kept by networks that are far faster than random ones, and a few of these would not tell of them.
+    usually kept by networks that are far faster than random ones, of which a few random ones do not tell.
     """
     rng = np.random.default_rng(seed)
     found: dict[str, Architecture] = {}
