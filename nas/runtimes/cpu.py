@@ -28,3 +28,11 @@ def has_bf16(flags: frozenset[str]) -> bool:
 def has_int8_dot_product(flags: frozenset[str]) -> bool:
     """True if products of 8-bit numbers are summed in 32 bits at once."""
     return not flags.isdisjoint({"avx512_vnni", "avx_vnni", "amx_int8", "asimddp"})
+
+
+def largest_int8_weight(flags: frozenset[str]) -> int:
+    """Largest absolute 8-bit weight that is multiplied rightly, whatever 8-bit activations it meets.
+
+    Without dot products of 8 bits, sums of two products are kept in 16 bits, which 2 * 255 * 127 exceeds.
+    """
+    return 127 if has_int8_dot_product(flags) else 64

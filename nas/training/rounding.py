@@ -19,20 +19,21 @@ from torch.ao.quantization.observer import MovingAverageMinMaxObserver, MovingAv
 from torch.nn import functional
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
+LARGEST_WEIGHT = 127
+"""Not 128: the largest weight would lie on the edge between two values."""
 _RANGES = "ranges"
 
 
 class Rounded(nn.Module):
     """A convolution or linear layer that computes with rounded weights."""
 
-    def __init__(self, layer: nn.Conv2d | nn.Linear) -> None:
+    def __init__(self, layer: nn.Conv2d | nn.Linear, largest_weight: int = LARGEST_WEIGHT) -> None:
         super().__init__()
         self.layer = layer
         self.weights: nn.Module = FakeQuantize(  # type: ignore[no-untyped-call]
             observer=MovingAveragePerChannelMinMaxObserver,
-            # Not -128: the largest weight would lie on the edge between two values.
-            quant_min=-127,
-            quant_max=127,
+            quant_min=-largest_weight,
+            quant_max=largest_weight,
             dtype=torch.qint8,
             qscheme=torch.per_channel_symmetric,
             ch_axis=0,
@@ -124,9 +125,10 @@ _INTEGER = (
 """Operators that runtimes compute in integers."""
 
 
-def rounded(network: nn.Module) -> fx.GraphModule:
+def rounded(network: nn.Module, *, largest_weight: int = LARGEST_WEIGHT) -> fx.GraphModule:
     """A folded network (n, 3, h, w) -> (n, c) with rounding at every place; `network` shares its weights.
 
+    Rounded weights are integers of at most `largest_weight`, see `nas.runtimes.cpu.largest_int8_weight`.
     Its ranges are unknown: `nas.finetune.quantisation.calibrate` takes them from images.
     """
     network.eval()
@@ -135,7 +137,7 @@ def rounded(network: nn.Module) -> fx.GraphModule:
     _merge_norms(traced)
     for name, module in list(traced.named_modules()):
         if isinstance(module, nn.Conv2d | nn.Linear):
-            traced.set_submodule(name, Rounded(module))
+            traced.set_submodule(name, Rounded(module, largest_weight))
     _Places(traced).fill()
     traced.graph.lint()
     traced.recompile()

@@ -12,7 +12,7 @@ from nas.deployment import DYNAMIC_INT8, Deployment
 from nas.errors import MissingDependencyError, UnknownNameError, UserError
 from nas.runtimes import RUNTIMES, Runtime, available_runtimes, deployments_here, load_runtime, require
 from nas.runtimes.base import missing_modules, run_in_batches
-from nas.runtimes.cpu import has_bf16, has_int8_dot_product, parse_cpu_flags
+from nas.runtimes.cpu import has_bf16, has_int8_dot_product, largest_int8_weight, parse_cpu_flags
 from nas.runtimes.devices import execution_providers
 from nas.runtimes.ort import OnnxRuntime
 from nas.runtimes.torch_eager import TorchEager
@@ -232,6 +232,9 @@ def test_bf16_flag(cpuinfo: str, expected: bool) -> None:
 )
 def test_int8_dot_product_flag(flags: set[str], expected: bool) -> None:
     assert has_int8_dot_product(frozenset(flags)) is expected
+    largest = largest_int8_weight(frozenset(flags))
+    assert largest > 127 // 2
+    assert expected or 2 * 255 * largest < 2**15, "a sum of two products fits 16 bits"
 
 
 def test_importing_the_registry_imports_no_runtime() -> None:

@@ -8,6 +8,7 @@ import onnx
 import onnxruntime
 import pytest
 import torch
+from onnx import numpy_helper
 from torch.ao.quantization import FakeQuantize
 
 from nas.data import ImageSplit
@@ -16,9 +17,10 @@ from nas.deploy.onnx import export_onnx
 from nas.finetune.quantisation import calibrate, calibration_inputs, export_rounded, freeze_ranges
 from nas.networks.description import NetworkDescription
 from nas.runtimes import load_runtime
+from nas.runtimes.cpu import cpu_flags, largest_int8_weight
 from nas.tasks import TASKS
 from nas.tasks.examples import Examples
-from nas.training.rounding import Rounded, ranges, rounded
+from nas.training.rounding import LARGEST_WEIGHT, Rounded, ranges, rounded
 from search_spaces.modules import folded, set_norm_statistics
 from tests.nas.small_runs import small_description
 
@@ -31,8 +33,10 @@ def built(description: NetworkDescription) -> torch.nn.Module:
     return network.eval()
 
 
-def quantised(images: Examples[ImageSplit], description: NetworkDescription | None = None) -> torch.nn.Module:
-    network = rounded(folded(built(description or small_description())))
+def quantised(
+    images: Examples[ImageSplit], description: NetworkDescription | None = None, largest_weight: int = LARGEST_WEIGHT
+) -> torch.nn.Module:
+    network = rounded(folded(built(description or small_description())), largest_weight=largest_weight)
     task = TASKS["classification"]
     objective = task.objective(network, images, task.recipe(), device=torch.device("cpu"))
     calibrate(network, calibration_inputs(objective, 16, 0))
@@ -70,6 +74,28 @@ def test_the_exported_file_computes_what_was_trained(images: Examples[ImageSplit
     # A value on the edge between two steps may be rounded either way.
     assert np.abs(got - expected).mean() < 0.02 * np.abs(expected).mean()
     assert (got.argmax(1) == expected.argmax(1)).mean() >= 0.8
+
+
+@pytest.mark.parametrize("largest", [64, 127])
+def test_no_weight_is_larger_than_asked_for(images: Examples[ImageSplit], largest: int, tmp_path: Path) -> None:
+    network = freeze_ranges(quantised(images, largest_weight=largest)).eval()
+    path = export_rounded(network, image_input(32), tmp_path / "model.onnx")
+    tensors = [numpy_helper.to_array(tensor) for tensor in onnx.load(path).graph.initializer]
+    weights = [tensor for tensor in tensors if tensor.dtype == np.int8 and tensor.ndim > 1]
+    assert len(weights) == sum(isinstance(m, Rounded) for m in network.modules())
+    assert {int(np.abs(tensor.astype(int)).max()) for tensor in weights} == {largest}
+
+
+def test_the_optimised_file_agrees_on_this_processor(images: Examples[ImageSplit], tmp_path: Path) -> None:
+    """Without dot products of 8 bits, products of large weights saturated: answers were others."""
+    network = freeze_ranges(quantised(images, largest_weight=largest_int8_weight(cpu_flags()))).eval()
+    path = export_rounded(network, image_input(32), tmp_path / "model.onnx")
+    pixels = images.preprocess.array(images.val.images[:8])
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    got = np.concatenate([session.run(None, {"input": image[None]})[0] for image in pixels])
+    with torch.no_grad():
+        expected = network(torch.from_numpy(pixels)).numpy()
+    assert np.abs(got - expected).mean() < 0.05 * np.abs(expected).mean()
 
 
 def test_validation_images_move_no_range(images: Examples[ImageSplit]) -> None:
