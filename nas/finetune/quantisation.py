@@ -24,7 +24,7 @@ from nas.files.tensors import load_tensors
 from nas.files.writing import staged_file
 from nas.networks.description import NetworkDescription
 from nas.runtimes import load_runtime
-from nas.runtimes.cpu import cpu_flags, largest_int8_weight
+from nas.runtimes.cpu import largest_int8_weight
 from nas.tasks import TaskData, task_of
 from nas.tasks.examples import examples_of
 from nas.training.folder import BEST, train_in
@@ -98,7 +98,7 @@ def train_quantized(
         checkpoints={"average_epochs": 0, "deliver": "best"},
         early_stopping=EarlyStoppingSettings().model_dump(),
     )
-    student = rounded(folded(network.cpu()), largest_weight=largest_int8_weight(cpu_flags()))
+    student = rounded(folded(network.cpu()), largest_weight=largest_int8_weight(None))
     examples = examples_of(data, spec, validate_on=recipe.validate_on)
     objective = task_of(data).objective(student, examples, stage, device=world.device)
     calibrate(student, calibration_inputs(objective, recipe.qat.calibration_images, recipe.seed))

@@ -1,5 +1,6 @@
 """Abilities of this host's processor, read from `/proc/cpuinfo` without importing anything heavy."""
 
+from collections.abc import Collection
 from pathlib import Path
 
 
@@ -30,9 +31,15 @@ def has_int8_dot_product(flags: frozenset[str]) -> bool:
     return not flags.isdisjoint({"avx512_vnni", "avx_vnni", "amx_int8", "asimddp"})
 
 
-def largest_int8_weight(flags: frozenset[str]) -> int:
-    """Largest absolute 8-bit weight that is multiplied rightly, whatever 8-bit activations it meets.
+def saturates_int8(isa: Collection[str] | None) -> bool:
+    """True where a processor with the instruction sets `isa` (None: this one) has no dot products of 8 bits.
 
-    Without dot products of 8 bits, sums of two products are kept in 16 bits, which 2 * 255 * 127 exceeds.
+    Sums of two products can saturate 16 bits there, and those with weights of 7 bits cannot.
     """
-    return 127 if has_int8_dot_product(flags) else 64
+    return not has_int8_dot_product(cpu_flags() if isa is None else frozenset(isa))
+
+
+def largest_int8_weight(isa: Collection[str] | None) -> int:
+    """Largest absolute 8-bit weight that such a processor (see `saturates_int8`) multiplies rightly, whatever 8-bit
+    activations it meets: 2 * 255 * 127 exceeds 16 bits."""
+    return 64 if saturates_int8(isa) else 127

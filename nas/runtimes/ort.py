@@ -31,7 +31,7 @@ from nas.runtimes.base import (
     run_in_batches,
     staging_folder,
 )
-from nas.runtimes.cpu import cpu_flags, has_int8_dot_product
+from nas.runtimes.cpu import saturates_int8
 from nas.runtimes.devices import execution_providers, why_no_device, why_no_provider
 from nas.runtimes.nodes import NodeTime, precision_of, run_for, typical
 from nas.runtimes.onnx_file import OnnxInput, input_type, read_input
@@ -253,7 +253,7 @@ def _quantize(
             # and untrained weights; trained networks may differ), and need histograms of every activation.
             calibrate_method=CalibrationMethod.MinMax,
             nodes_to_exclude=[n.name for n in graph.node if n.name in excluded],
-            reduce_range=_saturates(isa),
+            reduce_range=saturates_int8(isa),
             **options,
         )
     return quantized
@@ -286,15 +286,9 @@ def _quantize_weights(model: Path, staging: Path, isa: Collection[str] | None) -
             op_types_to_quantize=["MatMul", "Gemm"],
             per_channel=True,
             weight_type=QuantType.QInt8,
-            reduce_range=_saturates(isa),
+            reduce_range=saturates_int8(isa),
         )
     return quantized
-
-
-def _saturates(isa: Collection[str] | None) -> bool:
-    """True where a processor (None: this one) has no dot products of 8 bits: sums of two products can saturate 16 bits
-    there, and weights of 7 bits cannot."""
-    return not has_int8_dot_product(cpu_flags() if isa is None else frozenset(isa))
 
 
 def _products_of_maps(graph: Any) -> set[str]:

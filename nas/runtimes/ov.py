@@ -31,6 +31,7 @@ from nas.runtimes.base import (
     run_in_batches,
     staging_folder,
 )
+from nas.runtimes.cpu import saturates_int8
 from nas.runtimes.nodes import NodeTime, precision_of, run_for
 from nas.runtimes.onnx_file import VALUES_KEY, OnnxInput, input_type, read_input
 from nas.runtimes.self_test import products_are_right
@@ -112,7 +113,7 @@ class OpenVino:
         inputs = check_calibration(self, calibration)
         final = out_dir / int8_name(model, self.name, float_part, ".xml")
         with staging_folder(out_dir) as staging:
-            staged = _quantize(model, staging, inputs, float_part)
+            staged = _quantize(model, staging, inputs, float_part, isa)
             # The weights first: whoever sees the .xml also finds its .bin.
             publish(staged.with_suffix(".bin"), final.with_suffix(".bin"))
             return publish(staged, final)
@@ -303,7 +304,9 @@ def _read(path: Path) -> Any:
         raise UserError(f"openvino cannot read {path}: {error}", "export the network again") from error
 
 
-def _quantize(model: Path, staging: Path, inputs: Inputs, float_part: FloatPart | None) -> Path:
+def _quantize(
+    model: Path, staging: Path, inputs: Inputs, float_part: FloatPart | None, isa: Collection[str] | None
+) -> Path:
     import openvino
 
     network = _read(model)
@@ -323,7 +326,10 @@ def _quantize(model: Path, staging: Path, inputs: Inputs, float_part: FloatPart 
         # none: such networks lose more so, and one of a single row was noise on one thread with AMX (2026.4.1).
         tokens = network.inputs[0].get_element_type().get_type_name() == "i64"
         attends = any(op.get_type_name() == "Softmax" for op in network.get_ops())
-        options = {"model_type": nncf.ModelType.TRANSFORMER} if tokens and attends else {}
+        options: dict[str, Any] = {"model_type": nncf.ModelType.TRANSFORMER} if tokens and attends else {}
+        if saturates_int8(isa):
+            # By default the weights of the first layer alone have 7 bits.
+            options["advanced_parameters"] = nncf.AdvancedQuantizationParameters(overflow_fix=nncf.OverflowFix.ENABLE)
         quantized = nncf.quantize(
             network, nncf.Dataset(items), subset_size=len(items), ignored_scope=ignored, **options
         )

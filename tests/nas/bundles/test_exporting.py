@@ -23,7 +23,7 @@ from nas.finetune.quantisation import calibrate, calibration_inputs, export_roun
 from nas.measure.measurement import Measurement
 from nas.networks.description import weights_path
 from nas.networks.find import RECEIPT
-from nas.runtimes.cpu import cpu_flags, largest_int8_weight
+from nas.runtimes.cpu import largest_int8_weight
 from nas.runtimes.onnx_file import read_input
 from nas.targets.registry import load_target
 from nas.tasks import task_of
@@ -222,7 +222,7 @@ def quantised_in_training(pair: Path, data: ImageData) -> Path:
     """What `nas finetune` leaves beside a network, without the training."""
     network, description = small_network()
     task, examples = task_of(data), examples_of(data, description.signature.input)
-    student = rounded(folded(network), largest_weight=largest_int8_weight(cpu_flags()))
+    student = rounded(folded(network), largest_weight=largest_int8_weight(None))
     objective = task.objective(student, examples, task.recipe(), device=torch.device("cpu"))
     calibrate(student, calibration_inputs(objective, 32, 0))
     file = pair.parent / FOLDER / FILE
