@@ -20,6 +20,7 @@ from nas.targets.profile import FAILED, DeploymentTable, DeviceProfile, NetworkT
 from nas.targets.profiling import ALONE_UNTIL_S, BATCH_OF_NETWORKS, measure_networks, timing_of
 from nas.targets.registry import cached_profile
 from predictors.call_pattern import MIN_NETWORKS
+from search_spaces import Architecture
 
 NETWORKS = 12
 """Networks that are timed in both patterns where a search needs it."""
@@ -50,13 +51,14 @@ def with_calls(
     networks: int = NETWORKS,
     budget_s: float = math.inf,
     seed: int = 0,
+    small: Sequence[Architecture] = (),
 ) -> DeviceProfile:
     """The profile with timings of calls that start every `interval_ms`, measured on `site` and saved to `path`; with
     those that an earlier call saved there.
 
-    The networks are some of the profile's own, from the fastest to the slowest. Each is timed in both patterns in the
-    same sessions, so that a slower hour of the machine does not count for the pauses. What is known suffices where the
-    budget is short; a longer one goes on from it.
+    The networks are some of the profile's own, from the fastest to the slowest, and a few small ones. Each is timed in
+    both patterns in the same sessions, so that a slower hour of the machine does not count for the pauses. What is
+    known suffices where the budget is short; a longer one goes on from it.
 
     Args:
         profile: of a host like the site.
@@ -68,15 +70,19 @@ def with_calls(
         networks: how many of them.
         budget_s: seconds after which no more are timed; `LEAST` are, however long they take.
         seed: of the weights.
+        small: networks that are timed besides, and become part of the profile.
 
     Raises:
         UserError: most of the networks could not be measured.
     """
-    profile = with_earlier_calls(profile, deployments, interval_ms, path)
+    earlier = with_earlier_calls(profile, deployments, interval_ms, path)
+    profile = _with_networks(earlier, small)
     known, done = knows_calls(profile, deployments, interval_ms), _timed(profile, deployments, interval_ms)
-    rest = [p for p in _outside_in(_spread(profile, deployments, networks)) if p not in done][: networks - len(done)]
+    added = [profile.networks.index(arch) for arch in small]
+    wanted = _outside_in(_spread(profile, deployments, networks - len(added)))
+    rest = [p for p in _in_turns(wanted, added) if p not in done][: networks - len(done)]
     if known and (not rest or budget_s < ALONE_UNTIL_S):
-        return profile
+        return earlier
     calls, start = calls_text(interval_ms), time.monotonic()
     asked = [*deployments, *(d.called(interval_ms) for d in deployments)]
     timed: dict[int, Sequence[Measurement]] = {}
@@ -94,6 +100,7 @@ def with_calls(
             timed |= zip(batch, rows, strict=True)
             longest = max(longest, time.monotonic() - began)
             bar.advance(len(batch))
+    profile = replace(profile, tables=tuple(_with_small(t, timed) for t in profile.tables))
     found = {d.called(interval_ms): _table(profile, d, interval_ms, timed) for d in deployments}
     for deployment, table in found.items():
         if table.measured < MIN_NETWORKS:
@@ -137,6 +144,45 @@ def _spread(profile: DeviceProfile, deployments: Sequence[Deployment], count: in
     return [int(i) for i in order[wanted]]
 
 
+def _with_networks(profile: DeviceProfile, archs: Sequence[Architecture]) -> DeviceProfile:
+    """The profile with those of `archs` that it lacks, not measured yet."""
+    new = tuple(arch for arch in archs if arch not in profile.networks)
+
+    def longer(tables: Sequence[DeploymentTable]) -> tuple[DeploymentTable, ...]:
+        return tuple(replace(t, timings=(*t.timings, *[FAILED] * len(new))) for t in tables)
+
+    networks = (*profile.networks, *new)
+    return replace(profile, networks=networks, tables=longer(profile.tables), spaced=longer(profile.spaced))
+
+
+def _in_turns(places: Sequence[int], added: Sequence[int]) -> list[int]:
+    """An added network after each other one, so that in each batch some tell how fast the device is now."""
+    pairs = zip(places, added, strict=False)
+    found = [place for pair in pairs for place in pair]
+    return [*found, *places[len(added) :], *added[len(places) :]]
+
+
+def _with_small(table: DeploymentTable, timed: Mapping[int, Sequence[Measurement]]) -> DeploymentTable:
+    """The timings without pauses, with those of networks that were not known: as they would have been when the profile
+    was made, as much faster as the known ones were that were timed with them."""
+    now = {
+        place: m
+        for place, row in timed.items()
+        for m in row
+        if m.request.deployment == table.deployment and m.failed is None
+    }
+    then_ms = {place: table.timings[place].latency_ms for place in now}
+    factors = [then_ms[place] / m.p50_ms for place, m in now.items() if math.isfinite(then_ms[place])]
+    if not factors:
+        return table
+    timings = list(table.timings)
+    for place, m in now.items():
+        if not math.isfinite(then_ms[place]):
+            # Without the reference network: it was as fast as usual when the figure was true.
+            timings[place] = NetworkTiming(float(np.median(factors)) * m.p50_ms, math.nan, math.nan)
+    return replace(table, timings=tuple(timings))
+
+
 def _outside_in(places: Sequence[int]) -> list[int]:
     """The same, the ends and the middle first, then those between: however few are taken, they span the range."""
     steps = np.linspace(0, max(0, len(places) - 1), LEAST).round().astype(int)
@@ -178,5 +224,6 @@ def with_earlier_calls(
     if knows_calls(profile, deployments, interval_ms):
         return profile
     found = cached_profile(path, profile)
-    same = found is not None and found.networks == profile.networks and found.created == profile.created
-    return found if found is not None and same else profile
+    if found is None or found.created != profile.created:
+        return profile
+    return found if found.networks[: len(profile.networks)] == profile.networks else profile

@@ -13,6 +13,7 @@ from nas.controller.config import SearchConfig
 from nas.controller.planning.budget import Budget
 from nas.controller.planning.plan import planned_s
 from nas.controller.prediction.reach import require_within_reach
+from nas.controller.prediction.small import small_networks
 from nas.deployment import CPU, Deployment, Placement
 from nas.errors import UserError
 from nas.executors.ray_cluster import device_resource
@@ -24,7 +25,7 @@ from nas.measure.statistics import spread_pct
 from nas.progress import Progress, SilentProgress
 from nas.runtimes import deployments_here, load_runtime
 from nas.runtimes.devices import require_device
-from nas.targets.calling import knows_calls, with_calls
+from nas.targets.calling import knows_calls, with_calls, with_earlier_calls
 from nas.targets.completing import completed, missing_kinds
 from nas.targets.fitting import kinds_of, occurring_kinds, table_exponent
 from nas.targets.latency import Correction, LatencyModel
@@ -106,9 +107,12 @@ def prepare_target(config: SearchConfig, budget: Budget, progress: Progress, dev
         return found
     profile, deployments, notes = found.model.profile, found.model.deployments, list(found.notes)
     if found.site is not None:
+        path, space = calls_profile(config.target), config.search_space.restricted(config.allowed)
+        earlier = with_earlier_calls(profile, deployments, interval_ms, path)
         timed = with_calls(
-            profile, deployments, interval_ms, found.site, path=calls_profile(config.target), progress=progress,
+            profile, deployments, interval_ms, found.site, path=path, progress=progress,
             budget_s=QUICK_SHARE * planned_s(budget.seconds), seed=config.seed,
+            small=small_networks(space, found.model, earlier, OUTPUT_SIZE, config.limits),
         )  # fmt: skip
         if timed is not profile:
             notes.append(f"calls at {config.calls} were timed on {found.site.name} for some networks of the profile")

@@ -98,6 +98,44 @@ def test_a_short_budget_times_few_networks_and_a_longer_one_goes_on(tmp_path: Pa
     assert timed(3600.0, profiled)[0] == 0, "a profile that knows more itself is not measured again"
 
 
+def test_small_networks_become_part_of_the_profile_as_they_would_have_been_then(
+    tmp_path: Path, asked: list[Any]
+) -> None:
+    """Everything takes twice as long now; what is learnt of them is true of the hour in which the profile was made."""
+    path, profile = tmp_path / "profile.json", fake_profile(networks=60)
+    small = [MIXED.architecture(row) for row in MIXED.sample(3, np.random.default_rng(99))]
+
+    def timed(budget_s: float, base: DeviceProfile = profile) -> DeviceProfile:
+        asked.clear()
+        return with_calls(
+            base, (FP32, INT8), CAMERA_MS, this_host(), path=path, progress=SilentProgress(), budget_s=budget_s,
+            networks=NETWORKS, small=small,
+        )  # fmt: skip
+
+    found = timed(0.0)
+    assert sum(count for count, _ in asked) == LEAST
+    assert found.networks == (*profile.networks, *small)
+    costs = MIXED.costs(MIXED.choices(small), (10,))
+    truth = true_latency_ms(costs, 1.0)
+    tables = [found.table(d) for d in (FP32, FP32.called(CAMERA_MS))]
+    continuous_ms, spaced_ms = (t.column("latency_ms")[60:] for t in tables if t is not None)
+    measured = np.isfinite(continuous_ms)
+    assert 0 < measured.sum() < len(small), "a short budget times some of them"
+    assert np.array_equal(measured, np.isfinite(spaced_ms))
+    np.testing.assert_allclose(continuous_ms[measured], truth[measured], rtol=1e-3)
+    expected = 0.3 + 1.2 * truth + 1e-8 * costs["params"]
+    np.testing.assert_allclose(spaced_ms[measured], expected[measured], rtol=1e-3)
+    whole = timed(3600.0)
+    assert sum(count for count, _ in asked) == NETWORKS - LEAST
+    assert whole.networks == found.networks
+    table = whole.table(INT8)
+    assert table is not None
+    assert np.isfinite(table.column("latency_ms")[60:]).all()
+    assert timed(3600.0) == DeviceProfile.load(path)
+    assert asked == []
+    assert timed(0.0, found) == found, "nothing is added that is not timed"
+
+
 def test_calls_with_pauses_are_predicted_of_networks_that_were_never_timed(tmp_path: Path, asked: list[Any]) -> None:
     profile = fake_profile(networks=80, spaces=("mixed",))
     correction = {FP32: Correction(factor=1.5)}
