@@ -58,7 +58,7 @@ def with_calls(
 
     The networks are some of the profile's own, from the fastest to the slowest, and a few small ones. Each is timed in
     both patterns in the same sessions, so that a slower hour of the machine does not count for the pauses. What is
-    known suffices where the budget is short; a longer one goes on from it.
+    known suffices where the budget is short, unless it lacks small ones; a longer one goes on from it.
 
     Args:
         profile: of a host like the site.
@@ -79,10 +79,14 @@ def with_calls(
     profile = _with_networks(earlier, small)
     known, done = knows_calls(profile, deployments, interval_ms), _timed(profile, deployments, interval_ms)
     added = [profile.networks.index(arch) for arch in small]
+    lacking = [p for p in added if p not in done]
     wanted = _outside_in(_spread(profile, deployments, networks - len(added)))
-    rest = [p for p in _in_turns(wanted, added) if p not in done][: networks - len(done)]
-    if known and (not rest or budget_s < ALONE_UNTIL_S):
+    # Small ones with others, which may be known: these tell how fast the device is now.
+    first = [*wanted[: max(1, LEAST - len(lacking))], *lacking] if lacking else []
+    rest = [p for p in wanted if p not in done and p not in first][: max(0, networks - len(done) - len(first))]
+    if known and not lacking and (not rest or budget_s < ALONE_UNTIL_S):
         return earlier
+    rest = [*first, *rest]
     calls, start = calls_text(interval_ms), time.monotonic()
     asked = [*deployments, *(d.called(interval_ms) for d in deployments)]
     timed: dict[int, Sequence[Measurement]] = {}
@@ -90,8 +94,9 @@ def with_calls(
     workers_for_many = preparer() if budget_s >= ALONE_UNTIL_S else nullcontext()
     longest = 0.0
     with progress.stage(f"timing calls at {calls}", len(rest)) as bar, workers_for_many as workers:
-        while rest and (len(timed) < (0 if known else LEAST) or time.monotonic() - start + longest < budget_s):
-            began, count = time.monotonic(), BATCH_OF_NETWORKS if timed or known else LEAST
+        least = 0 if known and not lacking else LEAST
+        while rest and (len(timed) < least or time.monotonic() - start + longest < budget_s):
+            began, count = time.monotonic(), BATCH_OF_NETWORKS if timed or not least else LEAST
             batch, rest = rest[:count], rest[count:]
             rows = measure_networks(
                 [profile.networks[place] for place in batch], asked, sessions=1, seconds_per_model=SECONDS,
@@ -153,13 +158,6 @@ def _with_networks(profile: DeviceProfile, archs: Sequence[Architecture]) -> Dev
 
     networks = (*profile.networks, *new)
     return replace(profile, networks=networks, tables=longer(profile.tables), spaced=longer(profile.spaced))
-
-
-def _in_turns(places: Sequence[int], added: Sequence[int]) -> list[int]:
-    """An added network after each other one, so that in each batch some tell how fast the device is now."""
-    pairs = zip(places, added, strict=False)
-    found = [place for pair in pairs for place in pair]
-    return [*found, *places[len(added) :], *added[len(places) :]]
 
 
 def _with_small(table: DeploymentTable, timed: Mapping[int, Sequence[Measurement]]) -> DeploymentTable:

@@ -119,21 +119,35 @@ def test_small_networks_become_part_of_the_profile_as_they_would_have_been_then(
     truth = true_latency_ms(costs, 1.0)
     tables = [found.table(d) for d in (FP32, FP32.called(CAMERA_MS))]
     continuous_ms, spaced_ms = (t.column("latency_ms")[60:] for t in tables if t is not None)
-    measured = np.isfinite(continuous_ms)
-    assert 0 < measured.sum() < len(small), "a short budget times some of them"
-    assert np.array_equal(measured, np.isfinite(spaced_ms))
-    np.testing.assert_allclose(continuous_ms[measured], truth[measured], rtol=1e-3)
+    np.testing.assert_allclose(continuous_ms, truth, rtol=1e-3)
     expected = 0.3 + 1.2 * truth + 1e-8 * costs["params"]
-    np.testing.assert_allclose(spaced_ms[measured], expected[measured], rtol=1e-3)
+    np.testing.assert_allclose(spaced_ms, expected, rtol=1e-3)
     whole = timed(3600.0)
     assert sum(count for count, _ in asked) == NETWORKS - LEAST
     assert whole.networks == found.networks
-    table = whole.table(INT8)
-    assert table is not None
-    assert np.isfinite(table.column("latency_ms")[60:]).all()
     assert timed(3600.0) == DeviceProfile.load(path)
     assert asked == []
-    assert timed(0.0, found) == found, "nothing is added that is not timed"
+    assert timed(0.0, whole) == whole
+
+
+def test_small_networks_are_timed_in_a_short_budget_too(tmp_path: Path, asked: list[Any]) -> None:
+    """An earlier search asked for a limit that larger ones tell of."""
+    path = tmp_path / "profile.json"
+    known = made(path, fake_profile(networks=60))
+    small = [MIXED.architecture(row) for row in MIXED.sample(6, np.random.default_rng(99))]
+    for number, added in enumerate((small[:3], small[3:]), 1):
+        asked.clear()
+        found = with_calls(
+            known, (FP32, INT8), CAMERA_MS, this_host(), path=path, progress=SilentProgress(), networks=NETWORKS,
+            budget_s=0.0, small=added,
+        )  # fmt: skip
+        assert [count for count, _ in asked] == [LEAST], "with two that were known"
+        assert len(found.networks) == 60 + 3 * number
+        for deployment in (INT8, FP32.called(CAMERA_MS)):
+            table = found.table(deployment)
+            assert table is not None
+            assert np.isfinite(table.column("latency_ms")[60:]).all()
+        known = found
 
 
 def test_calls_with_pauses_are_predicted_of_networks_that_were_never_timed(tmp_path: Path, asked: list[Any]) -> None:
