@@ -21,9 +21,10 @@ from nas.measure.site import Site, this_host
 from nas.targets.calling import with_earlier_calls
 from nas.targets.latency import Checked, Correction, LatencyModel
 from nas.targets.priors import prior_profiles
-from nas.targets.profile import calls_profile
 from nas.targets.registry import load_target
 from search_spaces import TensorSpec
+
+CALLS = "calls.json"
 
 
 def check_target(path: Path, config: SearchConfig, device: Site | None) -> None:
@@ -50,7 +51,11 @@ def check_target(path: Path, config: SearchConfig, device: Site | None) -> None:
 
 
 def write_target(path: Path, target: TargetModel, files: FileModel) -> None:
+    """Write the record, and beside it the profile where it knows calls with pauses: other searches add networks to the
+    one in the cache."""
     model = target.model
+    if any(d.interval_ms for d in model.deployments):
+        model.profile.save(path.with_name(CALLS))
     write_json(
         path,
         {
@@ -91,7 +96,7 @@ def read_target(path: Path, config: SearchConfig, device: Site | None = None) ->
     profile = target.profile
     if config.interval_ms:
         continuous = [d.continuous for d in deployments]
-        profile = with_earlier_calls(profile, continuous, config.interval_ms, calls_profile(config.target))
+        profile = with_earlier_calls(profile, continuous, config.interval_ms, path.with_name(CALLS))
     if any(profile.table(d) is None for d in deployments):  # measured again since, with another batch, say
         return None
     by_pattern = _by_deployment(document, "correction", lambda entry: Correction(**entry))

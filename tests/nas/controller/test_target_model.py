@@ -356,6 +356,11 @@ def test_a_search_for_calls_with_pauses_goes_on_with_what_it_learned(
     assert any("calls at 20/s were timed on this host" in note for note in found.notes)
     path, times = tmp_path / "target.json", len(asked)
     write_target(path, found, FileModel())
+    # Another search asks for so small networks that the profile gets some in the meantime.
+    other = prepare_target(replace(spaced, limits=Limits.of(latency_ms=0.5)), Budget(60), SilentProgress())
+    assert len(other.model.profile.networks) > len(found.model.profile.networks)
+    assert len(asked) > times
+    times = len(asked)
     again = read_target(path, spaced)
     assert again is not None
     assert again[0].model.corrections == found.model.corrections == {FP32: Correction(1.25)}
