@@ -76,26 +76,37 @@ def figures(document: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+def arguments(description: str) -> argparse.ArgumentParser:
+    """A parser of what both studies of derivations are told."""
+    parser = argparse.ArgumentParser(description=description.partition("\n")[0])
     parser.add_argument("baseline", help="the trained network, as `nas search --baseline` takes it")
     parser.add_argument("--data", required=True)
     parser.add_argument("--speedup", type=float, default=3.0)
-    parser.add_argument("--max-loss", type=float, default=5.0, help="percentage points")
     parser.add_argument("--budget", type=parse_duration, default=3600.0)
     parser.add_argument("--library-epochs", type=int, default=2)
-    parser.add_argument("--tried-epochs", type=int, default=1)
-    parser.add_argument("--final-epochs", type=int, default=20)
     parser.add_argument("--runtime", nargs="*", help="runtimes to deploy in; all that are here otherwise")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, required=True)
-    given = parser.parse_args()
-    config = BaselineConfig(
-        baseline=given.baseline, data=given.data, speedup=given.speedup, max_loss=given.max_loss / 100,
-        budget_s=given.budget, runtimes=tuple(given.runtime) if given.runtime else None, threads=given.threads,
-        seed=given.seed, out=given.out,
+    return parser
+
+
+def config_of(given: argparse.Namespace, max_loss: float) -> BaselineConfig:
+    """The derivation that `arguments` ask for; `max_loss`: a fraction."""
+    return BaselineConfig(
+        baseline=given.baseline, data=given.data, speedup=given.speedup, max_loss=max_loss, budget_s=given.budget,
+        runtimes=tuple(given.runtime) if given.runtime else None, threads=given.threads, seed=given.seed,
+        out=given.out,
     )  # fmt: skip
+
+
+def main() -> None:
+    parser = arguments(__doc__ or "")
+    parser.add_argument("--max-loss", type=float, default=5.0, help="percentage points")
+    parser.add_argument("--tried-epochs", type=int, default=1)
+    parser.add_argument("--final-epochs", type=int, default=20)
+    given = parser.parse_args()
+    config = config_of(given, given.max_loss / 100)
     with fixed(given.library_epochs, given.tried_epochs, given.final_epochs):
         try:
             document = run_baseline(config, progress_for()).document

@@ -11,28 +11,25 @@ The line printed is a JSON document with Kendall's tau between what was known an
 for each way to choose the network that it would have delivered. A network that is trained is not trained again.
 """
 
-import argparse
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy.stats import kendalltau
 
-from experiments.baseline_check import fixed
+from experiments.baseline_check import arguments, config_of, fixed
 from nas.baseline import run
-from nas.baseline.config import BaselineConfig
+from nas.baseline.finals import student_of
 from nas.baseline.folder import read_step, write_step
 from nas.baseline.proposing import Made
 from nas.baseline.run import run_baseline
 from nas.baseline.shortlist import SESSIONS, Proposal
 from nas.baseline.steps import Steps
-from nas.baseline.students import Student, assemble, train_student
+from nas.baseline.students import train_student
 from nas.baseline.times import time_networks
-from nas.cli.durations import parse_duration
 from nas.errors import UserError
 from nas.progress import progress_for
 from nas.training.folder import DivergedError
@@ -146,8 +143,8 @@ def studied(steps: Steps, made: Made, limit_ms: float, networks: int, epochs: in
     milliseconds = _measured(steps, made, chosen)
     rows = []
     with steps.stage("students", len(chosen)) as bar:
-        for number, (p, ms) in enumerate(zip(chosen, milliseconds, strict=True)):
-            accuracy = _trained(steps, made, p, steps.folder.path / "ranks" / str(number), epochs)
+        for p, ms in zip(chosen, milliseconds, strict=True):
+            accuracy = _trained(steps, made, p, epochs)
             rows.append(
                 Row(
                     width=p.width,
@@ -165,7 +162,7 @@ def studied(steps: Steps, made: Made, limit_ms: float, networks: int, epochs: in
 
 
 def _measured(steps: Steps, made: Made, chosen: Sequence[Proposal]) -> list[float | None]:
-    file = steps.folder.path / "ranks" / "times.json"
+    file = steps.folder.path / "ranks.json"
     identity = {**steps.origin, "networks": [[p.width, list(p.options)] for p in chosen]}
     found: list[float | None] | None = read_step(file, identity)
     if found is None:
@@ -176,44 +173,25 @@ def _measured(steps: Steps, made: Made, chosen: Sequence[Proposal]) -> list[floa
             timed = time_networks(named, steps.input, [deployment], place, steps.preparing, SESSIONS, steps.references)
         by_number = {int(t.options[0]): t.p50_ms for t in timed[deployment]}
         found = [by_number.get(i) for i in range(len(chosen))]
-        file.parent.mkdir(exist_ok=True)
         write_step(file, identity, found)
     return found
 
 
-def _trained(steps: Steps, made: Made, proposal: Proposal, folder: Path, epochs: int) -> float:
-    student = Student(
-        network=assemble(steps.room, made.library(proposal.width), proposal.options),
-        description=steps.reference.description.derived(proposal.options, proposal.width),
-        folder=folder,
-        accuracy=proposal.accuracy,
-    )
+def _trained(steps: Steps, made: Made, proposal: Proposal, epochs: int) -> float:
+    student = student_of(steps, made, proposal)
     try:
-        train_student(steps.room, student, "trained", epochs)
+        train_student(steps.room, student, "ranks", epochs)
     except DivergedError:
         return -1.0
     return student.accuracy
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("baseline", help="the trained network, as `nas search --baseline` takes it")
-    parser.add_argument("--data", required=True)
-    parser.add_argument("--speedup", type=float, default=3.0)
-    parser.add_argument("--budget", type=parse_duration, default=3600.0, help="plans how much is compared")
-    parser.add_argument("--library-epochs", type=int, default=2)
+    parser = arguments(__doc__ or "")
     parser.add_argument("--networks", type=int, default=18)
     parser.add_argument("--epochs", type=int, default=5, help="of each network's training as a whole")
-    parser.add_argument("--runtime", nargs="*", help="runtimes to deploy in; all that are here otherwise")
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
-    config = BaselineConfig(
-        baseline=given.baseline, data=given.data, speedup=given.speedup, max_loss=1.0, budget_s=given.budget,
-        runtimes=tuple(given.runtime) if given.runtime else None, threads=given.threads, seed=given.seed,
-        out=given.out,
-    )  # fmt: skip
+    config = config_of(given, max_loss=1.0)
     with fixed(given.library_epochs, 0, 0), instead_of_training(given.networks, given.epochs):
         try:
             run_baseline(config, progress_for())

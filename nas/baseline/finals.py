@@ -58,7 +58,7 @@ def train_best(steps: Steps, made: Made, limit_ms: float, attempt: int) -> Train
             "ask for a higher --latency-ms or a lower --speedup",
         )
     distinct = _different(within)
-    students = [_student(steps, made, p) for p in distinct]
+    students = [student_of(steps, made, p) for p in distinct]
     epoch_s = [epoch_seconds(steps.room, s.network) for s in students]
     epochs = steps.planned(f"tried{again}", lambda: int(TRIED_SHARE * steps.left_s() / sum(epoch_s)))
     doubt = 1.0
@@ -107,7 +107,8 @@ def _different(within: Sequence[Proposal]) -> list[Proposal]:
     return sorted([*nearest, *others][:ENOUGH], key=lambda p: p.loss)
 
 
-def _student(steps: Steps, made: Made, proposal: Proposal) -> Student:
+def student_of(steps: Steps, made: Made, proposal: Proposal) -> Student:
+    """The network of a proposal, assembled and not trained as a whole, in its folder among the run's finalists."""
     description = steps.reference.description.derived(proposal.options, proposal.width)
     folder = steps.folder.finalists / network_name(f"derived:{source_key(description.source)}")
     network = assemble(steps.room, made.library(proposal.width), proposal.options)

@@ -17,7 +17,7 @@ from nas.measure.site import Site, this_host
 from nas.progress import Progress
 from nas.targets.preparing import preparer
 from nas.targets.profile import FAILED, DeploymentTable, DeviceProfile, NetworkTiming
-from nas.targets.profiling import ALONE_UNTIL_S, BATCH_OF_NETWORKS, measure_networks, timing_of
+from nas.targets.profiling import ALONE_UNTIL_S, BATCH_OF_NETWORKS, extended, measure_networks, timing_of
 from nas.targets.registry import cached_profile
 from predictors.call_pattern import MIN_NETWORKS
 from search_spaces import Architecture
@@ -76,7 +76,8 @@ def with_calls(
         UserError: most of the networks could not be measured.
     """
     earlier = with_earlier_calls(profile, deployments, interval_ms, path)
-    profile = _with_networks(earlier, small)
+    new = [arch for arch in small if arch not in earlier.networks]
+    profile = extended(earlier, new, [[] for _ in new], 0.0) if new else earlier
     known, done = knows_calls(profile, deployments, interval_ms), _timed(profile, deployments, interval_ms)
     added = [profile.networks.index(arch) for arch in small]
     lacking = [p for p in added if p not in done]
@@ -147,17 +148,6 @@ def _spread(profile: DeviceProfile, deployments: Sequence[Deployment], count: in
     order = usable[np.argsort(latencies[0][usable], kind="stable")]
     wanted = np.unique(np.linspace(0, len(order) - 1, min(count, len(order))).round().astype(int))
     return [int(i) for i in order[wanted]]
-
-
-def _with_networks(profile: DeviceProfile, archs: Sequence[Architecture]) -> DeviceProfile:
-    """The profile with those of `archs` that it lacks, not measured yet."""
-    new = tuple(arch for arch in archs if arch not in profile.networks)
-
-    def longer(tables: Sequence[DeploymentTable]) -> tuple[DeploymentTable, ...]:
-        return tuple(replace(t, timings=(*t.timings, *[FAILED] * len(new))) for t in tables)
-
-    networks = (*profile.networks, *new)
-    return replace(profile, networks=networks, tables=longer(profile.tables), spaced=longer(profile.spaced))
 
 
 def _with_small(table: DeploymentTable, timed: Mapping[int, Sequence[Measurement]]) -> DeploymentTable:
