@@ -373,9 +373,9 @@ def is_worth_it(finalist: Finalist, floors: Sequence[Floor], data: TaskData) -> 
 
 
 def beats(accuracy: float, floors: Sequence[Floor], data: TaskData) -> bool:
-    """True if a network of this validation accuracy is worth more than every floor; without any it is not."""
+    """True if a network of this validation accuracy is worth more than every floor; without one (-1) it is not."""
     return (
-        math.isfinite(accuracy)
+        accuracy >= 0
         and missed_floor(accuracy, floors, task_of(data).standard_error(accuracy, data.val)) is None
     )
 
