@@ -28,6 +28,9 @@ PROFILED_NETWORKS = 24
 """The same where a device is profiled."""
 LEAST = 5
 """Networks that are timed whatever the budget, where the profile has so many."""
+LARGEST_SHARE = 0.5
+"""Of the time between calls, which the slowest of them may take without pauses: a rate that cannot be kept tells
+nothing, and a machine may be twice as slow at another hour."""
 PATTERNS_SHARE = 0.4
 """Part of a profile's budget for calls with pauses, where they are asked for: most of their time is pauses."""
 SECONDS = 0.15
@@ -56,9 +59,10 @@ def with_calls(
     """The profile with timings of calls that start every `interval_ms`, measured on `site` and saved to `path`; with
     those that an earlier call saved there.
 
-    The networks are some of the profile's own, from the fastest to the slowest, and a few small ones. Each is timed in
-    both patterns in the same sessions, so that a slower hour of the machine does not count for the pauses. What is
-    known suffices where the budget is short, unless it lacks small ones; a longer one goes on from it.
+    The networks are some of the profile's own, from the fastest to the slowest that keeps the rate, and a few small
+    ones. Each is timed in both patterns in the same sessions, so that a slower hour of the machine does not count for
+    the pauses. What is known suffices where the budget is short, unless it lacks small ones; a longer one goes on from
+    it.
 
     Args:
         profile: of a host like the site.
@@ -81,7 +85,7 @@ def with_calls(
     known, done = knows_calls(profile, deployments, interval_ms), _timed(profile, deployments, interval_ms)
     added = [profile.networks.index(arch) for arch in small]
     lacking = [p for p in added if p not in done]
-    wanted = _outside_in(_spread(profile, deployments, networks - len(added)))
+    wanted = _outside_in(_spread(profile, deployments, interval_ms, networks - len(added)))
     # Small ones with others, which may be known: these tell how fast the device is now.
     first = [*wanted[: max(1, LEAST - len(lacking))], *lacking] if lacking else []
     rest = [p for p in wanted if p not in done and p not in first][: max(0, networks - len(done) - len(first))]
@@ -140,11 +144,14 @@ def with_pauses(patterns: Sequence[str]) -> list[float]:
     return [interval_ms for interval_ms in dict.fromkeys(map(interval_ms_of, patterns)) if interval_ms]
 
 
-def _spread(profile: DeviceProfile, deployments: Sequence[Deployment], count: int) -> list[int]:
-    """Positions of `count` networks that the profile has in all `deployments`, evenly from fastest to slowest."""
+def _spread(profile: DeviceProfile, deployments: Sequence[Deployment], interval_ms: float, count: int) -> list[int]:
+    """Positions of `count` networks that the profile has in all `deployments`, evenly from the fastest to the slowest
+    that surely keeps the rate in each; to the slowest of all where hardly any does."""
     tables = [t for d in deployments if (t := profile.table(d)) is not None]
     latencies = np.array([table.column("latency_ms") for table in tables])
-    usable = np.flatnonzero(np.isfinite(latencies).all(axis=0))
+    known = np.flatnonzero(np.isfinite(latencies).all(axis=0))
+    keep = known[latencies[:, known].max(axis=0) <= LARGEST_SHARE * interval_ms]
+    usable = keep if len(keep) >= LEAST else known
     order = usable[np.argsort(latencies[0][usable], kind="stable")]
     wanted = np.unique(np.linspace(0, len(order) - 1, min(count, len(order))).round().astype(int))
     return [int(i) for i in order[wanted]]

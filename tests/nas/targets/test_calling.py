@@ -98,6 +98,22 @@ def test_a_short_budget_times_few_networks_and_a_longer_one_goes_on(tmp_path: Pa
     assert timed(3600.0, profiled)[0] == 0, "a profile that knows more itself is not measured again"
 
 
+def test_networks_that_cannot_be_called_so_often_are_left_out(tmp_path: Path, asked: list[Any]) -> None:
+    profile = fake_profile(networks=60)
+    continuous_ms = np.max([table.column("latency_ms") for table in profile.tables], axis=0)
+    interval_ms = 2 * float(np.median(continuous_ms))
+    table = made(tmp_path / "profile.json", profile, interval_ms).table(INT8.called(interval_ms))
+    assert table is not None
+    timed = np.isfinite(table.column("latency_ms"))
+    assert timed.sum() == sum(count for count, _ in asked) == NETWORKS
+    assert continuous_ms[timed].max() <= interval_ms / 2
+    few = made(tmp_path / "few.json", profile, float(continuous_ms.min())).table(
+        INT8.called(float(continuous_ms.min()))
+    )
+    assert few is not None, "where hardly any keeps the rate, all are tried"
+    assert few.measured == NETWORKS
+
+
 def test_small_networks_become_part_of_the_profile_as_they_would_have_been_then(
     tmp_path: Path, asked: list[Any]
 ) -> None:
