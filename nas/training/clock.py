@@ -8,7 +8,7 @@ class Clock:
 
     Args:
         limit_s: of the whole training; None: none.
-        val_share: validation examples by training examples of an epoch's step, for the first guess of a validation.
+        val_examples: that a validation looks at, for a guess of its time before there was one.
     """
 
     def __init__(self, limit_s: float | None, val_examples: int) -> None:
@@ -17,6 +17,8 @@ class Clock:
         self.earlier_s = 0.0
         """Seconds of the sessions before this one."""
         self.longest_step_s = 0.0
+        """Of the steps behind the first, which took as long as no other will: kernels were made for its shapes."""
+        self._begun = False
         self._steps_s, self._examples = 0.0, 0
         self._validation_s: float | None = None
 
@@ -43,7 +45,14 @@ class Clock:
         return self._limit_s is not None and self.elapsed_s + self.longest_step_s + self.reserve_s > self._limit_s
 
     def stepped(self, seconds: float, examples: int) -> None:
-        """A step on so many examples took so long."""
+        """A step on so many examples took so long.
+
+        The first tells of none that follow: one of 3 s on 64 images, in a process that had just begun, made a validation
+        of 4,500 seem to take two minutes, and the training was over for want of time.
+        """
+        if not self._begun:
+            self._begun = True
+            return
         self.longest_step_s = max(self.longest_step_s, seconds)
         self._steps_s += seconds
         self._examples += examples
