@@ -47,8 +47,8 @@ class Clock:
     def stepped(self, seconds: float, examples: int) -> None:
         """A step on so many examples took so long.
 
-        The first tells of none that follow: one of 3 s on 64 images, in a process that had just begun, made a validation
-        of 4,500 seem to take two minutes, and the training was over for want of time.
+        The first tells of none that follow: one of 3 s on 64 images, in a process that had just begun, made a
+        validation of 4,500 seem to take two minutes, and the training was over for want of time.
         """
         if not self._begun:
             self._begun = True
