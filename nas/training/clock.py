@@ -2,6 +2,10 @@
 
 import time
 
+MOST_KEPT_BACK = 0.25
+"""Of the limit, for a validation whose time is only guessed: small batches and a slow moment make it seem longer, and
+a training that ends after a few steps is worth nothing."""
+
 
 class Clock:
     """Seconds since a training began, and how long its steps and validations take.
@@ -29,7 +33,7 @@ class Clock:
 
     @property
     def reserve_s(self) -> float:
-        """Seconds that the last validation will take."""
+        """Seconds that the last validation will take: those of the longest so far, or a guess by the steps."""
         if self._limit_s is None:
             return 0.0
         if self._validation_s is not None:
@@ -37,7 +41,8 @@ class Clock:
         if not self._examples:
             return 0.0
         # A forward pass is about a third of a training step; a half leaves room.
-        return 0.5 * self._val_examples * self._steps_s / self._examples
+        guessed_s = 0.5 * self._val_examples * self._steps_s / self._examples
+        return min(guessed_s, MOST_KEPT_BACK * self._limit_s)
 
     @property
     def is_out(self) -> bool:

@@ -17,6 +17,15 @@ def test_a_first_step_that_takes_long_tells_nothing_of_a_validation() -> None:
     assert clock.reserve_s == pytest.approx(0.5 * 4500 * 0.05 / 64)
 
 
+def test_a_guess_does_not_end_a_training_that_has_hardly_begun() -> None:
+    """Batches of 32 at a slow moment: by their time per image, validation would take all of the limit."""
+    clock = Clock(limit_s=12.0, val_examples=4500)
+    for _ in range(5):
+        clock.stepped(0.2, 32)
+    assert clock.reserve_s == pytest.approx(3.0)
+    assert not clock.is_out
+
+
 def test_what_a_validation_took_is_kept_back_for_the_last_one() -> None:
     clock = Clock(limit_s=10.0, val_examples=4500)
     clock.stepped(0.1, 64)
