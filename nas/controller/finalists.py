@@ -374,10 +374,7 @@ def is_worth_it(finalist: Finalist, floors: Sequence[Floor], data: TaskData) -> 
 
 def beats(accuracy: float, floors: Sequence[Floor], data: TaskData) -> bool:
     """True if a network of this validation accuracy is worth more than every floor; without one (-1) it is not."""
-    return (
-        accuracy >= 0
-        and missed_floor(accuracy, floors, task_of(data).standard_error(accuracy, data.val)) is None
-    )
+    return accuracy >= 0 and missed_floor(accuracy, floors, task_of(data).standard_error(accuracy, data.val)) is None
 
 
 def not_worth_it(finalists: Sequence[Finalist], floors: Sequence[Floor], data: TaskData) -> NotWorthItError:
