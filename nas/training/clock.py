@@ -21,7 +21,7 @@ class Clock:
         self.earlier_s = 0.0
         """Seconds of the sessions before this one."""
         self.longest_step_s = 0.0
-        """Of the steps behind the first, which took as long as no other will: kernels were made for its shapes."""
+        """Of the steps behind the first, which takes longer than others: kernels are made for its shapes."""
         self._begun = False
         self._steps_s, self._examples = 0.0, 0
         self._validation_s: float | None = None
@@ -52,8 +52,8 @@ class Clock:
     def stepped(self, seconds: float, examples: int) -> None:
         """A step on so many examples took so long.
 
-        The first tells of none that follow: one of 3 s on 64 images, in a process that had just begun, made a
-        validation of 4,500 seem to take two minutes, and the training was over for want of time.
+        The first tells of none that follow. Where it takes half a second on 33 images, at a busy moment, a validation of
+        4,500 seems to take half a minute.
         """
         if not self._begun:
             self._begun = True
