@@ -52,8 +52,8 @@ class Clock:
     def stepped(self, seconds: float, examples: int) -> None:
         """A step on so many examples took so long.
 
-        The first tells of none that follow. Where it takes half a second on 33 images, at a busy moment, a validation of
-        4,500 seems to take half a minute.
+        The first tells of none that follow. Where it takes half a second on 33 images, at a busy moment, a validation
+        of 4,500 seems to take half a minute.
         """
         if not self._begun:
             self._begun = True
