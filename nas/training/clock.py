@@ -21,8 +21,7 @@ class Clock:
         self.earlier_s = 0.0
         """Seconds of the sessions before this one."""
         self.longest_step_s = 0.0
-        """Of the steps behind the first, which takes longer than others: kernels are made for its shapes."""
-        self._begun = False
+        """The first step's as long as there is no other: it takes longer, since kernels are made for its shapes."""
         self._steps_s, self._examples = 0.0, 0
         self._validation_s: float | None = None
 
@@ -52,13 +51,13 @@ class Clock:
     def stepped(self, seconds: float, examples: int) -> None:
         """A step on so many examples took so long.
 
-        The first tells of none that follow. Where it takes half a second on 33 images, at a busy moment, a validation
-        of 4,500 seems to take half a minute.
+        The first tells nothing of a validation. Where it takes half a second on 33 images, at a busy moment, one of
+        4,500 seems to take half a minute.
         """
-        if not self._begun:
-            self._begun = True
+        if not self.longest_step_s:
+            self.longest_step_s = seconds
             return
-        self.longest_step_s = max(self.longest_step_s, seconds)
+        self.longest_step_s = max(self.longest_step_s, seconds) if self._examples else seconds
         self._steps_s += seconds
         self._examples += examples
 

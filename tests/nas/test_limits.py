@@ -277,7 +277,8 @@ def test_what_is_no_better_than_a_floor_is_not_worth_delivering() -> None:
     assert not is_worth_it(Done(1.0, 0.5), floors, data)  # type: ignore[arg-type]
     assert not is_worth_it(Done(1.0, 0.12), floors[:1], data)  # type: ignore[arg-type]
     with warnings.catch_warnings(action="error"):  # of a finalist that has no deployment within the limits
-        assert not is_worth_it(Done(1.0, -1.0), floors, data)  # type: ignore[arg-type]
+        for none in (-1.0, -math.inf, math.nan):
+            assert not is_worth_it(Done(1.0, none), floors, data)  # type: ignore[arg-type]
     poor: Any = SimpleNamespace(within_limit=True, deployed_accuracy=0.5, trained=SimpleNamespace(epochs=3))
     error = not_worth_it([poor], floors, data)
     assert error.exit_code == 3

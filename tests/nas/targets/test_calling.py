@@ -107,9 +107,8 @@ def test_networks_that_cannot_be_called_so_often_are_left_out(tmp_path: Path, as
     timed = np.isfinite(table.column("latency_ms"))
     assert timed.sum() == sum(count for count, _ in asked) == NETWORKS
     assert continuous_ms[timed].max() <= interval_ms / 2
-    few = made(tmp_path / "few.json", profile, float(continuous_ms.min())).table(
-        INT8.called(float(continuous_ms.min()))
-    )
+    interval_ms = float(continuous_ms.min())
+    few = made(tmp_path / "few.json", profile, interval_ms).table(INT8.called(interval_ms))
     assert few is not None, "where hardly any keeps the rate, all are tried"
     assert few.measured == NETWORKS
 

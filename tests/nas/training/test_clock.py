@@ -9,12 +9,19 @@ def test_a_first_step_that_takes_long_tells_nothing_of_a_validation() -> None:
     clock = Clock(limit_s=36.0, val_examples=4500)
     clock.stepped(0.6, 33)
     assert not clock.is_out
-    assert clock.reserve_s == clock.longest_step_s == 0.0
+    assert clock.reserve_s == 0.0
+    assert clock.longest_step_s == 0.6
     assert clock.progress(0.01) == pytest.approx(0.01, abs=0.001)
     for seconds in (0.05, 0.06, 0.04):
         clock.stepped(seconds, 64)
     assert clock.longest_step_s == 0.06
     assert clock.reserve_s == pytest.approx(0.5 * 4500 * 0.05 / 64)
+
+
+def test_a_first_step_that_takes_most_of_the_limit_is_the_last() -> None:
+    clock = Clock(limit_s=30.0, val_examples=10)
+    clock.stepped(31.0, 16)
+    assert clock.is_out
 
 
 def test_a_guess_does_not_end_a_training_that_has_hardly_begun() -> None:
