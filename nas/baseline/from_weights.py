@@ -18,11 +18,11 @@ from nas.baseline.folder import read_step, write_step
 from nas.baseline.run import deployments_for, input_for, run_baseline
 from nas.baseline.starts import Choice, Start, chosen, most_accurate, offered
 from nas.controller.config import SearchConfig
-from nas.controller.finalists import beats
 from nas.controller.planning.budget import Beforehand, BookedStage, Budget
 from nas.controller.planning.plan_record import read_account
 from nas.controller.runs.run_folder import RunFolder, check_identity, default_settings, held
 from nas.controller.search import SearchResult, finished_result, run_search
+from nas.controller.undelivered import beats
 from nas.deploy.deploy import deploy
 from nas.deployment import Deployment
 from nas.errors import NotWorthItError, UserError

@@ -24,13 +24,12 @@ from nas.controller.runs.records import (
 from nas.controller.runs.run_folder import network_name
 from nas.controller.runs.short_weights import ShortWeights
 from nas.controller.values import Evaluated, Finalist
-from nas.deploy.choosing import UpperBound
+from nas.deploy.choosing import UpperBound, accuracy_floor
 from nas.deploy.in_time import LEFT_OUT
 from nas.deploy.tried import Deployed, TriedDeployment, files_bytes
 from nas.deployment import Deployment
-from nas.errors import LimitMissedError, NotWorthItError
 from nas.evaluation.short_training import enough_to_compare
-from nas.limits import AccuracyLimit, Limits, Observation, Violation
+from nas.limits import Limits, Observation, Violation
 from nas.measure.measurement import Measurement
 from nas.measure.pipeline import write_pipeline
 from nas.measure.site import Site
@@ -39,8 +38,6 @@ from nas.networks.weights import load_weights
 from nas.progress import Stage
 from nas.targets.preparing import deploy_untrained
 from nas.tasks import TaskData, task_of
-from nas.tasks.floor import Floor, missed_floor
-from nas.text import duration, percent
 from nas.training.recipe import Recipe
 from search_spaces import SearchSpace
 
@@ -236,7 +233,10 @@ class FinalRound:
     def as_finalist(self, candidate: Evaluated, outcome: Trained, deployed: Deployed) -> Finalist:
         """The finalist that these results make."""
         chosen = deployed.chosen
-        missed = [v for t in deployed.tried for v in self._violations(candidate, t)] if chosen is None else []
+        # A file that lost too much accuracy is not near to being delivered, however fast it is.
+        floor = accuracy_floor(deployed.tried, self.max_drop)
+        sound = [t for t in deployed.tried if t.accuracy is None or t.accuracy >= floor]
+        missed = [v for t in sound for v in self._violations(candidate, t)] if chosen is None else []
         test = None
         if chosen is not None:
             test = figures_on_test(self.folder_of(candidate), chosen, self.data, deployed.description)
@@ -365,55 +365,3 @@ def usual(latencies_ms: Sequence[float]) -> float:
 def deliver(finalist: Finalist, folder: Path) -> Finalist:
     """Copy what is handed over of a finalist to `folder` (replacing what is there) and return it with the new paths."""
     return replace(finalist, deployed=deliver_files(finalist.deployed, folder))
-
-
-def is_worth_it(finalist: Finalist, floors: Sequence[Floor], data: TaskData) -> bool:
-    """True if the deployed file is better than what can be had without a network, see `nas.tasks.floor`."""
-    return beats(finalist.deployed_accuracy, floors, data)
-
-
-def beats(accuracy: float, floors: Sequence[Floor], data: TaskData) -> bool:
-    """True if a network of this validation accuracy is worth more than every floor; without one (-1) it is not."""
-    return accuracy >= 0 and missed_floor(accuracy, floors, task_of(data).standard_error(accuracy, data.val)) is None
-
-
-def not_worth_it(finalists: Sequence[Finalist], floors: Sequence[Floor], data: TaskData) -> NotWorthItError:
-    """The error of a search whose finalists keep the limits and miss a floor: which one, and what helps."""
-    task = task_of(data)
-    best = max((f for f in finalists if f.within_limit), key=lambda f: f.deployed_accuracy)
-    accuracy = best.deployed_accuracy
-    floor = missed_floor(accuracy, floors, task.standard_error(accuracy, data.val))
-    assert floor is not None
-    epochs = best.trained.epochs
-    training = f"after {epochs} epoch{'s' * (epochs > 1)}" if epochs else "after its short training"
-    return NotWorthItError(
-        f"the best network that keeps the limits reached {percent(accuracy)} {task.metric_of(data)} on the validation "
-        f"split, {training}: {floor.name} reaches {percent(floor.accuracy)} in {duration(floor.seconds)}",
-        "give a longer --budget: networks are trained from scratch; or a looser limit",
-    )
-
-
-def limits_missed(finalists: Sequence[Finalist], limits: Limits) -> LimitMissedError:
-    """The error to raise where no finalist kept the limits; it says how near they came to each."""
-    misses = [violation for finalist in finalists for violation in finalist.violations]
-    nearest = {}
-    for limit in limits:
-        values = [v.value for v in misses if v.name == limit.name]
-        if values:
-            nearest[limit.name] = min(values) if limit.at_most else max(values)
-    came = f"; the nearest came to {' and '.join(limits[n].quantity(float(f'{v:.3g}')) for n, v in nearest.items())}"
-    options = ", or ".join(
-        f"a {'higher' if limits[n].at_most else 'lower'} {limits[n].option}" for n in nearest or limits.given
-    )
-    finer = "" if set(nearest) == {AccuracyLimit.name} else ", or make a finer profile with `nas profile`"
-    doubt = next((f.deployed.doubt for f in finalists if f.deployed.doubt is not None), None)
-    if doubt is not None:
-        return LimitMissedError(
-            f"no candidate kept {limits.asked} when its exported file was measured{came if nearest else ''}; the "
-            f"machine was busy then ({doubt})",
-            f"run the same command again while nothing else runs: it measures these files again; or ask for {options}",
-        )
-    return LimitMissedError(
-        f"no candidate kept {limits.asked} when its exported file was measured{came if nearest else ''}",
-        f"ask for {options}{',' if finer else ' or'} give a longer --budget{finer}",
-    )

@@ -17,7 +17,7 @@ from nas.controller.candidates import PHASES, Candidates
 from nas.controller.config import SearchConfig
 from nas.controller.engine import Engine, device_of, engine_of
 from nas.controller.evaluators import SingleEstimator, most_candidates, prepared_s, trains
-from nas.controller.finalists import FinalRound, deliver, is_worth_it, limits_missed, not_reached, not_worth_it
+from nas.controller.finalists import FinalRound, deliver, not_reached
 from nas.controller.inputs import load_inputs, require_data_of
 from nas.controller.loop import SearchLoop
 from nas.controller.objective import winners
@@ -41,6 +41,7 @@ from nas.controller.results.evidence import write_evidence
 from nas.controller.results.outcome import Outcome
 from nas.controller.runs.run_folder import RunFolder, check_folder, opened
 from nas.controller.trials import SHORT
+from nas.controller.undelivered import is_worth_it, limits_missed, not_worth_it
 from nas.controller.values import Evaluated, Failed, Finalist, RandomBaseline
 from nas.deployment import Deployment
 from nas.evaluation.estimators import SUPERNET_SHARE
@@ -163,7 +164,7 @@ class Search:
         if not best and any(f.within_limit for f in finalists):
             raise not_worth_it(finalists, self.floors, self.data)
         if not best:
-            raise limits_missed(finalists, self.config.limits)
+            raise limits_missed(finalists, self.config.limits, self.folder.path)
         random_baseline, zoo = self._baselines(loop, final, len(evaluated), best[0])
         return self.conclude(final.recipe, evaluated, finalists, best, random_baseline, zoo, expected)
 

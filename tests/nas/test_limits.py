@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 from nas.controller.config import Objective, SearchConfig
-from nas.controller.finalists import is_worth_it, not_worth_it
 from nas.controller.objective import finalist_pool, next_finalist, winners
 from nas.controller.planning.budget import BookedStage, Budget
 from nas.controller.planning.plan import OPEN_END_S, estimate, open_end_plan, planned_s, room_for_baseline
 from nas.controller.prediction.probes import fitted_files
+from nas.controller.undelivered import is_worth_it, not_worth_it
 from nas.controller.values import Evaluated
 from nas.data import ImageSplit
 from nas.deployment import Deployment

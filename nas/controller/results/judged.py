@@ -2,10 +2,11 @@
 
 from typing import Any
 
-from nas.controller.finalists import beats, seen_of, slack_of, usual
+from nas.controller.finalists import seen_of, slack_of, usual
 from nas.controller.results.candidates import costs_of
 from nas.controller.results.outcome import Outcome
 from nas.controller.runs.run_folder import network_name
+from nas.controller.undelivered import beats
 from nas.controller.values import Finalist
 from nas.deploy.choosing import choose
 from nas.deploy.tried import TriedDeployment

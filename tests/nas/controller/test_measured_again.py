@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from nas.controller.finalists import limits_missed
 from nas.controller.runs import records
 from nas.controller.runs.records import deployed_network
+from nas.controller.undelivered import limits_missed
 from nas.controller.values import Finalist
 from nas.deploy.choosing import doubt_of
 from nas.deploy.tried import Deployed, TriedDeployment
@@ -19,6 +19,7 @@ from nas.measure.site import this_host
 from tests.nas.controller.finals import DATA, DEPLOYMENTS, finalist, session, tried
 
 LIMITS = Limits.of(latency_ms=2.0)
+RUN = Path("runs/my run")
 BUSY = tried(DEPLOYMENTS[0], [session(1.0), session(1.1, attempts=(3.0,))], 0.9)
 QUIET = tried(DEPLOYMENTS[0], [session(3.0), session(3.1)], 0.9)
 
@@ -34,10 +35,20 @@ def with_doubt(file: TriedDeployment) -> Finalist:
 
 
 def test_the_error_says_that_the_machine_was_busy() -> None:
-    error = limits_missed([with_doubt(BUSY)], LIMITS)
+    error = limits_missed([with_doubt(BUSY)], LIMITS, RUN)
     assert "the machine was busy then (something else ran)" in str(error)
     assert "run the same command again" in str(error.hint)
-    assert "busy" not in str(limits_missed([with_doubt(QUIET)], LIMITS))
+    assert "busy" not in str(limits_missed([with_doubt(QUIET)], LIMITS, RUN))
+
+
+def test_the_hint_is_the_command_that_delivers_the_nearest_file() -> None:
+    file = tried(DEPLOYMENTS[0], [session(3.0), session(3.1004)], 0.9)
+    hint = str(limits_missed([with_doubt(file)], LIMITS, RUN).hint)
+    assert hint.startswith("run `nas search --run 'runs/my run' --latency-ms 3.11` to have that one; or ask for a")
+    two = Limits.of(latency_ms=2.0, max_size_mb=1e-9)
+    both = finalist(0, [file], two)
+    assert {v.name for v in both.violations} == {"latency_ms", "max_size_mb"}
+    assert "--run" not in str(limits_missed([both], two, RUN).hint), "one limit alone would not be enough"
 
 
 def test_a_miss_is_doubted_where_the_quiet_sessions_keep_the_limit() -> None:
