@@ -110,12 +110,9 @@ def predicted_ms(
 
 def by_cube_root(known: DeviceProfile, asked: DeviceProfile, spaced: Deployment) -> Floats:
     """Latencies with pauses (n,) of networks whose latency without is known, by `predictors.call_pattern`."""
-    model = CallPatternModel().fit(
-        latency_ms(known, spaced.continuous), costs_of(known.networks, OUTPUT_SIZE)["params"], latency_ms(known, spaced)
-    )
+    model = CallPatternModel().fit(latency_ms(known, spaced.continuous), latency_ms(known, spaced))
     loop_ms = latency_ms(asked, spaced.continuous)
-    params = costs_of(asked.networks, OUTPUT_SIZE)["params"]
-    return model.predict(Prediction(loop_ms, np.zeros(len(loop_ms))), params).mean
+    return model.predict(Prediction(loop_ms, np.zeros(len(loop_ms)))).mean
 
 
 def by_constant(known: DeviceProfile, asked: DeviceProfile, spaced: Deployment) -> Floats:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from nas.deployment import ALONE, CPU, PIPELINE, Deployment
 from nas.errors import UserError
-from nas.targets.fitting import costs_of, kinds_of, training_data
+from nas.targets.fitting import kinds_of, training_data
 from nas.targets.profile import ENOUGH_NETWORKS, DeviceProfile
 from predictors.base import Prediction
 from predictors.block_latency import MIN_NETWORKS, BlockLatencyPredictor
@@ -151,7 +151,6 @@ class LatencyModel:
             known = self._known(space, size)
             networks, block_ms = known.space.networks(choices), known.block_ms
         found = {}
-        costs = space.costs(choices, size) if self._patterns else {}
         for deployment in self.deployments:
             continuous = deployment.continuous
             correction = self.corrections.get(continuous, Correction())
@@ -160,8 +159,7 @@ class LatencyModel:
             std = np.hypot(prediction.std * correction.scale, mean * correction.exponent * correction.relative_std)
             found[deployment] = Prediction(mean=mean, std=std)
             if deployment in self._patterns:
-                pattern = self._patterns[deployment]
-                found[deployment] = pattern.predict(found[deployment], costs["params"])
+                found[deployment] = self._patterns[deployment].predict(found[deployment])
             check = self.checks.get(deployment.covering(ALONE))
             if check is not None:
                 mean = check.scale * found[deployment].mean
@@ -258,8 +256,7 @@ def pattern_model(profile: DeviceProfile, deployment: Deployment) -> CallPattern
             f"profile {profile.name!r} has {len(both)} networks for {deployment.name} at {deployment.calls}, too few",
             f"`nas profile {profile.name} --calls {deployment.calls}` on that device measures them",
         )
-    costs = costs_of([profile.networks[i] for i in both], profile.output_size)
-    return CallPatternModel().fit(continuous[both], costs["params"], spaced[both])
+    return CallPatternModel().fit(continuous[both], spaced[both])
 
 
 class PriorPredictors:
