@@ -12,7 +12,7 @@ import numpy as np
 from nas.controller.config import SearchConfig
 from nas.controller.planning.budget import Budget
 from nas.controller.planning.plan import planned_s
-from nas.controller.prediction.reach import require_within_reach
+from nas.controller.prediction.reach import require_within_reach, seems_out_of_reach
 from nas.controller.prediction.small import small_networks
 from nas.deployment import CPU, Deployment, Placement
 from nas.errors import UserError
@@ -109,6 +109,9 @@ def prepare_target(config: SearchConfig, budget: Budget, progress: Progress, dev
     if found.site is not None:
         path, space = calls_profile(config.target), config.search_space.restricted(config.allowed)
         earlier = with_earlier_calls(profile, deployments, interval_ms, path)
+        unknown = not knows_calls(earlier, deployments, interval_ms)
+        if unknown and seems_out_of_reach(config.limits, space, found.model, config.seed):
+            require_within_reach(config.limits, space, deployments, found.site, config.seed, pauses=True)
         timed = with_calls(
             profile, deployments, interval_ms, found.site, path=path, progress=progress,
             budget_s=QUICK_SHARE * planned_s(budget.seconds), seed=config.seed,
@@ -177,7 +180,8 @@ def continuous_target(
     if profile is None:
         assert site is not None  # only a machine at hand has a target without a profile
         reachable = config.search_space.restricted(config.allowed)
-        require_within_reach(config.limits, reachable, deployments, site, config.seed)
+        pauses = bool(config.interval_ms)
+        require_within_reach(config.limits, reachable, deployments, site, config.seed, pauses=pauses)
         progress.note(f"nothing is known of {task} on {site.name} yet: measuring a quick profile first")
         profile = _quick_profile(config, site, deployments, budget, progress)
         notes = [

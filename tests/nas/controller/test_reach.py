@@ -18,11 +18,20 @@ from nas.limits import Limits
 from nas.measure.measurement import Measurement, MeasureRequest
 from nas.measure.site import Site, this_host
 from nas.progress import SilentProgress
+from nas.targets.profile import calls_profile
 from search_spaces import load_search_space
-from tests.nas.controller.test_target_model import measured
+from tests.nas.controller.test_target_model import measured, own_profile
 
 DENSE = load_search_space("dense")
 FP32 = Deployment("onnxruntime", "fp32", 1)
+
+
+class TimedAnyway(Exception):
+    """Calls with pauses are timed."""
+
+
+def timed_anyway(*_: Any, **__: Any) -> None:
+    raise TimedAnyway
 
 
 def machine(p50_ms: float) -> tuple[Site, list[int]]:
@@ -66,3 +75,21 @@ def test_nothing_is_profiled_for_a_limit_out_of_reach(tmp_path: Any, monkeypatch
     with pytest.raises(InfeasibleError, match="the smallest one takes"):
         prepare_target(config, Budget(600), SilentProgress())
     assert not list(tmp_path.rglob("*.json"))
+
+
+def test_no_pauses_are_timed_for_a_limit_out_of_reach(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    own_profile(tmp_path, monkeypatch)
+    site, asked = machine(0.3)
+    monkeypatch.setattr(target_model, "this_host", lambda: site)
+    config = SearchConfig(
+        limits=Limits.of(latency_ms=0.01), runtimes=("onnxruntime",), precisions=("fp32",), calls="20/s"
+    )
+    with pytest.raises(InfeasibleError, match=r"the smallest one takes 0\.3 ms .* continuous calls") as error:
+        prepare_target(config, Budget(600), SilentProgress())
+    assert "--latency-ms 0.3 or more (pauses between calls add to it)" in str(error.value.hint)
+    assert asked[-1] == 1
+    assert not calls_profile("local").exists()
+    monkeypatch.setattr(target_model, "with_calls", timed_anyway)
+    near = replace(config, limits=Limits.of(latency_ms=10.0))
+    with pytest.raises(TimedAnyway):
+        prepare_target(near, Budget(600), SilentProgress())
