@@ -5,9 +5,9 @@ back into the caches, and the clock has gone down. Small networks pay nearly as 
 do not stay in the caches anyway. Measured, the extra time grows about as the cube root of the latency: one factor for a
 deployment, fitted by least squares of relative errors, and never negative.
 
-There is no more to it, since a few networks are all that is known. A further factor of the weights is none where
-20 networks tell it, and where five do it follows their noise: predictions of networks with more weights than those
-were up to four times too long (figures in docs/few-networks.md). A constant and a share of the latency lead astray
+There is no more to it, since a few networks are all that is known. A further factor of the weights is small where 20
+networks tell it, and where five do it follows their noise: predictions of networks with more weights than those were up
+to four times too long (figures in docs/few-networks.md). A constant and a share of the latency lead astray
 where large networks have to tell of small ones.
 """
 

@@ -24,7 +24,7 @@ from nas.controller.runs.records import (
 from nas.controller.runs.run_folder import network_name
 from nas.controller.runs.short_weights import ShortWeights
 from nas.controller.values import Evaluated, Finalist
-from nas.deploy.choosing import UpperBound, accuracy_floor
+from nas.deploy.choosing import UpperBound, without_defect
 from nas.deploy.in_time import LEFT_OUT
 from nas.deploy.tried import Deployed, TriedDeployment, files_bytes
 from nas.deployment import Deployment
@@ -234,9 +234,8 @@ class FinalRound:
         """The finalist that these results make."""
         chosen = deployed.chosen
         # A file that lost too much accuracy is not near to being delivered, however fast it is.
-        floor = accuracy_floor(deployed.tried, self.max_drop)
-        sound = [t for t in deployed.tried if t.accuracy is None or t.accuracy >= floor]
-        missed = [v for t in sound for v in self._violations(candidate, t)] if chosen is None else []
+        sound = without_defect(deployed.tried, self.max_drop) if chosen is None else []
+        missed = [v for t in sound for v in self._violations(candidate, t)]
         test = None
         if chosen is not None:
             test = figures_on_test(self.folder_of(candidate), chosen, self.data, deployed.description)

@@ -1,10 +1,10 @@
 """Why a search delivers nothing: what is not worth it, what missed its limits, and what helps."""
 
-import math
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
+from nas.controller.prediction.feasibility import two_digits
 from nas.controller.values import Finalist
 from nas.errors import LimitMissedError, NotWorthItError
 from nas.limits import AccuracyLimit, Limits
@@ -65,15 +65,9 @@ def limits_missed(finalists: Sequence[Finalist], limits: Limits, run: Path) -> L
         )
     nearer = ""
     if len(nearest) == 1 and limits[name := next(iter(nearest))].at_most:
-        again = f"nas search --run {shlex.quote(str(run))} {limits[name].option} {_rounded_up(nearest[name])}"
+        again = f"nas search --run {shlex.quote(str(run))} {limits[name].option} {two_digits(nearest[name], up=True):g}"
         nearer = f"run `{again}` to have that one; or "
     return LimitMissedError(
         f"no candidate kept {limits.asked} when its exported file was measured{came if nearest else ''}",
         f"{nearer}ask for {options}{',' if finer else ' or'} give a longer --budget{finer}",
     )
-
-
-def _rounded_up(value: float) -> str:
-    """The least number of three digits that a positive value does not exceed."""
-    step = 10.0 ** (math.floor(math.log10(value)) - 2)
-    return f"{math.ceil(value / step * (1 - 1e-12)) * step:.6g}"

@@ -94,6 +94,12 @@ def accuracy_floor(tried: Sequence[TriedDeployment], max_drop: float) -> float:
     return max(accuracies, default=0.0) - max_drop - 1e-9
 
 
+def without_defect(tried: Sequence[TriedDeployment], max_drop: float) -> list[TriedDeployment]:
+    """Those that nothing but a limit keeps from being delivered, where accuracies count."""
+    floor = accuracy_floor(tried, max_drop)
+    return [t for t in tried if t.path is not None and not _defect(t, floor, "accuracy")]
+
+
 def _defect(t: TriedDeployment, floor: float | None, metric: str) -> str:
     """Reason why a deployment cannot be delivered under any limit; empty where it can."""
     if t.measurement is not None and t.measurement.failed is not None:

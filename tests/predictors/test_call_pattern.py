@@ -48,8 +48,8 @@ def test_a_few_large_networks_tell_of_small_ones(precision: str) -> None:
 
 
 def test_noise_of_a_few_is_not_taken_for_something_else() -> None:
-    """Five networks on an EPYC (Zen 4), OpenVINO int8, one session each; others with four times as many weights took
-    what the cube root says, and a factor of the weights that was fitted as well said four times as much."""
+    """Five networks on an EPYC (Zen 4), OpenVINO int8, one session each; others, with up to four times as many weights,
+    took about what the cube root says; a factor of the weights that was fitted too said up to four times as much."""
     known = np.array([(1.75, 3.90), (2.71, 6.09), (1.43, 3.31), (3.81, 8.81), (0.28, 1.18)]).T
     asked = np.array([(1.04, 2.66), (2.20, 4.44), (1.61, 3.63)]).T
     found = CallPatternModel().fit(*known).predict(Prediction(asked[0], np.zeros(3))).mean

@@ -43,8 +43,9 @@ def require_within_reach(
     if fastest.p50_ms <= HOPELESS * limit_ms:
         return
     deployment, nearest_ms = fastest.request.deployment, two_digits(fastest.p50_ms, up=True)
-    hint = f"ask for {LatencyLimit(nearest_ms).option} {nearest_ms:g} or more" if limits.latency else "ask for less"
-    hint = f"{hint} (pauses between calls add to it)" if pauses and limits.latency else hint
+    more = " (pauses between calls add to it)" if pauses else ""
+    nearest = f"ask for {LatencyLimit(nearest_ms).option} {nearest_ms:g} or more{more}"
+    hint = nearest if limits.latency else "ask for less"
     raise InfeasibleError(
         f"no network of space {space.name!r} can keep {limits.asked} on {site.name}: the smallest one takes "
         f"{fastest.p50_ms:.2g} ms ({deployment.name}, {deployment.calls} calls)",

@@ -12,7 +12,7 @@ from nas.controller.finalists import seen_of, slack_of, usual
 from nas.controller.results.outcome import Outcome
 from nas.controller.runs.records import Trained
 from nas.controller.values import Evaluated, Finalist
-from nas.deploy.choosing import choose
+from nas.deploy.choosing import choose, without_defect
 from nas.deploy.tried import Deployed, TriedDeployment
 from nas.deployment import Deployment
 from nas.limits import Limits, Observation
@@ -68,11 +68,15 @@ def finalist(
     deployed = Deployed(description=description, onnx=Path("model.onnx"), parity=None, tried=tuple(chosen))
     best = deployed.chosen
     found = seen(best) if best else Observation()
+    sound = () if best else without_defect(chosen, MAX_DROP)
+    missed = tuple(violation for t in sound for violation in limits.violations(seen(t)))
     return Finalist(
         evaluated=Evaluated(arch=arch, trial=seed, value=0.5, seconds=1.0),
         trained=Trained(accuracy=trained, epochs=3, seconds=1.0),
         deployed=deployed,
-        violations=() if best else tuple(v for t in chosen for v in limits.violations(seen(t))),
+        violations=()
+        if best
+        else tuple(v for t in without_defect(chosen, MAX_DROP) for v in limits.violations(seen(t))),
         call_ms=usual(found.latencies_ms),
         images_per_s=1e3 * found.batch / usual(found.medians_ms),
         test=None,

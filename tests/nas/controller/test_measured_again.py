@@ -44,11 +44,19 @@ def test_the_error_says_that_the_machine_was_busy() -> None:
 def test_the_hint_is_the_command_that_delivers_the_nearest_file() -> None:
     file = tried(DEPLOYMENTS[0], [session(3.0), session(3.1004)], 0.9)
     hint = str(limits_missed([with_doubt(file)], LIMITS, RUN).hint)
-    assert hint.startswith("run `nas search --run 'runs/my run' --latency-ms 3.11` to have that one; or ask for a")
+    assert hint.startswith("run `nas search --run 'runs/my run' --latency-ms 3.2` to have that one; or ask for a")
     two = Limits.of(latency_ms=2.0, max_size_mb=1e-9)
     both = finalist(0, [file], two)
     assert {v.name for v in both.violations} == {"latency_ms", "max_size_mb"}
     assert "--run" not in str(limits_missed([both], two, RUN).hint), "one limit alone would not be enough"
+
+
+def test_a_file_that_lost_too_much_is_not_the_nearest() -> None:
+    exact, rounded = DEPLOYMENTS[1], DEPLOYMENTS[0]
+    files = [tried(exact, [session(3.0)], 0.9), tried(rounded, [session(2.1)], 0.5)]
+    assert "the nearest came to 3 ms" in str(limits_missed([finalist(0, files, LIMITS)], LIMITS, RUN))
+    files[1] = tried(rounded, [session(2.1)], 0.89)
+    assert "the nearest came to 2.1 ms" in str(limits_missed([finalist(0, files, LIMITS)], LIMITS, RUN))
 
 
 def test_a_miss_is_doubted_where_the_quiet_sessions_keep_the_limit() -> None:
