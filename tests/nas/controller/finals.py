@@ -74,9 +74,7 @@ def finalist(
         evaluated=Evaluated(arch=arch, trial=seed, value=0.5, seconds=1.0),
         trained=Trained(accuracy=trained, epochs=3, seconds=1.0),
         deployed=deployed,
-        violations=()
-        if best
-        else tuple(v for t in without_defect(chosen, MAX_DROP) for v in limits.violations(seen(t))),
+        violations=missed,
         call_ms=usual(found.latencies_ms),
         images_per_s=1e3 * found.batch / usual(found.medians_ms),
         test=None,
