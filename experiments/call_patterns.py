@@ -162,7 +162,7 @@ def measured_here(networks: int, space: str, calls: str, known: Collection[str])
     """Predict and measure that many random networks of a space on this host, a few at a time, without those `known`."""
     from nas.controller.config import SearchConfig
     from nas.controller.planning.budget import Budget
-    from nas.controller.prediction.target_model import prepare_target
+    from nas.controller.prediction.calls import prepare_target
     from nas.progress import progress_for
     from nas.targets.preparing import OUTPUT_SIZE, networks_to_measure, preparer
     from nas.targets.profiling import BATCH_OF_NETWORKS, measure_networks

@@ -10,13 +10,14 @@ import numpy as np
 from nas.controller.config import SearchConfig
 from nas.controller.planning.budget import Budget
 from nas.controller.planning.plan import planned_s
+from nas.controller.prediction.calls import prepare_target
 from nas.controller.prediction.edge import at_the_edge, near_a_tight_limit
 from nas.controller.prediction.feasibility import DeploymentRange, latency_ranges, require_feasible
 from nas.controller.prediction.filling import with_filled_designs
 from nas.controller.prediction.probes import FileModel, probe, probe_networks
 from nas.controller.prediction.processing import around_networks
 from nas.controller.prediction.scoring import CandidateScorer
-from nas.controller.prediction.target_model import TargetModel, prepare_target
+from nas.controller.prediction.target_model import TargetModel
 from nas.controller.prediction.target_record import check_target, read_target
 from nas.controller.runs.storage import check_server
 from nas.controller.trials import SHORT

@@ -116,6 +116,12 @@ class LatencyModel:
         deployments = [d.called(interval_ms) for d in self.deployments]
         return LatencyModel(profile, deployments, self.corrections, self._prior)
 
+    def limited_to(self, deployments: Sequence[Deployment]) -> "LatencyModel":
+        """The same model of some of its deployments."""
+        found = copy(self)
+        found.deployments = tuple(deployments)
+        return found
+
     def checked(self, checks: Mapping[Deployment, Checked]) -> "LatencyModel":
         """The same model, corrected by what networks like those in question took; by deployment of networks alone."""
         found = copy(self)

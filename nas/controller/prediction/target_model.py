@@ -12,8 +12,7 @@ import numpy as np
 from nas.controller.config import SearchConfig
 from nas.controller.planning.budget import Budget
 from nas.controller.planning.plan import planned_s
-from nas.controller.prediction.reach import require_within_reach, seems_out_of_reach
-from nas.controller.prediction.small import small_networks
+from nas.controller.prediction.reach import require_within_reach
 from nas.deployment import CPU, Deployment, Placement
 from nas.errors import UserError
 from nas.executors.ray_cluster import device_resource
@@ -25,7 +24,6 @@ from nas.measure.statistics import spread_pct
 from nas.progress import Progress, SilentProgress
 from nas.runtimes import deployments_here, load_runtime
 from nas.runtimes.devices import require_device
-from nas.targets.calling import knows_calls, with_calls, with_earlier_calls
 from nas.targets.completing import completed, missing_kinds
 from nas.targets.fitting import kinds_of, occurring_kinds, table_exponent
 from nas.targets.latency import Correction, LatencyModel
@@ -42,7 +40,6 @@ from nas.targets.priors import prior_profiles
 from nas.targets.profile import (
     DeploymentTable,
     DeviceProfile,
-    calls_profile,
     quick_profile,
     saved_profile,
     set_aside,
@@ -94,38 +91,6 @@ class TargetModel:
     notes: tuple[str, ...]
     designs: Designs | None = None
     """Candidates to begin with in place of the space's well-known designs; None: those."""
-
-
-def prepare_target(config: SearchConfig, budget: Budget, progress: Progress, device: Site | None = None) -> TargetModel:
-    """Load or make the target's latency model, of calls as the configuration asks for.
-
-    See `continuous_target`. Where the profile lacks the pattern of calls, some of its networks are timed in it; the
-    profile with them is kept for later searches. Raises `UserError` where that is not possible.
-    """
-    found, interval_ms = continuous_target(config, budget, progress, device), config.interval_ms
-    if not interval_ms:
-        return found
-    profile, deployments, notes = found.model.profile, found.model.deployments, list(found.notes)
-    if found.site is not None:
-        path, space = calls_profile(config.target), config.search_space.restricted(config.allowed)
-        earlier = with_earlier_calls(profile, deployments, interval_ms, path)
-        unknown = not knows_calls(earlier, deployments, interval_ms)
-        if unknown and seems_out_of_reach(config.limits, space, found.model, config.seed):
-            require_within_reach(config.limits, space, deployments, found.site, config.seed, pauses=True)
-        timed = with_calls(
-            profile, deployments, interval_ms, found.site, path=path, progress=progress,
-            budget_s=QUICK_SHARE * planned_s(budget.seconds), seed=config.seed,
-            small=small_networks(space, found.model, earlier, OUTPUT_SIZE, config.limits),
-        )  # fmt: skip
-        if timed is not profile:
-            notes.append(f"calls at {config.calls} were timed on {found.site.name} for some networks of the profile")
-        profile = timed
-    elif not knows_calls(profile, deployments, interval_ms):
-        raise UserError(
-            f"profile {profile.name!r} does not know calls at {config.calls}, and {config.target!r} is not at hand",
-            f"`nas profile {config.target} --calls {config.calls}` on that device measures them",
-        )
-    return replace(found, model=found.model.called(profile, interval_ms), notes=tuple(notes))
 
 
 def continuous_target(

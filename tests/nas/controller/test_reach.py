@@ -9,9 +9,9 @@ import pytest
 
 from nas.controller.config import SearchConfig
 from nas.controller.planning.budget import Budget
-from nas.controller.prediction import target_model
+from nas.controller.prediction import calls, target_model
+from nas.controller.prediction.calls import prepare_target
 from nas.controller.prediction.reach import require_within_reach, smallest
-from nas.controller.prediction.target_model import prepare_target
 from nas.deployment import Deployment
 from nas.errors import InfeasibleError
 from nas.limits import Limits
@@ -89,7 +89,7 @@ def test_no_pauses_are_timed_for_a_limit_out_of_reach(tmp_path: Any, monkeypatch
     assert "--latency-ms 0.3 or more (pauses between calls add to it)" in str(error.value.hint)
     assert asked[-1] == 1
     assert not calls_profile("local").exists()
-    monkeypatch.setattr(target_model, "with_calls", timed_anyway)
+    monkeypatch.setattr(calls, "with_calls", timed_anyway)
     near = replace(config, limits=Limits.of(latency_ms=10.0))
     with pytest.raises(TimedAnyway):
         prepare_target(near, Budget(600), SilentProgress())

@@ -11,12 +11,12 @@ import pytest
 
 from nas.controller.config import SearchConfig
 from nas.controller.planning.budget import Budget
-from nas.controller.prediction import target_model
+from nas.controller.prediction import calls, target_model
+from nas.controller.prediction.calls import prepare_target
 from nas.controller.prediction.probes import FileModel
 from nas.controller.prediction.target_model import (
     PROBES,
     QUICK_LEAST,
-    prepare_target,
     recalibrated,
     speed_notes,
 )
@@ -369,3 +369,34 @@ def test_a_search_for_calls_with_pauses_goes_on_with_what_it_learned(
     first, second = (m.predict(space, choices, (10,)) for m in (found.model, again[0].model))
     assert all(np.array_equal(first[d].mean, second[d].mean) for d in found.model.deployments)
     assert len(asked) == times
+
+
+def test_a_short_search_for_calls_with_pauses_considers_fewer_deployments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    save_fake_profile(tmp_path, fake_profile("fake"))
+    asked: list[set[str]] = []
+
+    def timed(archs: Sequence[Architecture], deployments: Sequence[Deployment], **_: Any) -> list[list[Measurement]]:
+        asked.append({d.name for d in deployments})
+        return fake_measurements(archs, deployments)
+
+    monkeypatch.setattr(calling, "measure_networks", timed)
+    monkeypatch.setattr(target_model, "speed_corrections", lambda *_: {})
+    monkeypatch.setattr(calls, "promising", lambda model, *_: model.deployments[1:])
+    spaced = replace(config(), precisions=("fp32", "int8"), target="fake", threads=FP32.threads, calls="20/s")
+    found = prepare_target(spaced, Budget(60), SilentProgress())
+    assert asked[-1] == {FP32.name, INT8.name}, "which of them are fast is not known before"
+    assert found.model.deployments == (INT8.called(50.0),)
+    assert any(note.startswith(f"{INT8.name} alone were considered, as the fastest of 2") for note in found.notes)
+    times = len(asked)
+    smaller = replace(spaced, limits=Limits.of(latency_ms=0.5))
+    again = prepare_target(smaller, Budget(60), SilentProgress())
+    assert asked[times:] == [{INT8.name}]
+    assert again.model.deployments == found.model.deployments
+    path = tmp_path / "target.json"
+    write_target(path, again, FileModel())
+    known = read_target(path, smaller)
+    assert known is not None
+    assert known[0].model.deployments == found.model.deployments
