@@ -47,6 +47,7 @@ from nas.deployment import Deployment
 from nas.evaluation.estimators import SUPERNET_SHARE
 from nas.evaluation.supernet.config import LOG_STEPS
 from nas.files.writing import write_json
+from nas.limits import Violation
 from nas.measure.host import keep_to_usable_threads
 from nas.measure.site import undisturbed
 from nas.progress import Progress, SilentProgress, Stage
@@ -141,6 +142,7 @@ class Search:
         self.notes = list(prepared.notes)
         self.failed: list[Failed] = []
         self.promising: dict[tuple[str, tuple[Deployment, ...]], bool] = {}
+        self.missed: list[Violation] = []
         self.candidates = Candidates(prepared, folder, engine, budget.elapsed_s)
 
     def run(self, notes: Sequence[str] = ()) -> SearchResult:
@@ -164,7 +166,7 @@ class Search:
         if not best and any(f.within_limit for f in finalists):
             raise not_worth_it(finalists, self.floors, self.data)
         if not best:
-            raise limits_missed(finalists, self.config.limits, self.folder.path)
+            raise limits_missed(finalists, self.config.limits, self.folder.path, self.missed)
         random_baseline, zoo = self._baselines(loop, final, len(evaluated), best[0])
         return self.conclude(final.recipe, evaluated, finalists, best, random_baseline, zoo, expected)
 
@@ -323,7 +325,7 @@ class Search:
             fewer_threads=fewer_threads(self.config.seconds, self.config.threads), weights=self.candidates.weights,
             skip_missed=self.folder.reused.exists(), left_s=self._left_s, deploy_s=self.recipes.deploy_s,
             elsewhere=self.engine.elsewhere(self.data), claim=self.engine.storage.claim,
-            promising=self.promising,
+            promising=self.promising, missed=self.missed,
         )  # fmt: skip
 
     def _finals(self, final: FinalRound, candidates: Sequence[Evaluated], name: str, until_s: float) -> list[Finalist]:

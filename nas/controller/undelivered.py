@@ -7,7 +7,7 @@ from pathlib import Path
 from nas.controller.prediction.feasibility import two_digits
 from nas.controller.values import Finalist
 from nas.errors import LimitMissedError, NotWorthItError
-from nas.limits import AccuracyLimit, Limits
+from nas.limits import AccuracyLimit, Limits, Violation
 from nas.tasks import TaskData, task_of
 from nas.tasks.floor import Floor, missed_floor
 from nas.text import duration, percent
@@ -39,13 +39,19 @@ def not_worth_it(finalists: Sequence[Finalist], floors: Sequence[Floor], data: T
     )
 
 
-def limits_missed(finalists: Sequence[Finalist], limits: Limits, run: Path) -> LimitMissedError:
+def limits_missed(
+    finalists: Sequence[Finalist], limits: Limits, run: Path, untrained: Sequence[Violation] = ()
+) -> LimitMissedError:
     """The error to raise where no finalist kept the limits; it says how near they came to each.
 
     Where a single limit was in the way the hint is the command that delivers the nearest one from the folder `run`:
-    it is trained already.
+    it is trained already. `untrained`: what networks were measured to miss before their training, of interest where
+    that left no finalist.
     """
     misses = [violation for finalist in finalists for violation in finalist.violations]
+    when = "when its exported file was measured"
+    if not finalists:
+        misses, when = list(untrained), "when it was measured before its training"
     nearest = {}
     for limit in limits:
         values = [v.value for v in misses if v.name == limit.name]
@@ -59,15 +65,14 @@ def limits_missed(finalists: Sequence[Finalist], limits: Limits, run: Path) -> L
     doubt = next((f.deployed.doubt for f in finalists if f.deployed.doubt is not None), None)
     if doubt is not None:
         return LimitMissedError(
-            f"no candidate kept {limits.asked} when its exported file was measured{came if nearest else ''}; the "
-            f"machine was busy then ({doubt})",
+            f"no candidate kept {limits.asked} {when}{came if nearest else ''}; the machine was busy then ({doubt})",
             f"run the same command again while nothing else runs: it measures these files again; or ask for {options}",
         )
     nearer = ""
-    if len(nearest) == 1 and limits[name := next(iter(nearest))].at_most:
+    if finalists and len(nearest) == 1 and limits[name := next(iter(nearest))].at_most:
         again = f"nas search --run {shlex.quote(str(run))} {limits[name].option} {two_digits(nearest[name], up=True):g}"
         nearer = f"run `{again}` to have that one; or "
     return LimitMissedError(
-        f"no candidate kept {limits.asked} when its exported file was measured{came if nearest else ''}",
+        f"no candidate kept {limits.asked} {when}{came if nearest else ''}",
         f"{nearer}ask for {options}{',' if finer else ' or'} give a longer --budget{finer}",
     )

@@ -75,6 +75,8 @@ def test_one_session_decides_where_it_is_clear(
     candidate = Evaluated(arch=space.architecture(choices[near]), trial=0, value=0.5, seconds=1.0)
     assert final.is_promising(candidate) is promising
     assert asked == sessions
+    measured_ms = [] if promising else [three_ms or one_ms]
+    assert [(v.name, v.value) for v in final.missed] == [("latency_ms", ms) for ms in measured_ms]
 
 
 def test_the_last_round_is_planned_by_a_candidate_that_is_measured_to_keep_the_limit(tmp_path: Path) -> None:

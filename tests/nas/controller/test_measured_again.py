@@ -13,7 +13,7 @@ from nas.controller.undelivered import limits_missed
 from nas.controller.values import Finalist
 from nas.deploy.choosing import doubt_of
 from nas.deploy.tried import Deployed, TriedDeployment
-from nas.limits import Limits
+from nas.limits import Limits, Violation
 from nas.measure.measurement import Measurement, MeasureRequest, summarise
 from nas.measure.site import this_host
 from tests.nas.controller.finals import DATA, DEPLOYMENTS, finalist, session, tried
@@ -49,6 +49,15 @@ def test_the_hint_is_the_command_that_delivers_the_nearest_file() -> None:
     both = finalist(0, [file], two)
     assert {v.name for v in both.violations} == {"latency_ms", "max_size_mb"}
     assert "--run" not in str(limits_missed([both], two, RUN).hint), "one limit alone would not be enough"
+
+
+def test_where_nothing_was_trained_the_error_tells_what_was_measured_before() -> None:
+    untrained = [Violation("latency_ms", value, "too slow") for value in (2.7, 2.2)]
+    error = limits_missed([], LIMITS, RUN, untrained)
+    assert str(error) == "no candidate kept 2 ms when it was measured before its training; the nearest came to 2.2 ms"
+    assert str(error.hint).startswith("ask for a higher --latency-ms"), "there is no file to deliver"
+    file = tried(DEPLOYMENTS[0], [session(3.0)], 0.9)
+    assert "the nearest came to 3 ms" in str(limits_missed([with_doubt(file)], LIMITS, RUN, untrained))
 
 
 def test_a_file_that_lost_too_much_is_not_the_nearest() -> None:
