@@ -1,4 +1,4 @@
-"""Whether a candidate is worth a training: measured untrained, in one session where that says it clearly."""
+"""Finalists: whether a candidate is worth a training, how long that may take, and what its files come near to."""
 
 import math
 from collections.abc import Sequence
@@ -14,9 +14,11 @@ import nas.controller.runs.records as records
 from nas.controller.finalists import CLEAR, FinalRound
 from nas.controller.planning.plan import FEWEST_S
 from nas.controller.prediction.scoring import CandidateScorer
+from nas.controller.runs.records import Trained
 from nas.controller.runs.run_folder import network_name
 from nas.controller.runs.short_weights import ShortWeights
 from nas.controller.values import Evaluated
+from nas.deploy.tried import Deployed
 from nas.limits import Limits
 from nas.measure.job import SessionTiming
 from nas.measure.measurement import Measurement, MeasureRequest, summarise
@@ -28,8 +30,9 @@ from nas.targets.latency import LatencyModel
 from nas.tasks import TASKS
 from nas.training.result import TrainResult
 from search_spaces import load_search_space
+from tests.nas.controller.finals import session, tried
 from tests.nas.executors.tasks import tiny_data
-from tests.nas.fake_device import FP32, fake_profile
+from tests.nas.fake_device import FP32, INT8, fake_profile
 
 LIMIT_MS = 0.6
 DONE = TrainResult(accuracy=0.5, curve=(), seconds=1.0, stopped="time limit", precision="fp32", details={})
@@ -112,6 +115,25 @@ def test_the_last_round_is_planned_by_a_candidate_that_is_measured_to_keep_the_l
     assert replace(final, promising={}).without_hopeless(candidates, 1.0, lambda: False) == candidates, "no time"
     hopeless = replace(final, promising={(c.arch.key, (FP32,)): False for c in candidates})
     assert hopeless.without_hopeless(candidates, 1.0, lambda: True) == candidates[-1:]
+
+
+def test_a_file_that_lost_too_much_accuracy_is_no_near_miss(tmp_path: Path) -> None:
+    data, space = tiny_data(), load_search_space("mobile").restrict("resolution", [32])
+    limits = Limits.of(latency_ms=LIMIT_MS)
+    scorer = CandidateScorer(space, LatencyModel(fake_profile(), [FP32]), limits, data.output_size)
+    final = FinalRound(
+        space=space, data=data, scorer=scorer, deployments=(FP32,), recipe=TASKS["classification"].recipe(), size=1,
+        objective="accuracy", limits=limits, max_drop=0.01, site=this_host(), folder=tmp_path,
+    )  # fmt: skip
+    arch = space.architecture(space.sample(1, np.random.default_rng(0))[0])
+    candidate = Evaluated(arch=arch, trial=0, value=0.5, seconds=1.0)
+    exact = tried(FP32, [session(3.0 * LIMIT_MS)], 0.9)
+    files = [exact, tried(INT8, [session(2.0 * LIMIT_MS)], 0.5)]
+    description = NetworkDescription.of_architecture(space, arch, data.output_size)
+    deployed = Deployed(description=description, onnx=Path("model.onnx"), parity=None, tried=tuple(files))
+    found = final.as_finalist(candidate, Trained(accuracy=0.9, epochs=3, seconds=1.0), deployed)
+    assert [(v.name, v.value) for v in found.violations] == [("latency_ms", 3.0 * LIMIT_MS)]
+    assert not found.within_limit
 
 
 @pytest.mark.parametrize(
