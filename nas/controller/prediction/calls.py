@@ -9,13 +9,12 @@ from nas.controller.prediction.fewer import affordable_deployments, promising
 from nas.controller.prediction.reach import require_within_reach, seems_out_of_reach
 from nas.controller.prediction.small import small_networks
 from nas.controller.prediction.target_model import QUICK_SHARE, TargetModel, continuous_target
-from nas.deployment import Deployment
 from nas.errors import UserError
 from nas.measure.site import Site
 from nas.progress import Progress
 from nas.targets.calling import knows_calls, with_calls, with_earlier_calls
 from nas.targets.preparing import OUTPUT_SIZE
-from nas.targets.profile import DeviceProfile, calls_profile
+from nas.targets.profile import calls_profile
 
 
 def prepare_target(config: SearchConfig, budget: Budget, progress: Progress, device: Site | None = None) -> TargetModel:
@@ -39,36 +38,36 @@ def prepare_target(config: SearchConfig, budget: Budget, progress: Progress, dev
 
 
 def _timed(found: TargetModel, site: Site, config: SearchConfig, budget_s: float, progress: Progress) -> TargetModel:
-    """The target with a model of calls with pauses; in a short budget of those deployments alone that are expected to
-    be fastest. Where nothing is known of such calls, that cannot be told before all of them are timed."""
+    """The target with a model of calls with pauses; in a short budget of the most promising deployments
+    alone. Where nothing is known of such calls, that cannot be told before all of them are timed."""
     profile, deployments, interval_ms = found.model.profile, found.model.deployments, config.interval_ms
     space, path = config.search_space.restricted(config.allowed), calls_profile(config.target)
     count = affordable_deployments(budget_s)
-
-    def nearest(known: DeviceProfile) -> tuple[Deployment, ...]:
-        """Those to consider, called without a pause."""
-        model = found.model.called(known, interval_ms)
-        return tuple(d.continuous for d in promising(model, space, OUTPUT_SIZE, config.limits, count))
-
     earlier = with_earlier_calls(profile, deployments, interval_ms, path)
     known = knows_calls(earlier, deployments, interval_ms)
     if not known and seems_out_of_reach(config.limits, space, found.model, config.seed):
         require_within_reach(config.limits, space, deployments, site, config.seed, pauses=True)
-    considered = nearest(earlier) if known else deployments
+    model, considered = found.model, deployments
+    if known and count < len(deployments):
+        model = model.called(earlier, interval_ms)
+        considered = promising(model, space, OUTPUT_SIZE, config.limits, count)
     timed = with_calls(
-        profile, considered, interval_ms, site, path=path, progress=progress, budget_s=QUICK_SHARE * budget_s,
-        seed=config.seed, small=small_networks(space, found.model, earlier, OUTPUT_SIZE, config.limits),
+        profile, [d.continuous for d in considered], interval_ms, site, path=path, progress=progress,
+        budget_s=QUICK_SHARE * budget_s, seed=config.seed,
+        small=small_networks(space, found.model, earlier, OUTPUT_SIZE, config.limits),
     )  # fmt: skip
     notes = list(found.notes)
     if timed is not profile:
         notes.append(f"calls at {config.calls} were timed on {site.name} for some networks of the profile")
+    if model is found.model or timed != earlier:  # else it is fitted already
+        model = found.model.called(timed, interval_ms)
     if not known:
-        considered = nearest(timed)
+        considered = promising(model, space, OUTPUT_SIZE, config.limits, count)
     if len(considered) < len(deployments):
         names = ", ".join(d.name for d in considered)
         notes.append(
-            f"{names} alone were considered, as the fastest of {len(deployments)} deployments: timing all of them "
-            "with pauses takes a longer --budget"
+            f"{names} alone were considered, as the most promising of {len(deployments)} deployments: timing all of "
+            "them with pauses takes a longer --budget"
         )
-    model = found.model.called(timed, interval_ms).limited_to([d.called(interval_ms) for d in considered])
+        model = model.limited_to(considered)
     return replace(found, model=model, notes=tuple(notes))
