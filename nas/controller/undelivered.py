@@ -51,7 +51,8 @@ def limits_missed(
     misses = [violation for finalist in finalists for violation in finalist.violations]
     when = "when its exported file was measured"
     if not finalists:
-        misses, when = list(untrained), "when it was measured before its training"
+        misses = list(untrained)
+        when = "when it was measured before its training" if untrained else "by what was predicted for it"
     nearest = {}
     for limit in limits:
         values = [v.value for v in misses if v.name == limit.name]

@@ -135,7 +135,8 @@ def make_profile(
             profile.save(path)
             done += len(batch)
             left_s = budget_s - (time.monotonic() - start)
-            bar.advance(len(batch), f"the budget ends in {duration(left_s)}" if 0 < left_s < math.inf else None)
+            # A search gives its profile a part of its budget only: so the note speaks of no budget.
+            bar.advance(len(batch), f"ends in {duration(left_s)} at the latest" if 0 < left_s < math.inf else None)
     enough, short = MIN_WITH_PRIOR if least < MIN_NETWORKS else MIN_NETWORKS, []
     for deployment in deployments:
         table = profile.table(deployment)

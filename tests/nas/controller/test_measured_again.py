@@ -56,6 +56,7 @@ def test_where_nothing_was_trained_the_error_tells_what_was_measured_before() ->
     error = limits_missed([], LIMITS, RUN, untrained)
     assert str(error) == "no candidate kept 2 ms when it was measured before its training; the nearest came to 2.2 ms"
     assert str(error.hint).startswith("ask for a higher --latency-ms"), "there is no file to deliver"
+    assert str(limits_missed([], LIMITS, RUN)) == "no candidate kept 2 ms by what was predicted for it"
     file = tried(DEPLOYMENTS[0], [session(3.0)], 0.9)
     assert "the nearest came to 3 ms" in str(limits_missed([with_doubt(file)], LIMITS, RUN, untrained))
 
