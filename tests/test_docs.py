@@ -1,11 +1,16 @@
 """The documentation is honest: its commands exist, its examples run, its links lead somewhere."""
 
+import ast
+import importlib
+import inspect
 import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import click
 import numpy as np
@@ -135,6 +140,46 @@ def test_experiments_named_exist_with_their_options(document: Path) -> None:
         assert any(file.is_file() for file in files), f"{document.name} names experiments.{name}"
         for option in re.findall(r"--[a-z][a-z-]*", rest):
             assert re.search(rf"[\"/]{option}[\"/]", known), f"{document.name}: experiments.{name} {option}"
+
+
+def calls_of_ours(block: str) -> Iterator[tuple[Callable[..., Any], ast.Call]]:
+    """Each call in a block of Python of what it imports from this project, `Class(...)` or `Class.method(...)`.
+
+    A block of one entry of a table, `"name": value,`, is read as that table.
+    """
+    tree = ast.parse(f"{{{block}}}" if re.match(r'(#.*\n)?"[^"\n]*":', block) else block)
+    names = dict[str, Any]()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and re.match(rf"({OURS})\b", node.module or ""):
+            module = importlib.import_module(node.module or "")
+            names |= {alias.asname or alias.name: getattr(module, alias.name) for alias in node.names}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            if isinstance(node.func, ast.Name) and node.func.id in names:
+                yield names[node.func.id], node
+            elif isinstance(of := node.func, ast.Attribute) and isinstance(of.value, ast.Name) and of.value.id in names:
+                yield getattr(names[of.value.id], of.attr), node
+
+
+def require_fitting(called: Callable[..., Any], call: ast.Call) -> None:
+    """Raise TypeError unless the function takes these arguments, as far as they are written out."""
+    keywords = {keyword.arg: None for keyword in call.keywords if keyword.arg}
+    plain = [argument for argument in call.args if not isinstance(argument, ast.Starred)]
+    inspect.signature(called).bind_partial(*plain, **keywords)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_python_examples_import_and_call_what_exists(document: Path) -> None:
+    for block in re.findall(r"```python\n(.*?)```", document.read_text(), re.DOTALL):
+        for called, call in calls_of_ours(block):
+            require_fitting(called, call)
+
+
+def test_an_argument_that_does_not_exist_is_noticed() -> None:
+    block = "from nas.controller.config import SearchConfig\nSearchConfig(latency_ms=4.0)\n"
+    [(called, call)] = calls_of_ours(block)
+    with pytest.raises(TypeError, match="latency_ms"):
+        require_fitting(called, call)
 
 
 def test_make_targets_named_exist() -> None:

@@ -74,8 +74,8 @@ def profile(
     Leave the machine alone meanwhile. An interrupted profile is continued by the same command; more networks make the
     predictions better. A search for target NAME then uses it.
 
-    Searches for detectors need a device that was profiled with their space: --space detect adds it to what the profile
-    knows.
+    Networks of another space join those that a profile of the same name holds: --space detect adds detectors. A search
+    for a device elsewhere needs a profile that knows the blocks of its space.
 
     A device without torch is measured by a kit: a zip of networks and one script that needs only numpy and
     onnxruntime. Run it there and bring its result back.

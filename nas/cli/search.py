@@ -103,8 +103,8 @@ def _limit_type(kind: type[Limit]) -> click.ParamType[float]:
     "--space",
     default="",
     help="What may be built: mobile, dense, compact or mixed; for detection detect, for pose pose, for text text; a "
-    "JSON file with the table of a space; or package.module:ATTRIBUTE, whose code runs.  [default: compact for small "
-    "images, mixed, or that of the task]",
+    "JSON file with the table of a space; or package.module:ATTRIBUTE, whose code runs.  [default: that of the "
+    "task; of images compact, or mixed for a target elsewhere whose profile lacks its blocks]",
 )
 @click.option(
     "--budget",
