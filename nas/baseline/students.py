@@ -22,7 +22,7 @@ from nas.training.loop import Training
 from nas.training.objective import Objective, random_inputs
 from nas.training.precision import resolve_device
 from nas.training.recipe import Recipe
-from nas.training.setup import Setup, choose_setup, step_seconds, update_seconds
+from nas.training.setup import ENOUGH_S, Setup, choose_setup, step_seconds, update_seconds
 from nas.training.world import World
 
 COMPARED, NORMED = 512, 256
@@ -116,8 +116,9 @@ def epoch_seconds(room: Classroom, network: nn.Module) -> float:
     recipe, input = room.recipe, room.teacher.description.signature.input
     size = recipe.batch_for(room.objective.train_examples)
     setup = Setup(precision="fp32", channels_last=True, batch_size=size)
-    step_s = step_seconds(network, input, setup, room.device) + update_seconds(network, recipe.optimizer, room.device)
-    step_s += step_seconds(room.network, input, setup, room.device) / 3  # forwards alone
+    step_s = step_seconds(network, input, setup, room.device, enough_s=ENOUGH_S)
+    step_s += update_seconds(network, recipe.optimizer, room.device, enough_s=ENOUGH_S)
+    step_s += step_seconds(room.network, input, setup, room.device, enough_s=ENOUGH_S) / 3  # forwards alone
     return step_s * max(1, round(room.objective.train_examples / size))
 
 

@@ -72,7 +72,7 @@ def choose_setup(recipe: Recipe, network: nn.Module, input: TensorSpec, examples
 
     best = options[0] if len(options) == 1 else fastest({option: seconds(option) for option in options})
     if recipe.batch_size != "auto":
-        return in_passes(best, kept_bytes(network, input, best, device), memory_for_training(device))
+        return within_memory(best, network, input, device)
     rate = size / seconds(best)
     for larger in _BATCHES[1:]:
         if examples / larger < _MIN_STEPS:
@@ -85,7 +85,12 @@ def choose_setup(recipe: Recipe, network: nn.Module, input: TensorSpec, examples
         if found < 1.05 * rate:
             break
         best, rate = option, found
-    return in_passes(best, kept_bytes(network, input, best, device), memory_for_training(device))
+    return within_memory(best, network, input, device)
+
+
+def within_memory(setup: Setup, network: nn.Module, input: TensorSpec, device: torch.device) -> Setup:
+    """The setup with as many passes as the network's training on this device needs to fit into memory."""
+    return in_passes(setup, kept_bytes(network, input, setup, device), memory_for_training(device))
 
 
 def in_passes(setup: Setup, example_bytes: float, allowed_bytes: float) -> Setup:
@@ -155,21 +160,23 @@ def step_seconds(
     steps: int = 3,
     enough_s: float = math.inf,
 ) -> float:
-    """Seconds of the fastest of `steps` training steps on random inputs, after one to warm up; `enough_s` as in
-    `fastest_call`.
+    """Seconds of the fastest of `steps` training steps on a batch of random inputs, after one to warm up; `enough_s` as
+    in `fastest_call`.
 
-    The network is not changed, and torch's global random state neither.
+    A batch that does not fit into memory takes no more of it here than in its training: one of its passes is timed, and
+    counted as often as there are. The network is not changed, and torch's global random state neither.
     """
+    passes = max(setup.passes, within_memory(setup, network, input, device).passes)
     with torch.random.fork_rng():  # dropout must not use up the caller's random numbers
         copied = copy.deepcopy(network).to(device).to(memory_format=setup.memory_format).train()
-        inputs = laid_out(input.draw_torch(setup.batch_size).to(device), setup)
+        inputs = laid_out(input.draw_torch(-(-setup.batch_size // passes)).to(device), setup)
 
         def step() -> None:
             with autocast(device, setup.precision):
                 output = copied(inputs)
             output.float().square().mean().backward()
 
-        return fastest_call(step, device, steps, enough_s)
+        return passes * fastest_call(step, device, steps, enough_s)
 
 
 def update_seconds(

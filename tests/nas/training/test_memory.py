@@ -53,6 +53,36 @@ def test_the_memory_that_is_allowed_decides(monkeypatch: pytest.MonkeyPatch) -> 
     assert choose_setup(*arguments).passes > 1
 
 
+class Watched(nn.Module):
+    """Notes how many examples it is given at once, its copies too."""
+
+    def __init__(self, seen: list[int]) -> None:
+        super().__init__()
+        self.seen, self.layers = seen, small_network()
+
+    def __deepcopy__(self, memo: dict[int, object]) -> "Watched":
+        return Watched(self.seen)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        self.seen.append(len(images))
+        answers: torch.Tensor = self.layers(images)
+        return answers
+
+
+@pytest.mark.parametrize("batch_size", [64, "auto"])
+def test_timing_takes_no_more_memory_than_the_training(batch_size: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    automatic = {"precision": "auto", "channels_last": "auto"}
+    recipe = Recipe.model_validate({"epochs": 1, "batch_size": batch_size, **automatic})
+    arguments = (recipe, Watched(seen), image_input(32), 1000, CPU)
+    choose_setup(*arguments)
+    assert max(seen) >= 32, "where there is memory whole batches are timed"
+    seen.clear()
+    monkeypatch.setattr(setting_up, "memory_for_training", lambda device: 1.0)
+    assert choose_setup(*arguments).passes > 1
+    assert max(seen) < 2 * FEWEST_AT_ONCE
+
+
 def test_trainings_side_by_side_share_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "memory_bytes", lambda: 8 * 2**30)
     monkeypatch.delenv(machine.TRAINING_MEMORY, raising=False)
