@@ -133,13 +133,13 @@ def _summary(trials: Sequence[Trial]) -> dict[str, Any]:
 
 def _at_slo(found: RateFound | None, slo_ms: float) -> dict[str, Any]:
     """The largest rate that keeps the limit; `images_per_s` is None where none was found, or confirmed."""
-    if found is None or found.rate_per_s is None:
+    if found is None or found.rate_per_s is None or not found.confirmed:
         return {"slo_ms": slo_ms, "images_per_s": None, "confirmed_by": 0, "trial": None}
     return {
         "slo_ms": slo_ms,
         "images_per_s": found.rate_per_s,
         "confirmed_by": len(found.confirmed),
-        "trial": _summary(found.confirmed) if found.confirmed else None,
+        "trial": _summary(found.confirmed),
     }
 
 

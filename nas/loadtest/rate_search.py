@@ -22,6 +22,8 @@ def largest_rate(
         trials: most calls of `keeps`.
         precision: relative distance of the bounds at which the search ends early.
     """
+    if above <= 0:  # the closed loop got no right answer
+        return None
     low, high = 0.0, above
     rate = FIRST * above
     for _ in range(trials):

@@ -34,6 +34,8 @@ from nas.serving.refusal import Refusal, busy, drop_frames, malformed
 
 SERVER = {"name": "nas", "version": __version__, "extensions": ["binary_tensor_data"]}
 CLOSING = (408, 413)
+MOST_DIGITS = 18
+"""Of a length in a header: Python refuses to read thousands of them."""
 """Answers after which the connection is closed, because a part of the request may still be on its way."""
 _GONE = 499
 """Counted where the client has left before it had an answer (nginx's number)."""
@@ -147,8 +149,8 @@ class _Service:
     async def infer(self, request: Request) -> Response:
         self._check_name(request)
         length = request.headers.get(HEADER_LENGTH)
-        if length is not None and not (length.isascii() and length.isdigit()):
-            raise malformed(f"{HEADER_LENGTH} is {length!r}, not a number of bytes")
+        if length is not None and not (length.isascii() and length.isdigit() and len(length) <= MOST_DIGITS):
+            raise malformed(f"{HEADER_LENGTH} is {length[:40]!r}, not a number of bytes")
         body = await self._body(request)
         asked = parse_request(body, None if length is None else int(length))
         answers = await self._answers_of(examples_of(self._engine.model, asked, self._settings.images))

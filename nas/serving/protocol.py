@@ -13,6 +13,7 @@ import math
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, NoReturn
 
 import numpy as np
@@ -29,6 +30,8 @@ NUMPY_TYPES: Mapping[str, str] = {
 }  # fmt: skip
 """Datatype of the protocol -> numpy's, little endian."""
 _LENGTH = struct.Struct("<I")
+MOST_AXES, LONGEST_AXIS = 32, 2**31 - 1
+"""Of a tensor: no network has as many, and numpy refuses some that are beyond."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -129,6 +132,8 @@ def _input(entry: Mapping[str, Any], binary: memoryview) -> tuple[Tensor, int]:
     shape = tuple(_list(entry.get("shape"), f"the shape of {name!r}"))
     if any(isinstance(size, bool) or not isinstance(size, int) or size < 0 for size in shape):
         raise malformed(f"the shape of {name!r} is not of whole numbers")
+    if len(shape) > MOST_AXES or max(shape, default=0) > LONGEST_AXIS:
+        raise malformed(f"the shape of {name!r} has more than {MOST_AXES} axes, or one beyond {LONGEST_AXIS}")
     if datatype != BYTES and datatype not in NUMPY_TYPES:
         raise malformed(f"{name!r} has the unknown datatype {datatype!r}")
     size = _object(entry.get("parameters", {}), f"the parameters of {name!r}").get("binary_data_size")
@@ -168,6 +173,8 @@ def _from_json(name: str, datatype: str, shape: tuple[int, ...], data: Any) -> N
         if not all(isinstance(text, str) for text in texts):
             raise malformed(f"the data of {name!r} are not texts")
         return _counted(name, shape, [text.encode("utf-8", "surrogatepass") for text in texts])
+    if not _is_numbers(values):  # numpy would give each element as much memory as the longest text takes
+        raise malformed(f"the data of {name!r} are not of type {datatype}")
     try:
         found = np.array(values)
     except (ValueError, OverflowError) as error:  # rows of several lengths, or nested too deeply
@@ -192,6 +199,18 @@ def _from_json(name: str, datatype: str, shape: tuple[int, ...], data: Any) -> N
             raise malformed(f"the data of {name!r} are not within {datatype}")
     with np.errstate(over="ignore"):  # what is too large becomes infinite, which no network takes
         return found.reshape(shape).astype(numpy_type)
+
+
+def _is_numbers(values: list[Any]) -> bool:
+    """True if the leaves of nested lists are numbers, or true and false."""
+    level = values
+    while kinds := set(map(type, level)):
+        if list not in kinds:
+            return kinds <= {int, float, bool}
+        if not kinds <= {int, float, bool, list}:
+            return False
+        level = list(chain.from_iterable(value for value in level if isinstance(value, list)))
+    return True
 
 
 def _flat(values: list[Any]) -> list[Any]:

@@ -77,6 +77,15 @@ def test_a_server_is_worth_its_rate_at_the_limit_if_there_is_one() -> None:
     assert (missed["images_per_s"], missed["at_slo"]["trial"]) == (None, None)
 
 
+def test_a_rate_that_was_not_confirmed_counts_for_nothing() -> None:
+    """As where the fresh server that was to confirm it did not start."""
+    found = server([closed(100.0)], RateFound(rate_per_s=80.0, searched=(), confirmed=()))
+    assert (found["images_per_s"], found["at_slo"]["images_per_s"], found["at_slo"]["trial"]) == (None, None, None)
+    file = io.StringIO()
+    print_load_test(whole([found]), Console(file=file))
+    assert "none" in file.getvalue()
+
+
 def test_efficiency_is_against_one_replica() -> None:
     rows = scaling_document([server([closed(100.0)]), server([closed(150.0)], replicas=2)])
     assert [(row["replicas"], row["efficiency"]) for row in rows] == [(1, 1.0), (2, 0.75)]

@@ -31,6 +31,7 @@ def test_the_rate_found_is_kept_and_the_best_within_the_precision(limit: float) 
 def test_nothing_is_found_where_nothing_is_kept_and_the_trials_are_counted() -> None:
     tried: list[float] = []
     assert largest_rate(lambda rate: bool(tried.append(rate)), above=100.0, trials=8) is None
+    assert largest_rate(lambda rate: True, above=0.0) is None, "of a server that gave no right answer"
     assert 3 < len(tried) <= 8
     assert min(tried) > 4
 

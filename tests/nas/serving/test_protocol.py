@@ -3,6 +3,7 @@
 import contextlib
 import json
 import struct
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -101,6 +102,11 @@ def request(**entry: Any) -> bytes:
         (request(datatype="FLOAT"), "unknown datatype"),
         (request(shape=[-2]), "not of whole numbers"),
         (request(shape=[True, 2]), "not of whole numbers"),
+        (request(shape=[0, 2**70], data=[]), "one beyond 2147483647"),
+        (request(shape=[1] * 100, data=[1.0]), "more than 32 axes"),
+        (request(shape=[1] * 100, data=None, parameters={"binary_data_size": 4}), "more than 32 axes"),
+        (request(data=[1, None]), "not of type FP32"),
+        (request(data=[1, ["a"]]), "not of type FP32"),
         (request(name=7), "no text"),
         (request(parameters={"binary_data_size": 8}), "announces 8 bytes"),
         (request(datatype="BYTES"), "not texts"),
@@ -113,6 +119,18 @@ def test_the_sentence_names_what_is_wrong(body: bytes, says: str) -> None:
     with pytest.raises(Refusal, match=says) as refused:
         parse_request(body)
     assert refused.value.status == 400
+
+
+def test_texts_among_numbers_take_no_memory_for_each() -> None:
+    body = request(data=["x" * 100_000, *["a"] * 200], shape=[201])
+    tracemalloc.start()
+    try:
+        with pytest.raises(Refusal, match="not of type FP32"):
+            parse_request(body)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 20 * len(body)
 
 
 @pytest.mark.parametrize(
