@@ -18,7 +18,7 @@ from nas.controller.evaluators import PREDICTOR, trains
 from nas.controller.inputs import load_inputs, require_data_of
 from nas.controller.planning.budget import Budget, Interrupts
 from nas.controller.planning.estimator_choice import read_choice
-from nas.controller.planning.plan_record import read_final_plan
+from nas.controller.planning.plan_record import read_account, read_final_plan
 from nas.controller.prediction.target_record import write_target
 from nas.controller.preparation import prepare_search
 from nas.controller.runs.run_folder import RunFolder, check_folder, opened
@@ -32,7 +32,7 @@ from nas.limits import NAMES as LIMITS
 from nas.limits import Limits
 from nas.measure.host import keep_to_usable_threads
 from nas.progress import Progress, SilentProgress
-from nas.tasks.same_data import record_splits
+from nas.tasks.same_data import SPLITS_FILE, record_splits
 
 BUDGETS = ("budget_s", "max_trials", "max_cost_usd", "price_per_hour")
 ENGINE = ("storage", "ray", "workers")
@@ -66,10 +66,10 @@ def search_again(run: Path, changes: Mapping[str, Any], progress: Progress | Non
         return finished
     studies = None if folder.reused.exists() else studies_on_server(old, changes.get("storage"))
     keep_to_usable_threads()
-    budget = Budget(config.seconds, price_per_hour=config.price_per_hour)
+    budget = Budget(config.seconds, spent=read_account(folder), price_per_hour=config.price_per_hour)
     goes_on = any(changes.get(name) is not None for name in BUDGETS)
     with device_of(config) as device:
-        inputs = load_inputs(config, budget, progress, old.target, device)
+        inputs = load_inputs(config, budget, progress, target_record(old, folder), device)
         with opened(config, folder):
             record_splits(folder.path, inputs.data)
             write_target(folder.target, inputs.target, inputs.scorer.files)
@@ -151,6 +151,16 @@ def check_estimator(old: RunFolder, wanted: str | None) -> None:
             f"the candidates of {old.path} were evaluated by {name!r}, which does not go with {wanted!r}",
             "leave out --estimator, or start a new search with another --out",
         )
+
+
+def target_record(old: RunFolder, new: RunFolder) -> Path:
+    """Where to read what is known of the target: an answer that was begun goes on with its own record, which may hold
+    measurements for its limit; the run's record else.
+
+    Beside it lie the splits that the data must still have: one without them would let changed data pass.
+    """
+    own = new.target.exists() and (new.path / SPLITS_FILE).exists()
+    return new.target if own else old.target
 
 
 def take_over(old: RunFolder, new: RunFolder, studies: StudyStorage | None = None) -> None:
