@@ -17,6 +17,9 @@ from nas.files.writing import staged_file, write_json
 from nas.networks.run_networks import TARGET
 from search_spaces.reference import SPACE_FILE
 
+ANOTHER_FOLDER = "give another --out, or remove it"
+"""Hint where a folder holds another run."""
+
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:
@@ -66,7 +69,8 @@ class RunFolder:
 
     @property
     def reused(self) -> Path:
-        """Exists where another run's evaluations were taken over, see `nas.controller.new_limits`."""
+        """Exists where another run's evaluations were taken over: the question they were taken over for, see
+        `nas.controller.runs.question`."""
         return self.path / "reused.json"
 
     @property
@@ -121,13 +125,13 @@ def network_name(key: str) -> str:
     return f"{key.split(':')[0]}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
 
 
-def check_folder(config: SearchConfig) -> RunFolder:
+def check_folder(config: SearchConfig, hint: str = ANOTHER_FOLDER) -> RunFolder:
     """The run's folder, if it can be used by this configuration. Writes nothing.
 
-    Raises `UserError` where it holds another configuration or other files, or cannot be written.
+    Raises `UserError` where it holds another configuration (then with `hint`) or other files, or cannot be written.
     """
     folder = RunFolder(config.run_dir)
-    check_identity(folder, config.identity(), default_settings(SearchConfig))
+    check_identity(folder, config.identity(), default_settings(SearchConfig), hint)
     if folder.config.exists():
         _check_storage(config, folder)
     return folder
@@ -139,9 +143,13 @@ def default_settings(config: type[Any]) -> dict[str, Any]:
 
 
 def check_identity(
-    folder: RunFolder, identity: dict[str, Any], defaults: Mapping[str, Any] = MappingProxyType({})
+    folder: RunFolder,
+    identity: dict[str, Any],
+    defaults: Mapping[str, Any] = MappingProxyType({}),
+    hint: str = ANOTHER_FOLDER,
 ) -> None:
-    """Raises `UserError` where the folder holds a run with another identity or other files, or cannot be written.
+    """Raises `UserError` where the folder holds a run with another identity (then with `hint`) or other files, or
+    cannot be written.
 
     A setting that is younger than the run had its value in `defaults` then.
     """
@@ -152,10 +160,7 @@ def check_identity(
         younger = {name: defaults[name] for name in now.keys() - recorded.keys() if name in defaults}
         differing = _differences({**_plain(younger), **recorded}, now)
         if differing:
-            raise UserError(
-                f"{folder.path} holds a run with another configuration ({differing})",
-                "give another --out, or remove it",
-            )
+            raise UserError(f"{folder.path} holds a run with another configuration ({differing})", hint)
     elif folder.path.is_dir() and any(file.name != LOCK for file in folder.path.iterdir()):
         raise UserError(f"{folder.path} is not empty and no run of this program", "give another --out")
     check_writable(folder.path)

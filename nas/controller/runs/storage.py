@@ -158,6 +158,31 @@ def copy_studies(source: StudyStorage, folder: Path) -> None:
             copy.engine.dispose()
 
 
+def add_trials(source: Path, target: Path) -> None:
+    """Add the complete trials of the studies in one file to those of the same name in another, but for networks that
+    have one there already."""
+    stores = [
+        optuna.storages.RDBStorage(f"sqlite:///{path}".replace("{", "{{").replace("}", "}}"))
+        for path in (source, target)
+    ]
+    there, here = stores
+    complete = (optuna.trial.TrialState.COMPLETE,)
+    try:
+        known = optuna.get_all_study_names(here)
+        for name in optuna.get_all_study_names(there):
+            if name not in known:
+                optuna.copy_study(from_study_name=name, from_storage=there, to_storage=here)
+                continue
+            study = optuna.load_study(study_name=name, storage=here)
+            keys = {t.user_attrs.get("key") for t in study.get_trials(deepcopy=False, states=complete)}
+            trials = optuna.load_study(study_name=name, storage=there).get_trials(deepcopy=False, states=complete)
+            study.add_trials([t for t in trials if t.user_attrs.get("key") not in keys])
+    finally:
+        for store in stores:
+            store.remove_session()
+            store.engine.dispose()
+
+
 @contextmanager
 def replaced_study(path: Path) -> Iterator[Path]:
     """A free name to write a study's file to, which takes the place of `path` at the end of the block.

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from nas.cli.main import run
+from nas.files.writing import write_json
 from tests.nas.killing import completed, stop_when
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.usefixtures("cache")]
@@ -86,6 +87,36 @@ def test_kill_interrupt_and_another_limit(tmp_path: Path, colours: Path, capsys:
     assert stamps(limits, "trained.json") == trained
     assert stamps(limits, "deployed.json") == measured
     assert json.loads((out / "result.json").read_text()) == document
+
+    # The same again after a kill: the budget goes on where it was, and so does what was learnt of the target.
+    (limits / "result.json").unlink()
+    write_json(limits / "account.json", {"prepare": 100.0, "total": 100.0})
+    learnt = json.loads((limits / "target.json").read_text())
+    write_json(limits / "target.json", {**learnt, "notes": [*learnt["notes"], "learnt for 100 ms"]})
+    assert run([*ask, "--latency-ms", "100", "--json"]) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert again["seconds"]["total"] > 100
+    assert "learnt for 100 ms" in json.loads((limits / "target.json").read_text())["notes"]
+    assert again["best"][0]["key"] == answer["best"][0]["key"]
+
+    # Once finished it is only read; of more winners there is another answer, and with a budget the search goes on.
+    written = (limits / "result.json").stat().st_mtime_ns
+    assert run([*ask, "--latency-ms", "100", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == again
+    assert (limits / "result.json").stat().st_mtime_ns == written
+    assert run([*ask, "--latency-ms", "100", "--top", "2", "--json"]) == 0
+    assert (
+        out / "limits" / "100ms-300k-params-top2" / json.loads(capsys.readouterr().out)["best"][0]["model"]
+    ).is_file()
+    more = [*ask, "--latency-ms", "100", "--max-trials", str(shorts + 1), "--json"]
+    assert run(more) == 0
+    searched = json.loads(capsys.readouterr().out)
+    assert completed(limits) == shorts + 1
+    assert completed(out) == shorts
+    assert not any("nothing was trained" in note for note in searched["notes"])
+    assert searched["seconds"]["total"] < 100, "the account is that of this search"
+    assert run(more) == 0
+    assert json.loads(capsys.readouterr().out) == searched
 
     assert run([*ask, "--latency-ms", "0.0001"]) == 3
     assert run([*ask, "--data", "cifar10"]) == 1
