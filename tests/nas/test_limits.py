@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from nas.controller.config import Objective, SearchConfig
-from nas.controller.objective import finalist_pool, next_finalist, winners
+from nas.controller.objective import Ending, finalist_pool, next_finalist, winners
 from nas.controller.planning.budget import BookedStage, Budget
 from nas.controller.planning.plan import OPEN_END_S, estimate, open_end_plan, planned_s, room_for_baseline
 from nas.controller.prediction.probes import fitted_files
@@ -114,13 +114,16 @@ def latency_ms(e: Evaluated) -> float:
 CANDIDATES = [candidate(i, a) for i, a in enumerate([0.5, 0.6, 0.7, 0.65, 0.8, 0.75])]
 
 
-def order_of(objective: Objective, kept: set[int]) -> list[int]:
+def order_of(objective: Objective, kept: set[int], missed: frozenset[int] = frozenset()) -> list[int]:
+    """Trials in the order of their trainings, where those `kept` keep every limit, those `missed` are accurate and miss
+    another one, and all others are not accurate enough."""
     pool = finalist_pool(objective, sorted(CANDIDATES, key=lambda e: -e.value), latency_ms)
-    done: dict[str, bool] = {}
+    done: dict[str, Ending] = {}
     order = []
     while (chosen := next_finalist(objective, pool, done, latency_ms)) is not None:
         order.append(chosen.trial)
-        done[chosen.arch.key] = chosen.trial in kept
+        accurate: Ending = "missed" if chosen.trial in missed else "inaccurate"
+        done[chosen.arch.key] = "kept" if chosen.trial in kept else accurate
     return order
 
 
@@ -129,6 +132,13 @@ def test_finalists_follow_the_objective() -> None:
     assert order_of("pareto", set()) == [4, 0, 2, 1], "the front alone: both ends, then between"
     assert order_of("latency", {4, 2}) == [4, 1, 2], "halving: 4 keeps the accuracy, 1 does not, 2 does"
     assert order_of("latency", set()) == [4], "what the most accurate one misses, faster ones miss too"
+
+
+@pytest.mark.parametrize("objective", ["latency", "throughput"])
+def test_a_finalist_that_is_too_slow_does_not_rule_out_faster_ones(objective: Objective) -> None:
+    assert order_of(objective, {1}, frozenset({4})) == [4, 1, 0], "4 takes too long, 1 does not, 0 is less accurate"
+    assert order_of(objective, set(), frozenset({4, 1})) == [4, 1, 2], "0 is not accurate enough after 2"
+    assert order_of(objective, set(), frozenset({4, 2, 1, 0})) == [4, 1, 2, 0], "each rules out itself alone"
 
 
 @dataclass(frozen=True)
