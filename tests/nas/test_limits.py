@@ -94,6 +94,27 @@ def test_limits_speak_of_themselves() -> None:
     assert SearchConfig(objective="pareto").run_dir.name == "classification-local-pareto"
 
 
+@pytest.mark.parametrize(
+    ("limits", "change", "margin_pct"),
+    [
+        ({"latency_ms": 10.0, "percentile": 99, "throughput": 200.0}, {}, 20.0),
+        ({"latency_ms": 8.0, "percentile": 99, "throughput": 200.0}, {}, 0.0),
+        ({"latency_ms": 10.0, "percentile": 99, "throughput": 500.0}, {}, -100.0),
+        ({"latency_ms": 10.0, "percentile": 99, "throughput": 500.0}, {"batch": 4}, 20.0),
+        ({"latency_ms": 10.0, "percentile": 99}, {"latencies_ms": (9.0,), "medians_ms": (9.0,)}, 10.0),
+        ({"throughput": 200.0}, {"latencies_ms": (math.inf,), "medians_ms": (math.inf,)}, -math.inf),
+        ({"latency_ms": 10.0}, {"latencies_ms": (), "medians_ms": ()}, None),
+        ({"max_size_mb": 1.0, "min_accuracy": 0.9}, {}, None),
+    ],
+)
+def test_a_margin_compares_each_limit_with_what_it_limits(
+    limits: dict[str, Any], change: dict[str, Any], margin_pct: float | None
+) -> None:
+    """The 99th percentile with the latency, the median with the throughput; the nearest limit counts."""
+    seen = Observation(**({"latencies_ms": (7.0, 8.0), "medians_ms": (4.0, 3.5)} | change))
+    assert Limits.of(**limits).margin_pct(seen) == (None if margin_pct is None else pytest.approx(margin_pct))
+
+
 @pytest.mark.parametrize("wrong", [{"percentile": 95}, {"max_params": 0}, {"min_accuracy": 1.5}, {"throughput": -1.0}])
 def test_limits_that_cannot_be(wrong: dict[str, Any]) -> None:
     with pytest.raises(UserError):
