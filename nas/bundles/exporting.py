@@ -117,13 +117,8 @@ class _Conditions:
         return self.not_asked(t) or self.missed(t)
 
     def margin_pct(self, t: TriedDeployment) -> float | None:
-        """Distance to the limit on latency or throughput, in per cent of it; None without one."""
-        limit_ms = self.limits.call_limit_ms(t.deployment.batch)
-        if not math.isfinite(limit_ms):
-            return None
-        predicted = self.upper_bound(t.deployment) if self.upper_bound is not None else math.nan
-        slowest = self.limits.worst_ms(t.measurement) if t.measurement is not None else predicted
-        return 100 * (1 - slowest / limit_ms)
+        """See `Limits.margin_pct`."""
+        return self.limits.margin_pct(self.seen(t))
 
 
 def export_bundle(request: ExportRequest, progress: Progress | None = None) -> Exported:

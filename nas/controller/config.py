@@ -11,7 +11,7 @@ from nas.controller.usual_space import usual_space
 from nas.data_options import DataOptions, Fit, Metric
 from nas.deployment import ALONE, EXTENTS, Extent
 from nas.errors import UnknownNameError, UserError
-from nas.limits import AccuracyLimit, Limits
+from nas.limits import NAMES, AccuracyLimit, Limits
 from nas.tasks import task_named
 from search_spaces import SearchSpace, resolve_space
 from search_spaces.architecture import Option
@@ -210,6 +210,17 @@ class SearchConfig:
         extent = (self.limit_on,) if self.limit_on != ALONE else ()
         parts = (task.name, self.target, *goal, self.limits.label, *pattern, *extent)
         return self.out or Path("runs") / "-".join(parts).strip("-")
+
+    def shared_settings(self) -> dict[str, Any]:
+        """The settings that must be equal where machines work on one search: `identity` without what is each one's own
+        (paths, how it trains), and the budget, by which short trainings are planned."""
+        own = ("data", "out", "command", "storage", "workers", "ray", "asha", "strict", "space_document")
+        money = ("budget_s", "max_trials", "max_cost_usd", "price_per_hour", "limits")
+        document = {name: value for name, value in asdict(self).items() if name not in (*own, *money)}
+        for path in ("teacher", "unlabelled", "tokenizer"):
+            document[path] = document[path] and Path(document[path]).name
+        limits = {**dict.fromkeys(NAMES), **self.limits.to_json()}
+        return {**document, **limits, "budget_s": self.seconds if math.isfinite(self.seconds) else None}
 
     def identity(self) -> dict[str, Any]:
         """The settings that must be equal for a run folder to be continued; budget and wording of the command may

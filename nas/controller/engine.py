@@ -121,7 +121,7 @@ def engine_of(
             asha=config.asha,
             say=remark,
         )
-        storage = open_storage(folder.path, config.storage)
+        storage = open_storage(folder.path, config.storage, config.shared_settings())
         if storage.shared:
             write_json(folder.server, {"where": storage.where})
         yield Engine(storage, start, stack, _trains_fully(config), remarks)

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from nas.bundles.bundle import deliver_files
 from nas.controller.config import Objective
 from nas.controller.elsewhere import Elsewhere
-from nas.controller.objective import finalist_pool, next_finalist
+from nas.controller.objective import Ending, finalist_pool, next_finalist
 from nas.controller.planning.plan import DEPLOY_S, FEWEST_S
 from nas.controller.prediction.scoring import CandidateScorer
 from nas.controller.promise import most_promising
@@ -29,7 +29,7 @@ from nas.deploy.in_time import LEFT_OUT
 from nas.deploy.tried import Deployed, TriedDeployment, files_bytes
 from nas.deployment import Deployment
 from nas.evaluation.short_training import enough_to_compare
-from nas.limits import Limits, Observation, Violation
+from nas.limits import AccuracyLimit, Limits, Observation, Violation
 from nas.measure.measurement import Measurement
 from nas.measure.pipeline import write_pipeline
 from nas.measure.site import Site
@@ -98,7 +98,7 @@ class FinalRound:
         full_image_s = None if limit_s is None else limit_s / len(self.data.train)
         promising = most_promising(candidates, self.space, self.data.output_size, full_image_s)
         pool = finalist_pool(self.objective, promising, self._latency_ms)
-        done: dict[str, bool] = {}
+        done: dict[str, Ending] = {}
         claims = dict[str, bool]()
         self._begin_elsewhere(pool, claims, in_time)
         while len(done) < self.size:
@@ -122,7 +122,7 @@ class FinalRound:
                 if self.skip_missed and found.trained.reused and not found.within_limit:
                     pool.remove(candidate)
                     continue
-                done[candidate.arch.key] = found.within_limit
+                done[candidate.arch.key] = self._ending(found)
                 yield found
             else:
                 pool.remove(candidate)
@@ -145,7 +145,8 @@ class FinalRound:
         at_once = self.size if self.objective in ("accuracy", "pareto") else 1  # who is next depends on the ones before
         chosen: dict[str, Evaluated] = {}
         while len(chosen) < min(at_once, self.elsewhere.executor.capacity):
-            candidate = next_finalist(self.objective, pool, dict.fromkeys(chosen, True), self._latency_ms)
+            taken: dict[str, Ending] = dict.fromkeys(chosen, "kept")
+            candidate = next_finalist(self.objective, pool, taken, self._latency_ms)
             if candidate is None:
                 break
             if not self.is_recorded(candidate):
@@ -289,6 +290,14 @@ class FinalRound:
 
     def _rejection(self, candidate: Evaluated, t: TriedDeployment) -> str:
         return "; ".join(v.reason for v in self._violations(candidate, t))
+
+    def _ending(self, found: Finalist) -> Ending:
+        if found.within_limit:
+            return "kept"
+        # One file may be too slow and another too inaccurate: a faster network may keep both with the former.
+        sound = without_defect(found.deployed.tried, self.max_drop)
+        missed = [{v.name for v in self._violations(found.evaluated, t)} for t in sound]
+        return "inaccurate" if missed and all(AccuracyLimit.name in names for names in missed) else "missed"
 
     def _violations(self, candidate: Evaluated, t: TriedDeployment) -> list[Violation]:
         return self.limits.violations(self._seen(candidate, t))

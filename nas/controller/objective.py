@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
 
 from nas.controller.config import Objective
 from nas.controller.values import Evaluated, Finalist
@@ -9,6 +10,10 @@ from nas.controller.values import Evaluated, Finalist
 FRONT_TURNS = (1.0, 0.0, 0.5, 0.25, 0.75)
 """Places of the finalists on a front's log latency, from 0 (fastest) to 1, in the order they are trained: both ends
 first."""
+
+Ending = Literal["kept", "inaccurate", "missed"]
+"""What came of a finalist: it keeps every limit; each of its files lacks the least accuracy; or something else keeps it
+from being delivered."""
 
 Latency = Callable[[Evaluated], float]
 """Predicted latency in ms."""
@@ -27,24 +32,24 @@ def finalist_pool(objective: Objective, promising: Sequence[Evaluated], latency_
 
 
 def next_finalist(
-    objective: Objective, pool: Sequence[Evaluated], done: Mapping[str, bool], latency_ms: Latency
+    objective: Objective, pool: Sequence[Evaluated], done: Mapping[str, Ending], latency_ms: Latency
 ) -> Evaluated | None:
     """Next finalist to train; None if no remaining candidate could be better.
 
-    `pool` is in the order of `finalist_pool`; `done` tells of trained ones (by key) whether they kept every limit. For
-    the fastest network above an accuracy this halves the front: who keeps the accuracy makes all slower ones needless,
-    who misses it all faster ones.
+    `pool` is in the order of `finalist_pool`; `done` tells what came of trained ones (by key). For the fastest network
+    above an accuracy this halves the front: who keeps every limit makes all slower ones needless, who lacks accuracy
+    all faster ones. Who misses another limit, such as a latency by a little, says nothing against faster ones.
     """
     left = [i for i, e in enumerate(pool) if e.arch.key not in done]
     if objective == "accuracy" or not left:
         return pool[left[0]] if left else None
     if objective == "pareto":
         return pool[min(left, key=lambda i: abs(_turn(len(done)) - _place(pool, i, latency_ms)))]
-    kept = [i for i, e in enumerate(pool) if done.get(e.arch.key)]
-    missed = [i for i, e in enumerate(pool) if done.get(e.arch.key) is False]
+    kept = [i for i, e in enumerate(pool) if done.get(e.arch.key) == "kept"]
+    inaccurate = [i for i, e in enumerate(pool) if done.get(e.arch.key) == "inaccurate"]
     if not done:
         return pool[-1]  # the most accurate one: whether the accuracy can be kept at all
-    left = [i for i in left if i > max(missed, default=-1) and i < min(kept, default=len(pool))]
+    left = [i for i in left if i > max(inaccurate, default=-1) and i < min(kept, default=len(pool))]
     return pool[left[len(left) // 2]] if left else None
 
 

@@ -50,6 +50,9 @@ HANG_SHARE = 0.25
 """Share of a search's time after which an evaluation is taken to hang. It should take a few percent."""
 HANG_S = (60.0, 3600.0)
 """Least and greatest number of seconds after which an evaluation is taken to hang, whatever `HANG_SHARE` gives."""
+LONG_HANG_SHARE = 0.1
+"""Share of a search's time that an evaluation may take in any case, however long that is: in a search of days one that
+is planned, of up to 4 percent, takes more than an hour."""
 OPEN_END_HANG_S = 900.0
 """Seconds after which an evaluation is taken to hang where trials alone end the search: trainings are planned for
 seconds, and a slow one is no hang."""
@@ -64,7 +67,10 @@ def check_choice(ray: str | None, *, asha: bool) -> None:
 def hangs_after_s(budget_s: float) -> float:
     """Seconds after which an evaluation of a search with this budget (inf: as many trials as were asked for) is taken
     to hang."""
-    return min(max(HANG_SHARE * budget_s, HANG_S[0]), HANG_S[1]) if math.isfinite(budget_s) else OPEN_END_HANG_S
+    if not math.isfinite(budget_s):
+        return OPEN_END_HANG_S
+    least_s, most_s = HANG_S
+    return min(max(HANG_SHARE * budget_s, least_s), max(most_s, LONG_HANG_SHARE * budget_s))
 
 
 @contextmanager

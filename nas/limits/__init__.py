@@ -191,6 +191,12 @@ class Limits:
         """What a limit on latency is compared with, as `worst_ms`; None where nothing was measured."""
         return None if measurement is None or measurement.failed is not None else self.worst_ms(measurement)
 
+    def margin_pct(self, seen: Observation) -> float | None:
+        """Distance to the nearest limit on latency or throughput, in per cent of the time that it leaves for a call;
+        below 0 where it is missed. None without such a limit, or where nothing is known."""
+        used = [ratio for limit in self.all if limit.by_latency and (ratio := limit.used(seen)) is not None]
+        return 100 * (1 - max(used)) if used else None
+
     def to_json(self) -> dict[str, Any]:
         """The arguments of `of` that make these limits, without the metric."""
         return {name: value for limit in self.all for name, value in limit.to_json().items()}

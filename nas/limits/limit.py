@@ -173,6 +173,14 @@ class Limit(ABC):
             return None
         return Violation(self.name, value, self.reason(value, seen))
 
+    def used(self, seen: Observation) -> float | None:
+        """The observed value over the limit (limit over value where it is `at least`); up to 1 keeps it. None where it
+        is not known."""
+        value = self.observed(seen)
+        if value is None or self.at_most:
+            return None if value is None else value / self.value
+        return self.value / value if value else math.inf
+
     def call_limit_ms(self, batch: int) -> float:
         """Milliseconds that the median call may take at most by this limit; inf where it says nothing of it."""
         return math.inf

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from nas.controller.config import Objective, SearchConfig
-from nas.controller.objective import finalist_pool, next_finalist, winners
+from nas.controller.objective import Ending, finalist_pool, next_finalist, winners
 from nas.controller.planning.budget import BookedStage, Budget
 from nas.controller.planning.plan import OPEN_END_S, estimate, open_end_plan, planned_s, room_for_baseline
 from nas.controller.prediction.probes import fitted_files
@@ -94,6 +94,27 @@ def test_limits_speak_of_themselves() -> None:
     assert SearchConfig(objective="pareto").run_dir.name == "classification-local-pareto"
 
 
+@pytest.mark.parametrize(
+    ("limits", "change", "margin_pct"),
+    [
+        ({"latency_ms": 10.0, "percentile": 99, "throughput": 200.0}, {}, 20.0),
+        ({"latency_ms": 8.0, "percentile": 99, "throughput": 200.0}, {}, 0.0),
+        ({"latency_ms": 10.0, "percentile": 99, "throughput": 500.0}, {}, -100.0),
+        ({"latency_ms": 10.0, "percentile": 99, "throughput": 500.0}, {"batch": 4}, 20.0),
+        ({"latency_ms": 10.0, "percentile": 99}, {"latencies_ms": (9.0,), "medians_ms": (9.0,)}, 10.0),
+        ({"throughput": 200.0}, {"latencies_ms": (math.inf,), "medians_ms": (math.inf,)}, -math.inf),
+        ({"latency_ms": 10.0}, {"latencies_ms": (), "medians_ms": ()}, None),
+        ({"max_size_mb": 1.0, "min_accuracy": 0.9}, {}, None),
+    ],
+)
+def test_a_margin_compares_each_limit_with_what_it_limits(
+    limits: dict[str, Any], change: dict[str, Any], margin_pct: float | None
+) -> None:
+    """The 99th percentile with the latency, the median with the throughput; the nearest limit counts."""
+    seen = Observation(**({"latencies_ms": (7.0, 8.0), "medians_ms": (4.0, 3.5)} | change))
+    assert Limits.of(**limits).margin_pct(seen) == (None if margin_pct is None else pytest.approx(margin_pct))
+
+
 @pytest.mark.parametrize("wrong", [{"percentile": 95}, {"max_params": 0}, {"min_accuracy": 1.5}, {"throughput": -1.0}])
 def test_limits_that_cannot_be(wrong: dict[str, Any]) -> None:
     with pytest.raises(UserError):
@@ -114,13 +135,16 @@ def latency_ms(e: Evaluated) -> float:
 CANDIDATES = [candidate(i, a) for i, a in enumerate([0.5, 0.6, 0.7, 0.65, 0.8, 0.75])]
 
 
-def order_of(objective: Objective, kept: set[int]) -> list[int]:
+def order_of(objective: Objective, kept: set[int], missed: frozenset[int] = frozenset()) -> list[int]:
+    """Trials in the order of their trainings, where those `kept` keep every limit, those `missed` are accurate and miss
+    another one, and all others are not accurate enough."""
     pool = finalist_pool(objective, sorted(CANDIDATES, key=lambda e: -e.value), latency_ms)
-    done: dict[str, bool] = {}
+    done: dict[str, Ending] = {}
     order = []
     while (chosen := next_finalist(objective, pool, done, latency_ms)) is not None:
         order.append(chosen.trial)
-        done[chosen.arch.key] = chosen.trial in kept
+        accurate: Ending = "missed" if chosen.trial in missed else "inaccurate"
+        done[chosen.arch.key] = "kept" if chosen.trial in kept else accurate
     return order
 
 
@@ -129,6 +153,13 @@ def test_finalists_follow_the_objective() -> None:
     assert order_of("pareto", set()) == [4, 0, 2, 1], "the front alone: both ends, then between"
     assert order_of("latency", {4, 2}) == [4, 1, 2], "halving: 4 keeps the accuracy, 1 does not, 2 does"
     assert order_of("latency", set()) == [4], "what the most accurate one misses, faster ones miss too"
+
+
+@pytest.mark.parametrize("objective", ["latency", "throughput"])
+def test_a_finalist_that_is_too_slow_does_not_rule_out_faster_ones(objective: Objective) -> None:
+    assert order_of(objective, {1}, frozenset({4})) == [4, 1, 0], "4 takes too long, 1 does not, 0 is less accurate"
+    assert order_of(objective, set(), frozenset({4, 1})) == [4, 1, 2], "0 is not accurate enough after 2"
+    assert order_of(objective, set(), frozenset({4, 2, 1, 0})) == [4, 1, 2, 0], "each rules out itself alone"
 
 
 @dataclass(frozen=True)
@@ -202,7 +233,7 @@ def test_trials_alone_are_planned_for_a_usual_budget() -> None:
         assert cheap.size == 2, "no time is left over where none was given"
     assert room_for_baseline(1e6, endless, {"short_training": 1e5}, 3, 2)
     assert hangs_after_s(60.0) == 60.0 < hangs_after_s(3600.0) == 900.0 == hangs_after_s(endless)
-    assert hangs_after_s(1e6) == 3600.0
+    assert hangs_after_s(14_400.0) == hangs_after_s(36_000.0) == 3600.0 < hangs_after_s(1e6) == 1e5
 
 
 def test_a_search_that_ran_over_its_time_has_no_random_baseline() -> None:

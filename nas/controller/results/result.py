@@ -124,7 +124,6 @@ def _winner(o: Outcome, f: Finalist, rank: int, estimates: Estimates) -> dict[st
     choices = o.space.choices([arch])
     ((estimate, std),) = estimates.of(choices)
     measured = chosen.measurement
-    limit_ms = o.config.limits.call_limit_ms(chosen.deployment.batch)
     judged_ms = o.config.limits.worst_ms(measured) if measured else predicted.upper_ms
     folder = o.folder.path
     return {
@@ -153,7 +152,9 @@ def _winner(o: Outcome, f: Finalist, rank: int, estimates: Estimates) -> dict[st
         "measured": measured is not None,
         "machine": measured.machine if measured else None,
         "within_limit": f.within_limit,
-        "margin_pct": 100 * (1 - judged_ms / limit_ms) if math.isfinite(limit_ms) else None,
+        "margin_pct": o.config.limits.margin_pct(
+            seen_of(chosen, o.config.limits, None, None if measured else predicted.upper_ms)
+        ),
         "images_per_s": f.images_per_s,
         "memory_bytes": measured.memory_bytes if measured else None,
         "energy_mj": measured.energy_mj if measured and math.isfinite(measured.energy_mj) else None,

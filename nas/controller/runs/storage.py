@@ -1,15 +1,17 @@
 """Storage of a run's studies: an SQLite file in the run's folder, or a database server for many machines."""
 
 import importlib.util
+import json
 import re
 import socket
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import optuna
@@ -30,6 +32,10 @@ CLAIMED_ATTR = "claimed_by"
 """Attribute of a study that stands for a claim: whose it is."""
 ABOUT_ATTR = "about"
 """Attribute of a study that says what it is a search of."""
+SETTINGS_ATTR, BEGUN_BY_ATTR = "settings", "begun_by"
+"""Attributes of a study that others may work on: the settings of whoever began it, and who that was."""
+MAY_CHANGE = "budget_s"
+"""The setting that whoever began a search may change when it is continued."""
 SQLITE_WAIT_S = 60.0
 """Seconds to wait for whoever else reads the file (a dashboard) before a write is given up."""
 ATTEMPTS = 30
@@ -55,6 +61,8 @@ class StudyStorage:
     process of ours (`nas.files.folders.locked` sees to it that there is only one at a time)."""
     shared: bool
     """True if others may work on the same studies."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """What has to be equal for all who do, by name; empty: nothing is compared."""
 
     def study(self, name: str, sampler: optuna.samplers.BaseSampler, about: Mapping[str, Any]) -> optuna.Study:
         """The study `name`; one that exists is continued.
@@ -71,14 +79,31 @@ class StudyStorage:
             )
             known = study.user_attrs.get(ABOUT_ATTR)
             if known is None:
+                if self.shared:  # before what it is about: a study that has that alone is of an earlier version
+                    study.set_user_attr(SETTINGS_ATTR, dict(self.settings))
+                    study.set_user_attr(BEGUN_BY_ATTR, self.owner)
                 study.set_user_attr(ABOUT_ATTR, dict(about))
-        if known is not None and known != dict(about):
-            changed = ", ".join(f"{k} was {known.get(k)!r}, is {about[k]!r}" for k in about if known.get(k) != about[k])
+                return study
+            changed = _changes({key: known.get(key) for key in about}, about) or self._changes_of_settings(study)
+        if changed:
             raise UserError(
                 f"{self.where} holds another search by the name {self.prefix + name!r} ({changed})",
                 "give another --out: its last part is the name of the search in the database",
             )
         return study
+
+    def _changes_of_settings(self, study: optuna.Study) -> str:
+        """What differs from the settings that the study was begun with; empty where nothing does, or nobody knows.
+
+        Whoever began it may go on with another value of `MAY_CHANGE`; what others need stays as it was, for some may be
+        at work.
+        """
+        begun = study.user_attrs.get(SETTINGS_ATTR)
+        if not self.shared or not begun:
+            return ""
+        now = json.loads(json.dumps(dict(self.settings)))
+        ours = study.user_attrs.get(BEGUN_BY_ATTR) == self.owner
+        return _changes({k: v for k, v in begun.items() if not (ours and k == MAY_CHANGE)}, now)
 
     def claim(self, network: str) -> bool:
         """True if the full training of the network of that name is for this machine to do.
@@ -111,8 +136,16 @@ class StudyStorage:
             ) from error
 
 
-def open_storage(folder: Path, url: str | None = None) -> StudyStorage:
-    """The storage of the run in `folder`: `folder`/study.db, or the server at `url`.
+def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """The values that differ, of those that both have."""
+    return ", ".join(f"{k} was {before[k]!r}, is {now[k]!r}" for k in now if k in before and before[k] != now[k])
+
+
+def open_storage(
+    folder: Path, url: str | None = None, settings: Mapping[str, Any] = MappingProxyType({})
+) -> StudyStorage:
+    """The storage of the run in `folder`: `folder`/study.db, or the server at `url`, where `settings` have to be equal
+    for all who work on the same search.
 
     Raises `UserError` for a URL that makes no sense, a server that does not answer or refuses us, and
     `MissingDependencyError` where its driver is not installed. No message shows a password.
@@ -130,7 +163,7 @@ def open_storage(folder: Path, url: str | None = None) -> StudyStorage:
     rendered = parsed.render_as_string(hide_password=False).replace("{", "{{").replace("}", "}}")
     storage = _connect(rendered, where, {"pool_pre_ping": True})
     name = folder.resolve().name
-    return StudyStorage(storage=storage, where=where, prefix=f"{name}/", owner=owner, shared=True)
+    return StudyStorage(storage=storage, where=where, prefix=f"{name}/", owner=owner, shared=True, settings=settings)
 
 
 def copy_studies(source: StudyStorage, folder: Path) -> None:

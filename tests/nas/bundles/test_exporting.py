@@ -11,6 +11,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+import nas.bundles.exporting as exporting
 from nas.bundles.exporting import ExportRequest, choose_deployments, default_folder, export_bundle
 from nas.bundles.source import resolve
 from nas.bundles.verify import verify_bundle
@@ -65,6 +66,23 @@ def test_auto_takes_the_fastest_and_says_why_not_the_others(request_: ExportRequ
     assert exported.receipt["accuracy"]["torch"] is not None
     assert json.loads((exported.folder / RECEIPT).read_text()) == exported.receipt
     assert not list(exported.folder.parent.glob(".preparing-*")), "nothing is left behind"
+
+
+def test_a_margin_is_that_of_the_nearest_limit(
+    request_: ExportRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a limit on slow calls beside a throughput: the one with the 99th percentile, the other with the median."""
+    monkeypatch.setattr(exporting, "measure", instant)
+    run = tmp_path / "run"
+    save_pair(run / "winners" / "1")
+    (run / "result.json").write_text(json.dumps({"best": [{}]}))
+    limits = {"latency_ms": 1.5, "percentile": 99, "throughput": 900.0}
+    config = {"data": "digits", "seed": 0, "target": "local", "max_drop": 1.0, "limits": limits}
+    (run / "config.json").write_text(json.dumps(config))
+    exported = export_bundle(replace(request_, model=f"{run}#1"))
+    assert exported.missed == ""
+    assert exported.receipt["judged_ms"] == pytest.approx(1.2), "beyond the 1.11 ms that a median may take"
+    assert exported.receipt["margin_pct"] == pytest.approx(10.0), "a median of 1 ms, and 20 % below the other limit"
 
 
 def test_a_missed_limit_is_exported_and_said(request_: ExportRequest) -> None:

@@ -17,8 +17,9 @@ from nas.controller.prediction.scoring import CandidateScorer
 from nas.controller.runs.records import Trained
 from nas.controller.runs.run_folder import network_name
 from nas.controller.runs.short_weights import ShortWeights
-from nas.controller.values import Evaluated
+from nas.controller.values import Evaluated, Finalist
 from nas.deploy.tried import Deployed
+from nas.deployment import Deployment
 from nas.limits import Limits
 from nas.measure.job import SessionTiming
 from nas.measure.measurement import Measurement, MeasureRequest, summarise
@@ -30,7 +31,7 @@ from nas.targets.latency import LatencyModel
 from nas.tasks import TASKS
 from nas.training.result import TrainResult
 from search_spaces import load_search_space
-from tests.nas.controller.finals import session, tried
+from tests.nas.controller.finals import finalist, session, tried
 from tests.nas.executors.tasks import tiny_data
 from tests.nas.fake_device import FP32, INT8, fake_profile
 
@@ -134,6 +135,42 @@ def test_a_file_that_lost_too_much_accuracy_is_no_near_miss(tmp_path: Path) -> N
     found = final.as_finalist(candidate, Trained(accuracy=0.9, epochs=3, seconds=1.0), deployed)
     assert [(v.name, v.value) for v in found.violations] == [("latency_ms", 3.0 * LIMIT_MS)]
     assert not found.within_limit
+
+
+@pytest.mark.parametrize(
+    ("slowest", "order"),
+    [
+        ([(FP32, 1.02, 0.95)], [2, 1, 0]),
+        ([(FP32, 1.02, 0.89)], [2]),
+        ([(FP32, 1.02, 0.92), (INT8, 0.5, 0.89)], [2, 1, 0]),
+        ([(FP32, 1.02, 0.89), (INT8, 0.5, 0.885)], [2]),
+    ],
+)
+def test_faster_candidates_are_trained_unless_a_finalist_lacks_accuracy(
+    slowest: list[tuple[Deployment, float, float]], order: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`slowest`: of the most accurate finalist each file, its latency over the limit and its accuracy; the middle one
+    keeps both limits, and the fastest one is not accurate enough."""
+    data, space = tiny_data(), load_search_space("mobile").restrict("resolution", [32])
+    limits = Limits.of(latency_ms=LIMIT_MS, min_accuracy=0.9)
+    scorer = CandidateScorer(space, LatencyModel(fake_profile(), [FP32]), limits, data.output_size)
+    archs = [space.architecture(row) for row in space.sample(3, np.random.default_rng(0))]
+    archs.sort(key=lambda arch: scorer.describe(arch).mean_ms)
+    candidates = [Evaluated(arch=a, trial=i, value=0.5 + 0.1 * i, seconds=1.0) for i, a in enumerate(archs)]
+    files = {0: [(FP32, 0.4, 0.85)], 1: [(FP32, 0.6, 0.92)], 2: slowest}
+
+    def trained(self: FinalRound, candidate: Evaluated, bar: Any) -> Finalist:
+        made = [tried(d, [session(ms * LIMIT_MS)], accuracy) for d, ms, accuracy in files[candidate.trial]]
+        return replace(finalist(0, made, limits, "latency"), evaluated=candidate)
+
+    monkeypatch.setattr(FinalRound, "finalist", trained)
+    final = FinalRound(
+        space=space, data=data, scorer=scorer, deployments=(FP32,), recipe=TASKS["classification"].recipe(), size=3,
+        objective="latency", limits=limits, max_drop=0.05, site=this_host(), folder=tmp_path,
+        promising={(arch.key, (FP32,)): True for arch in archs},
+    )  # fmt: skip
+    found = final.run(candidates, SilentProgress().stage("").__enter__())
+    assert [f.evaluated.trial for f in found] == order
 
 
 @pytest.mark.parametrize(

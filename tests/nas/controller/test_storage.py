@@ -6,7 +6,9 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import optuna
 import pytest
@@ -104,6 +106,67 @@ def test_a_name_that_is_taken(space: StagedSpace, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="holds another search") as error:
         open_storage(tmp_path).study("search", optuna.samplers.RandomSampler(), {**ABOUT, "data": "digits"})
     assert "data was 'noise', is 'digits'" in str(error.value)
+
+
+PHOTOS = SearchConfig(limits=Limits.of(latency_ms=5.0), data="photos", budget_s=4 * 3600.0, seed=0)
+
+
+def shared(folder: Path, machine: str, config: SearchConfig | None) -> StudyStorage:
+    """What `machine` sees of a database that others work on, too; None: as an earlier version sees it."""
+    settings = {} if config is None else config.shared_settings()
+    return replace(open_storage(folder), prefix="photos/", owner=machine, shared=True, settings=settings)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"limits": Limits.of(latency_ms=10.0)}, "latency_ms was 5.0, is 10.0"),
+        ({"limits": Limits.of(latency_ms=5.0, max_params=1e6)}, "max_params was None, is 1000000.0"),
+        ({"seed": 3}, "seed was 0, is 3"),
+        ({"budget_s": 600.0}, "budget_s was 14400.0, is 600.0"),
+        ({"precisions": ("fp32",)}, "precisions was None, is ['fp32']"),
+    ],
+)
+def test_another_search_on_a_server_by_the_same_name(
+    space: StagedSpace, tmp_path: Path, change: dict[str, Any], words: str
+) -> None:
+    study = study_of(shared(tmp_path, "a", PHOTOS), space)
+    tell(study, propose(study, space, shared(tmp_path, "a", PHOTOS)), DONE)
+    with pytest.raises(UserError, match="holds another search by the name 'photos/search'") as error:
+        study_of(shared(tmp_path, "b", replace(PHOTOS, **change)), space)
+    assert words in str(error.value)
+    assert "another --out" in str(error.value.hint)
+    assert len(finished(study_of(shared(tmp_path, "a", PHOTOS), space))) == 1
+
+
+def test_machines_on_one_search_differ_in_what_is_theirs(space: StagedSpace, tmp_path: Path) -> None:
+    study_of(shared(tmp_path, "a", replace(PHOTOS, precisions=("fp32",))), space)
+    other = replace(
+        PHOTOS, precisions=("fp32",), data="/mnt/photos", out=tmp_path / "elsewhere" / "photos", workers=2,
+        command="nas search", strict=True,
+    )  # fmt: skip
+    assert study_of(shared(tmp_path, "b", other), space).trials == []
+
+
+def test_who_began_a_search_may_go_on_with_another_budget(space: StagedSpace, tmp_path: Path) -> None:
+    longer = replace(PHOTOS, budget_s=8 * 3600.0)
+    study_of(shared(tmp_path, "a", PHOTOS), space)
+    study_of(shared(tmp_path, "a", longer), space)
+    study_of(shared(tmp_path, "b", PHOTOS), space)
+    with pytest.raises(UserError, match=r"budget_s was 14400.0, is 28800.0"):
+        study_of(shared(tmp_path, "b", longer), space)
+    with pytest.raises(UserError, match="seed was 0, is 1"):
+        study_of(shared(tmp_path, "a", replace(longer, seed=1)), space)
+
+
+def test_a_shared_search_of_an_earlier_version_goes_on(space: StagedSpace, tmp_path: Path) -> None:
+    """Nobody knows its settings; those that a later version adds are not compared either."""
+    study_of(shared(tmp_path, "a", None), space)
+    for seed in (0, 1):
+        study_of(shared(tmp_path, "a", replace(PHOTOS, seed=seed)), space)
+    known = shared(tmp_path / "known", "a", PHOTOS)
+    study_of(known, space)
+    study_of(replace(known, owner="b", settings={**known.settings, "younger": 1}), space)
 
 
 def closed(storage: StudyStorage) -> None:

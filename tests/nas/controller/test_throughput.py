@@ -32,6 +32,7 @@ from nas.controller.promise import promise
 from nas.controller.runs.records import Trained
 from nas.controller.runs.run_folder import RunFolder
 from nas.controller.values import Evaluated
+from nas.executors.executor import hangs_after_s
 from nas.limits import Limits
 from nas.tasks import TASKS
 from nas.training import setup
@@ -306,3 +307,15 @@ def test_one_candidate_cannot_spend_the_budget_on_a_slow_day() -> None:
         else:
             assert limit_s is not None
             assert recipes.short_s < limit_s < 100.0
+
+
+@pytest.mark.parametrize("budget_s", [60.0, 600.0, 3600.0, 4 * 3600.0, 36e3, 40 * 3600.0, 48 * 3600.0, 1e6])
+def test_no_short_training_that_is_planned_hangs(budget_s: float) -> None:
+    """With twice the time that it may take, for its last validation and a busy machine."""
+    base = TASKS["classification"].recipe(precision="fp32")
+    for baselines in (False, True):
+        config = SearchConfig(limits=Limits.of(latency_ms=5.0), budget_s=budget_s, baselines=baselines)
+        recipes = Recipes(config=config, space=SPACE, data=tiny_data(), base=base, throughput=SLOW)
+        limit_s = recipes.short(SPACE.anchors[0]).recipe.time_limit_s
+        assert limit_s is not None
+        assert hangs_after_s(budget_s) > 2 * limit_s
