@@ -33,7 +33,7 @@ class Trial:
     """Limit on the latency that `PERCENTILE` per cent keep; None: none was asked for."""
     records: Records
     activity: Activity
-    """Of the generator's process."""
+    """Of the generator's process; the hypervisor's time is the mean of the cores that it may run on."""
     others_share: float | None = None
     """Part of the machine's cores that other programs used; None where the server's own part is not known."""
     gone: bool = False

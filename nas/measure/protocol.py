@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import socket
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import reduce
+from itertools import product
 from pathlib import Path
 from statistics import median
 
@@ -75,9 +77,11 @@ def measure(
         Limits(timeout_s, limit),
         _Account(len(requests) * sessions, progress),
     )
-    for session in range(sessions):
-        for placement in sorted({request.deployment.placement for request in requests}):
-            batch.run_session(session, placement)
+    order = list(product(range(sessions), sorted({request.deployment.placement for request in requests})))
+    for session, placement in order:
+        batch.run_session(session, placement)
+    for session, placement in order:
+        batch.repeat_disturbed(session, placement)
     return batch.measurements()
 
 
@@ -116,38 +120,67 @@ class _Batch:
         self._limits = limits
         self._account = account
         self._reference = reference_model()
-        self._sessions: list[list[SessionTiming]] = [[] for _ in requests]
+        self._attempts: list[list[list[SessionTiming]]] = [[] for _ in requests]
+        """Of each network and session: its timing, and those of its repetitions."""
         self._failed: dict[int, str] = {}
 
     def run_session(self, session: int, placement: Placement) -> None:
         """One fresh session of every network that runs there."""
-        alive = [i for i, request in enumerate(self._requests) if request.deployment.placement == placement]
+        alive = self._running_at(placement)
         remaining = [i for i in alive if i not in self._failed]
         self._account.add(len(alive) - len(remaining))
-        timings = self._time(remaining, placement, session, account=True)
+        for i, timing in self._time(remaining, placement, session, account=True).items():
+            self._attempts[i].append([timing])
+        self.repeat_disturbed(session, placement)
+
+    def repeat_disturbed(self, session: int, placement: Placement) -> None:
+        """Measure the networks again of which this session is disturbed by what is known now.
+
+        In the session itself, and again after the last one: only then is a machine that was slow at first seen to
+        have been.
+        """
         for attempt in range(1, REPEATS + 1):
-            timings = self._judge(timings, placement)
-            noisy = [i for i, timing in timings.items() if timing.disturbance is not None]
+            best = self._best_reference_ms(placement)
+            noisy = [
+                i
+                for i in self._running_at(placement)
+                if i not in self._failed
+                and session < len(self._attempts[i])
+                and len(self._attempts[i][session]) <= REPEATS
+                and _judged(self._attempts[i][session], best).disturbance is not None
+            ]
             if not noisy or self._repeat_s <= 0:
                 break
             began = time.monotonic()
             time.sleep(PAUSE_S * attempt)
-            again = self._time(noisy, placement, session, account=False)
-            # Judged before they are compared: an attempt that only the reference network shows to be slow must not
-            # pass for an undisturbed one, which would make the other attempts be forgotten.
-            for i, timing in self._judge(again, placement, beside=timings).items():
-                timings[i] = quieter(timings[i], timing)
+            for i, timing in self._time(noisy, placement, session, account=False).items():
+                self._attempts[i][session].append(timing)
             self._repeat_s -= time.monotonic() - began
-        for i, timing in self._judge(timings, placement).items():
-            self._sessions[i].append(timing)
 
     def measurements(self) -> list[Measurement]:
-        usual = {placement: median(times) for placement, times in self._references().items()}
+        placements = [request.deployment.placement for request in self._requests]
+        best = {placement: self._best_reference_ms(placement) for placement in set(placements)}
+        judged = [
+            [_judged(attempts, best[placement]) for attempts in sessions]
+            for placement, sessions in zip(placements, self._attempts, strict=True)
+        ]
+        references: dict[Placement, list[float]] = {}
+        for placement, sessions in zip(placements, judged, strict=True):
+            references.setdefault(placement, []).extend(timing.reference_p50_ms for timing in sessions)
+        usual = {placement: median(times) for placement, times in references.items() if times}
         found = [
             summarise(request, sessions, self._failed.get(i), usual.get(request.deployment.placement, math.nan))
-            for i, (request, sessions) in enumerate(zip(self._requests, self._sessions, strict=True))
+            for i, (request, sessions) in enumerate(zip(self._requests, judged, strict=True))
         ]
         return [replace(m, machine=socket.gethostname()) for m in found]
+
+    def _running_at(self, placement: Placement) -> list[int]:
+        return [i for i, request in enumerate(self._requests) if request.deployment.placement == placement]
+
+    def _best_reference_ms(self, placement: Placement) -> float:
+        """The reference network's fastest time in all attempts so far."""
+        sessions = [attempts for i in self._running_at(placement) for attempts in self._attempts[i]]
+        return min((timing.reference_p50_ms for attempts in sessions for timing in attempts), default=math.nan)
 
     def _time(
         self, indices: Iterable[int], placement: Placement, seed: int, *, account: bool
@@ -186,28 +219,15 @@ class _Batch:
             seed=seed,
         )
 
-    def _judge(
-        self,
-        timings: dict[int, SessionTiming],
-        placement: Placement,
-        *,
-        beside: Mapping[int, SessionTiming] | None = None,
-    ) -> dict[int, SessionTiming]:
-        """Count sessions as disturbed where only the reference network shows it (busy neighbour, hot chip).
 
-        It is compared with its fastest time in `timings`, in those `beside` them and in all sessions so far.
-        """
-        seen = [*timings.values(), *(beside or {}).values()]
-        references = [timing.reference_p50_ms for timing in seen] + self._references().get(placement, [])
-        best = min(references, default=math.nan)
-        return {i: slowed_down(timing, best, REFERENCE_TOLERANCE) for i, timing in timings.items()}
+def _judged(attempts: Sequence[SessionTiming], best_reference_ms: float) -> SessionTiming:
+    """What the attempts at one session say together.
 
-    def _references(self) -> dict[Placement, list[float]]:
-        """Reference latencies of all sessions so far, by device and threads."""
-        found: dict[Placement, list[float]] = {}
-        for request, sessions in zip(self._requests, self._sessions, strict=True):
-            found.setdefault(request.deployment.placement, []).extend(timing.reference_p50_ms for timing in sessions)
-        return {placement: times for placement, times in found.items() if times}
+    Those count as disturbed, too, where only the reference network shows it (busy neighbour, hot chip). Each is judged
+    before they are compared: one that is slow in this way must not pass for an undisturbed one, which would make the
+    other attempts be forgotten.
+    """
+    return reduce(quieter, (slowed_down(attempt, best_reference_ms, REFERENCE_TOLERANCE) for attempt in attempts))
 
 
 def _blamed(report: WorkerReport, remaining: Sequence[int], blameless_deaths: int) -> Sequence[int]:

@@ -56,7 +56,8 @@ def running(
         name: what clients call the model; default: the name of the bundle's folder.
 
     Raises:
-        UserError: a bundle that cannot be served, too few cores, or a port that is taken.
+        UserError: a bundle that cannot be served, a server that ends before it answers, too few cores, or a port that
+            is taken.
     """
     folder, receipt = checked_bundle(bundle)
     spec = ServerSpec(
@@ -72,7 +73,10 @@ def running(
             ours.sendall(line(spec.to_json()))
             said = answers.readline()
             if not said:
-                raise RuntimeError(f"the server ended with code {process.wait()} before it answered")
+                raise UserError(
+                    f"the server ended with code {process.wait()} before it answered",
+                    "see what it wrote; a smaller batch or fewer replicas need less memory",
+                )
             message = json.loads(said)
             if "failed" in message:
                 raise UserError(message["failed"], message["hint"])

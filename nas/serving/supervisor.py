@@ -25,6 +25,8 @@ from nas.serving.spec import ReplicaSpec, ServerSpec, command, connect, line
 WORKER = "nas.serving.worker"
 START_S = 120.0
 """Seconds that a replica may take to load its network."""
+STARTS = 2
+"""Of a replica that may end or be silent before it serves, as long as the server was never ready."""
 PAUSE_S, LONGEST_PAUSE_S = 0.1, 10.0
 """Pause before a replica is started again; it doubles as long as they end before they have served for `STEADY_S`."""
 STEADY_S = 1.0
@@ -64,7 +66,7 @@ class Supervisor:
         """Serve; `on_ready` is called once, when all replicas answer.
 
         Raises:
-            UserError: the first replicas cannot serve the model.
+            UserError: the first replicas cannot serve the model, or do not come to it.
         """
         slots = [asyncio.create_task(self._keep(slot)) for slot in range(len(self._cores))]
         telling = asyncio.create_task(self._tell(on_ready))
@@ -90,13 +92,19 @@ class Supervisor:
         on_ready()
 
     async def _keep(self, slot: int) -> None:
-        pause_s = PAUSE_S
+        pause_s, failed_starts = PAUSE_S, 0
         while not self._stopping.is_set():
             began = time.monotonic()
             reason = await self._one_life(slot)
             if self._stopping.is_set():
                 return
             served_since = self._ready.get(slot, 0.0)
+            failed_starts = failed_starts + 1 if served_since < began else 0
+            if failed_starts >= STARTS and not self._all_ready.is_set():
+                raise UserError(
+                    f"replica {slot} {reason} before it served, {STARTS} times in a row",
+                    "see what it wrote above; a smaller --batch or fewer --replicas need less time and memory",
+                )
             steady = served_since > began and time.monotonic() - served_since > STEADY_S
             pause_s = PAUSE_S if steady else min(2 * pause_s, LONGEST_PAUSE_S)
             _log.warning("replica %d %s and is replaced", slot, reason)

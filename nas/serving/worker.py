@@ -10,6 +10,7 @@ import os
 import signal
 import socket
 import sys
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -94,11 +95,17 @@ async def serve(spec: ReplicaSpec, end: socket.socket) -> None:
         model = ServedModel.open(
             spec.server.folder, name=spec.server.name, threads=spec.server.settings.threads, files=spec.files
         )
-    except UserError as error:
+        engine = Engine(model, spec.server.settings)
+    except Exception as error:  # noqa: BLE001  # whatever it is, another start would fail in the same way
+        if not isinstance(error, UserError):
+            traceback.print_exc()  # where it was
+            error = UserError(
+                f"'{spec.server.folder}' cannot be served: {type(error).__name__}: {error}",
+                "run `nas export --verify` on it, or export the network again",
+            )
         writer.write(line({"failed": str(error), "hint": error.hint}))
         await writer.drain()
         return
-    engine = Engine(model, spec.server.settings)
     listening = listen(spec.server.host, spec.server.port)
     replica = Replica(engine, listening)
     loop = asyncio.get_running_loop()

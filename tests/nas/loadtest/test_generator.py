@@ -3,15 +3,21 @@
 The machine may be busy with other tests, so nothing here asks that a time be short.
 """
 
+import os
+import time
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from experiments.known_server import Known, known_server
 from nas.errors import UserError
+from nas.loadtest import generator
 from nas.loadtest.answers import LABEL, label_text
-from nas.loadtest.outcome import Trial, trial_document
+from nas.loadtest.outcome import Trial, trial_document, why_invalid
 from nas.loadtest.plan import ClosedLoop, Load, OpenLoop, poisson_arrivals_s
 from nas.loadtest.trial import Conversation, run_trial
+from nas.measure import procfs
 
 REQUEST = b"POST /predict HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n" + b"x" * 1000
 
@@ -94,6 +100,30 @@ def test_nonsense_is_a_failure(answer: dict[str, str], failure: str) -> None:
         trial = loaded(server, ClosedLoop(clients=2, seconds=0.5, warm_up_s=0.0))
     assert trial_document(trial)["failures"].keys() == {failure}
     assert trial.images_per_s == 0
+
+
+def test_the_hypervisors_share_is_noticed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The generator runs in this process, where `/proc/stat` is one of ours: of two cores one loses a fifth."""
+    began_s, ticks_per_s = time.perf_counter(), os.sysconf("SC_CLK_TCK")
+
+    class Proc:
+        def __truediv__(self, name: str) -> Path:
+            stolen = int(0.2 * ticks_per_s * (time.perf_counter() - began_s))
+            (tmp_path / "stat").write_text(f"cpu 0 0 0 0 0 0 0 {stolen}\n" + "".join(
+                f"cpu{core} 0 0 0 0 0 0 0 {ticks} 0 0\n" for core, ticks in ((0, 0), (1, stolen), (2, 5 * stolen))
+            ))  # fmt: skip
+            return tmp_path / name
+
+    monkeypatch.setattr(procfs, "_PROC", Proc())
+    monkeypatch.setattr(generator, "affinity", lambda: (0, 1))
+    monkeypatch.setattr(generator, "die_with_parent", lambda: None)
+    monkeypatch.setattr("nas.loadtest.trial._generate", lambda folder, _: generator.main(folder))
+    monkeypatch.setattr("gc.freeze", lambda: None)
+    monkeypatch.setattr("gc.disable", lambda: None)
+    with known_server() as server:
+        trial = loaded(server, OpenLoop(rate_per_s=20.0, seconds=2.0, warm_up_s=0.0))
+    (reason,) = [reason for reason in why_invalid(trial) if "hypervisor" in reason]
+    assert reason in {f"the hypervisor took {share}% of the time" for share in (9, 10, 11)}
 
 
 def test_a_generator_that_cannot_work_is_said() -> None:

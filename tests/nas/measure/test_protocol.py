@@ -301,6 +301,40 @@ def test_a_slow_reference_counts_as_disturbed(monkeypatch: pytest.MonkeyPatch, r
     assert slowed_down(slow, 1.45, 0.15).disturbance is None
 
 
+def test_a_slow_first_session_counts_as_disturbed_when_later_ones_show_it(
+    monkeypatch: pytest.MonkeyPatch, requests: list[MeasureRequest]
+) -> None:
+    slow = replace(TIMING, p50_ms=3.0, reference_p50_ms=1.5)
+    quick = _report(timings={0: TIMING})
+    workers = _scripted(monkeypatch, _report(timings={0: slow}), quick, quick, quick)
+    (result,) = measure(requests[:1], sessions=3)
+    assert len(workers.jobs) == 4
+    assert (result.verdict, result.worst_session_p50_ms) == ("quiet", 2.0)
+
+    workers = _scripted(monkeypatch, _report(timings={0: slow}), quick, quick)
+    (result,) = measure(requests[:1], sessions=3, repeat_s=0)
+    assert (result.verdict, result.worst_session_p50_ms) == ("disturbed", 3.0), "there was no time to repeat it"
+    assert "50% slower" in (result.sessions[0].disturbance or "")
+
+
+def test_a_session_that_later_ones_show_to_be_slow_is_repeated_twice_in_all(
+    monkeypatch: pytest.MonkeyPatch, requests: list[MeasureRequest]
+) -> None:
+    noisy = replace(TIMING, p50_ms=4.0, reference_p50_ms=1.5, disturbance="noise")
+    slow = replace(TIMING, p50_ms=3.0, reference_p50_ms=1.5)
+    workers = _scripted(
+        monkeypatch,
+        _report(timings={0: noisy, 1: slow}),
+        _report(timings={0: slow}),
+        _report(timings={0: TIMING}, failed={1: "broken"}),
+        _report(timings={0: replace(slow, p50_ms=2.9)}),
+    )
+    first, second = measure(requests, sessions=2)
+    assert workers.jobs == [[0, 1], [0], [0, 1], [0]], "one repetition was left, and what has failed is not repeated"
+    assert (first.verdict, first.p50_ms, first.worst_session_p50_ms) == ("disturbed", 2.45, 4.0)
+    assert (second.failed, second.verdict) == ("broken", "disturbed")
+
+
 def test_an_attempt_that_only_the_reference_shows_to_be_slow_hides_no_other(
     monkeypatch: pytest.MonkeyPatch, requests: list[MeasureRequest]
 ) -> None:

@@ -213,11 +213,28 @@ def damage(bundle: Path, *, sign: bool) -> None:
     sample["logits"][0] += 10
     (bundle / "sample.json").write_text(json.dumps(sample))
     if sign:
-        receipt = json.loads((bundle / "receipt.json").read_text())
-        receipt["sha256"]["sample.json"] = sha256_of(bundle / "sample.json")
-        (bundle / "receipt.json").write_text(json.dumps(receipt))
+        sign_sample(bundle)
     with running(bundle, ServingSettings()):
         raise AssertionError("it serves")
+
+
+def test_a_replica_that_cannot_start_is_not_tried_for_ever(bundles: dict[str, Path], tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    shutil.copytree(bundles["classification"], broken)
+    sample = json.loads((broken / "sample.json").read_text())
+    del sample["picture_size"]
+    (broken / "sample.json").write_text(json.dumps(sample))
+    sign_sample(broken)
+    began = time.monotonic()
+    with pytest.raises(UserError, match=r"cannot be served: KeyError: 'picture_size'"), running(broken):
+        raise AssertionError("it serves")
+    assert time.monotonic() - began < 60
+
+
+def sign_sample(bundle: Path) -> None:
+    receipt = json.loads((bundle / "receipt.json").read_text())
+    receipt["sha256"]["sample.json"] = sha256_of(bundle / "sample.json")
+    (bundle / "receipt.json").write_text(json.dumps(receipt))
 
 
 def test_the_command_serves_until_it_is_told_to_end(bundles: dict[str, Path]) -> None:
