@@ -4,6 +4,7 @@ import copy
 import math
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -36,6 +37,8 @@ class Candidate:
     """Checksum of the file `weights`, where that was recorded, or of the tensors of `start`."""
     start: StartingNetwork | None = None
     """A library's trained network, in place of a file."""
+    preprocess: Any | None = None
+    """The `TaskData.preprocess` that the weights of the file were trained with; None where no file tells."""
 
     @property
     def name(self) -> str:
@@ -134,10 +137,24 @@ def networks_for(
 
 def prepared_for(start: StartingNetwork, data: TaskData) -> TaskData:
     """The data normalised as the network was trained, framed as they are."""
-    if start.preprocess is None:
-        return data
-    framing = data.preprocess.framing if isinstance(data.preprocess, Preprocess) else start.preprocess.framing
-    return data.with_preprocess(replace(start.preprocess, framing=framing))
+    return data if start.preprocess is None else _by(start.preprocess, data)
+
+
+def as_trained(candidate: Candidate, data: TaskData, *, scratch: bool) -> TaskData:
+    """The data as the network that goes on from a file was trained to see them, where all of its weights are kept.
+
+    Weights and the statistics of the input belong together: others would shift every layer. A network that begins anew,
+    or with a new last layer, is trained by the data's own. Those of a library's network are `prepared_for` it already.
+    """
+    kept = not scratch and candidate.description.signature.output.size == data.output_size
+    return _by(candidate.preprocess, data) if kept and candidate.preprocess is not None else data
+
+
+def _by(preprocess: Any, data: TaskData) -> TaskData:
+    """The data with another `preprocess`; pictures stay framed as they were read."""
+    if isinstance(preprocess, Preprocess) and isinstance(data.preprocess, Preprocess):
+        preprocess = replace(preprocess, framing=data.preprocess.framing)
+    return data.with_preprocess(preprocess)
 
 
 def starting_network(candidate: Candidate, size: Size, seed: int, *, scratch: bool) -> tuple[nn.Module, str]:
@@ -163,7 +180,13 @@ def starting_network(candidate: Candidate, size: Size, seed: int, *, scratch: bo
 
 def _candidate(found: FoundNetwork) -> Candidate:
     assert found.description is not None
-    return Candidate(rank=found.rank or 1, description=found.description, weights=found.weights, sha256=found.sha256)
+    return Candidate(
+        rank=found.rank or 1,
+        description=found.description,
+        weights=found.weights,
+        sha256=found.sha256,
+        preprocess=found.preprocess(found.description.task),
+    )
 
 
 def parameters(network: nn.Module) -> int:

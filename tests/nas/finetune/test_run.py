@@ -28,6 +28,7 @@ from nas.networks.description import NetworkDescription, load_network, save_netw
 from nas.networks.teachers import load_teacher
 from nas.networks.trained_on import data_of_run
 from nas.progress import SilentProgress
+from nas.tasks import task_of
 from nas.tasks.classification.data.registry import load_dataset
 from search_spaces.modules import set_norm_statistics
 from tests.nas.killing import start, stop_when
@@ -173,6 +174,27 @@ def test_the_data_of_a_fine_tuning_are_those_of_its_export(run_folder: Path, tmp
     again = finetune(Path(network["checkpoint"]).parent, overrides=QUICK, out=tmp_path / "again")
     assert again["data"]["classes"] == 2
     assert again["networks"][0]["trained_on"] == source.data.to_json()
+
+
+def test_a_network_goes_on_with_the_normalisation_that_it_was_trained_with(run_folder: Path) -> None:
+    winner, settings = run_folder / "winners" / "1", (*QUICK[1:], "epochs=1")
+    own = Preprocess((0.9,) * 3, (0.05,) * 3)
+    data = load_dataset(str(run_folder.with_name("data.npz")))
+    network = load_network(winner / "model.network.json", fold=False)
+    set_norm_statistics(network, own.tensor(torch.from_numpy(data.val.images)))
+    save_network(network.eval(), small_description(), winner / "model.network.json")
+    (winner / "receipt.json").unlink()
+    finetune(run_folder, overrides=settings)
+    (winner / "preprocess.json").write_text(json.dumps({"mean": own.mean, "std": own.std}))
+    with pytest.raises(UserError, match=r"holds another fine-tuning \(preprocess differ\)"):
+        finetune(run_folder, overrides=settings)
+    (told,) = finetune(run_folder, overrides=settings, out=run_folder / "out")["networks"]
+    written = json.loads(Path(told["checkpoint"]).with_name("preprocess.json").read_text())
+    assert (written["mean"], written["std"]) == ([0.9] * 3, [0.05] * 3)
+    folded, task = load_network(winner / "model.network.json"), task_of(data)
+    seen = {p: task.accuracy(folded, data.val, p, device="cpu") for p in (own, data.preprocess)}
+    assert seen[own] != seen[data.preprocess]
+    assert told["accuracy"]["before"] == seen[own]
 
 
 def test_a_fine_tuning_outside_of_its_run_knows_its_data(run_folder: Path, tmp_path: Path) -> None:
