@@ -126,13 +126,17 @@ def train_candidate(candidate: "Candidate", job: Job, folder: Path, world: "Worl
     Raises:
         UserError: the folder holds something else, another process trains in it, or the training cannot go on.
     """
-    from nas.finetune.sources import as_trained
+    from nas.finetune.sources import as_trained, other_labels
 
-    own = job.data.preprocess
-    job = replace(job, data=as_trained(candidate, job.data, scratch=job.recipe.start == "scratch"))
+    own, scratch = job.data.preprocess, job.recipe.start == "scratch"
+    job = replace(job, data=as_trained(candidate, job.data, scratch=scratch))
     identity = _identity(candidate, job)
-    if job.data.preprocess != own:  # the data's own is known by the data, and older records do not have it
+    # Usual entries are left out: older records do not have them.
+    if job.data.preprocess != own:
         identity["preprocess"] = _recorded(candidate, job.data)
+    others = None if scratch else other_labels(candidate, job.data)
+    if others is not None:
+        identity["start_classes"] = list(others)
     # Only the first process looks: the others might see what it has just written.
     found = world.agree(_known(folder, identity) if world.is_first else None)
     # Not in the record: the folder may be moved.
@@ -178,7 +182,7 @@ def _trained(
     spec = candidate.description.signature.input
     examples = examples_of(data, spec, validate_on=recipe.validate_on)
     scratch = recipe.start == "scratch"
-    network, start = starting_network(candidate, data.output_size, recipe.seed, scratch=scratch)
+    network, start = starting_network(candidate, data, recipe.seed, scratch=scratch)
     if not recipe.epochs and start != "trained":
         raise UserError(f"a network from {start} needs training", "set epochs to at least 1")
     network.to(device)
