@@ -1,14 +1,16 @@
 """`finetune`: train a run's networks with a recipe, and say what that changed."""
 
+import hashlib
 import json
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from nas import __version__
+from nas.data.images import Preprocess
 from nas.data_options import DataSource
 from nas.deploy.quantised import FOLDER as QUANTISED
 from nas.deploy.quantised import RECORD
@@ -124,7 +126,17 @@ def train_candidate(candidate: "Candidate", job: Job, folder: Path, world: "Worl
     Raises:
         UserError: the folder holds something else, another process trains in it, or the training cannot go on.
     """
+    from nas.finetune.sources import as_trained, other_labels
+
+    own, scratch = job.data.preprocess, job.recipe.start == "scratch"
+    job = replace(job, data=as_trained(candidate, job.data, scratch=scratch))
     identity = _identity(candidate, job)
+    # Usual entries are left out: older records do not have them.
+    if job.data.preprocess != own:
+        identity["preprocess"] = _recorded(candidate, job.data)
+    others = None if scratch else other_labels(candidate, job.data)
+    if others is not None:
+        identity["start_classes"] = list(others)
     # Only the first process looks: the others might see what it has just written.
     found = world.agree(_known(folder, identity) if world.is_first else None)
     # Not in the record: the folder may be moved.
@@ -170,7 +182,7 @@ def _trained(
     spec = candidate.description.signature.input
     examples = examples_of(data, spec, validate_on=recipe.validate_on)
     scratch = recipe.start == "scratch"
-    network, start = starting_network(candidate, data.output_size, recipe.seed, scratch=scratch)
+    network, start = starting_network(candidate, data, recipe.seed, scratch=scratch)
     if not recipe.epochs and start != "trained":
         raise UserError(f"a network from {start} needs training", "set epochs to at least 1")
     network.to(device)
@@ -247,6 +259,15 @@ def _identity(candidate: "Candidate", job: Job) -> dict[str, Any]:
         identity["teacher_sha256"] = sha256_of(weights) if weights is not None and weights.is_file() else None
     plain: dict[str, Any] = json.loads(json.dumps(identity))
     return plain
+
+
+def _recorded(candidate: "Candidate", data: TaskData) -> Any:
+    """What the conversion of examples is recognised by."""
+    found = data.preprocess
+    if isinstance(found, Preprocess):
+        return {"mean": list(found.mean), "std": list(found.std)}
+    documents = task_of(data).artifacts.documents(found, candidate.description.signature)
+    return hashlib.sha256(json.dumps(documents, sort_keys=True).encode()).hexdigest()
 
 
 def _claim(folder: Path, identity: dict[str, Any]) -> None:

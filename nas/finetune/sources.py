@@ -4,6 +4,7 @@ import copy
 import math
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -14,13 +15,13 @@ from nas.errors import UserError
 from nas.networks.derived import source_key
 from nas.networks.description import NetworkDescription
 from nas.networks.find import FoundNetwork, find_networks
+from nas.networks.heads import answer_for, named_otherwise, same_names
 from nas.networks.libraries import baseline_names
 from nas.networks.starting import StartingNetwork, network_to_start_from
 from nas.networks.trained_on import data_of_run, trained_on
 from nas.networks.weights import load_weights
 from nas.tasks import TaskData, task_named, task_of_baseline
 from nas.tasks.same_data import require_same_data
-from search_spaces.signature import Size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +37,10 @@ class Candidate:
     """Checksum of the file `weights`, where that was recorded, or of the tensors of `start`."""
     start: StartingNetwork | None = None
     """A library's trained network, in place of a file."""
+    preprocess: Any | None = None
+    """The `TaskData.preprocess` that the weights of the file were trained with; None where no file tells."""
+    labels: tuple[str, ...] | None = None
+    """Names of the classes that the weights of the file are for, in their order; None where no file tells."""
 
     @property
     def name(self) -> str:
@@ -134,22 +139,46 @@ def networks_for(
 
 def prepared_for(start: StartingNetwork, data: TaskData) -> TaskData:
     """The data normalised as the network was trained, framed as they are."""
-    if start.preprocess is None:
+    return data if start.preprocess is None else _by(start.preprocess, data)
+
+
+def as_trained(candidate: Candidate, data: TaskData, *, scratch: bool) -> TaskData:
+    """The data as the network that goes on from a file was trained to see them, where all of its weights are kept.
+
+    Weights and the statistics of the input belong together: others would shift every layer. A network that begins anew,
+    or with a new last layer, is trained by the data's own. Those of a library's network are `prepared_for` it already.
+    """
+    if scratch or candidate.preprocess is None or candidate.description.signature.output.size != data.output_size:
         return data
-    framing = data.preprocess.framing if isinstance(data.preprocess, Preprocess) else start.preprocess.framing
-    return data.with_preprocess(replace(start.preprocess, framing=framing))
+    others = other_labels(candidate, data)
+    return data if others is not None and not same_names(others, data.classes) else _by(candidate.preprocess, data)
 
 
-def starting_network(candidate: Candidate, size: Size, seed: int, *, scratch: bool) -> tuple[nn.Module, str]:
+def other_labels(candidate: Candidate, data: TaskData) -> tuple[str, ...] | None:
+    """The names of the classes that the weights are for, where those of the data are as many, but others or in another
+    order."""
+    return candidate.labels if named_otherwise(candidate.labels, candidate.description, data.classes) else None
+
+
+def _by(preprocess: Any, data: TaskData) -> TaskData:
+    """The data with another `preprocess`; pictures stay framed as they were read."""
+    if isinstance(preprocess, Preprocess) and isinstance(data.preprocess, Preprocess):
+        preprocess = replace(preprocess, framing=data.preprocess.framing)
+    return data.with_preprocess(preprocess)
+
+
+def starting_network(candidate: Candidate, data: TaskData, seed: int, *, scratch: bool) -> tuple[nn.Module, str]:
     """The network to train, and where its weights come from: `trained`, `trained without head` or `scratch`.
 
-    The last layer starts anew where the size of the answer has changed.
+    The last layer starts anew where the size of the answer has changed, or the names of the classes. Where only their
+    order has, its rows are put in that of the data.
 
     Raises:
         UserError: the weights are damaged, were changed, or are of another architecture.
     """
     if candidate.start is not None and not scratch:
         return copy.deepcopy(candidate.start.network), "trained" if candidate.start.whole else "trained without head"
+    size = data.output_size
     description = candidate.description.resized(size)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
@@ -158,12 +187,22 @@ def starting_network(candidate: Candidate, size: Size, seed: int, *, scratch: bo
         return network, "scratch"
     classes = (candidate.description.signature.output.size[0], size[0])
     whole = load_weights(network, candidate.weights, sha256=candidate.sha256, classes=classes)
+    others = other_labels(candidate, data)
+    if others is not None:
+        whole = answer_for(network, description, others, data.classes, seed)
     return network, "trained" if whole else "trained without head"
 
 
 def _candidate(found: FoundNetwork) -> Candidate:
     assert found.description is not None
-    return Candidate(rank=found.rank or 1, description=found.description, weights=found.weights, sha256=found.sha256)
+    return Candidate(
+        rank=found.rank or 1,
+        description=found.description,
+        weights=found.weights,
+        sha256=found.sha256,
+        preprocess=found.preprocess(found.description.task),
+        labels=found.labels(),
+    )
 
 
 def parameters(network: nn.Module) -> int:

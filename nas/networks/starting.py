@@ -7,6 +7,7 @@ from nas.data.images import Preprocess
 from nas.files.tensors import checksum
 from nas.networks.description import NetworkDescription
 from nas.networks.find import FoundNetwork
+from nas.networks.heads import answer_for, named_otherwise
 from nas.networks.libraries import network_of_file, published_network, require_task, usual_preprocess
 from nas.networks.weights import read_weights
 from nas.tasks import TaskData
@@ -26,7 +27,7 @@ class StartingNetwork:
     network: "nn.Module"
     """On the CPU, in eval mode, not folded. Its last layer is random unless `whole`."""
     whole: bool
-    """True if its weights are for as many classes as the data have: all of them are kept."""
+    """True if its weights are for the classes of the data, as far as names are known: all of them are kept."""
     preprocess: Preprocess | None
     """The normalisation that it was trained with; None where nothing tells."""
     weights: str
@@ -56,14 +57,18 @@ def network_to_start_from(found: FoundNetwork, data: TaskData, input: TensorSpec
         known, trained = network_of_file(found, read_weights(found.weights), data.output_size, input)
         label = found.weights.name
         preprocess = found.preprocess(known.task) or usual_preprocess(found)
+    sha256 = checksum(trained.state_dict())
     description, network = _for_size(known, trained, data.output_size, seed)
+    whole, labels = network is trained, found.labels()
+    if whole and labels is not None and named_otherwise(labels, description, data.classes):
+        whole = answer_for(network, description, labels, data.classes, seed)
     return StartingNetwork(
         description=description,
         network=network,
-        whole=network is trained,
+        whole=whole,
         preprocess=preprocess,
         weights=label,
-        sha256=checksum(trained.state_dict()),
+        sha256=sha256,
     )
 
 

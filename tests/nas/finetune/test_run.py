@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
+from torch import nn
 from torchvision.models import get_model
 
 from nas.bundles.source import resolve
@@ -23,11 +24,15 @@ from nas.files.folders import locked
 from nas.files.tensors import load_tensors
 from nas.finetune import quantisation as qat
 from nas.finetune.run import finetune
+from nas.finetune.sources import chosen_networks, starting_network
 from nas.measure import protocol
 from nas.networks.description import NetworkDescription, load_network, save_network
+from nas.networks.find import find_network
+from nas.networks.starting import network_to_start_from
 from nas.networks.teachers import load_teacher
 from nas.networks.trained_on import data_of_run
 from nas.progress import SilentProgress
+from nas.tasks import task_of
 from nas.tasks.classification.data.registry import load_dataset
 from search_spaces.modules import set_norm_statistics
 from tests.nas.killing import start, stop_when
@@ -132,6 +137,59 @@ def test_other_classes_start_with_a_new_head(run_folder: Path, tmp_path: Path) -
     assert json.loads(Path(network["checkpoint"]).read_text())["signature"]["output"]["size"] == [2]
 
 
+def test_classes_of_other_names_start_with_a_new_head_and_those_in_another_order_with_its_rows(
+    run_folder: Path,
+) -> None:
+    winner = run_folder / "winners" / "1"
+    data = load_dataset(str(run_folder.with_name("data.npz")))
+    network = load_network(winner / "model.network.json", fold=False)
+    set_norm_statistics(network, data.preprocess.tensor(torch.from_numpy(data.val.images)))
+    network.eval()
+
+    def answers(chosen: nn.Module) -> torch.Tensor:
+        with torch.no_grad():
+            found: torch.Tensor = chosen.eval()(data.preprocess.tensor(torch.from_numpy(data.val.images)))
+        return found
+
+    save_network(network, small_description(), winner / "model.network.json")
+    (winner / "receipt.json").unlink()
+    for names, wanted, rows in (
+        (["0", "1", "2"], "trained", [0, 1, 2]),
+        (["2", "0", "1"], "trained", [1, 2, 0]),
+        (["cat", "dog", "bird"], "trained without head", None),
+    ):
+        (winner / "labels.json").write_text(json.dumps(names))
+        (candidate,) = chosen_networks(str(run_folder), 1).candidates
+        made, told = starting_network(candidate, data, 1, scratch=False)
+        assert told == wanted
+        if rows is not None:
+            torch.testing.assert_close(answers(made), answers(network)[:, rows])
+        else:
+            assert not torch.allclose(answers(made), answers(network))
+    (told_of,) = finetune(run_folder, overrides=(*QUICK[1:], "epochs=1"))["networks"]
+    assert (told_of["start"], told_of["accuracy"]["before"]) == ("trained without head", None)
+    (winner / "labels.json").write_text(json.dumps(["2", "0", "1"]))
+    with pytest.raises(UserError, match=r"holds another fine-tuning \(start_classes\b.* differ\)"):
+        finetune(run_folder, overrides=(*QUICK[1:], "epochs=1"))
+
+
+def test_the_names_beside_a_librarys_weights_are_looked_at(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    save_file(get_model("squeezenet1_1", num_classes=3).state_dict(), tmp_path / "three.safetensors")
+    data = load_dataset(str(write_data(tmp_path / "data.npz")))
+    found = find_network(f"torchvision:squeezenet1_1:{tmp_path / 'three.safetensors'}")
+    whole = network_to_start_from(found, data, image_input(64))
+    (tmp_path / "labels.json").write_text(json.dumps(["2", "0", "1"]))
+    turned = network_to_start_from(found, data, image_input(64))
+    (tmp_path / "labels.json").write_text(json.dumps(["cat", "dog", "bird"]))
+    anew = network_to_start_from(found, data, image_input(64))
+    assert (whole.whole, turned.whole, anew.whole) == (True, True, False)
+    assert whole.sha256 == turned.sha256 == anew.sha256
+    images = torch.rand(2, 3, 64, 64)
+    with torch.no_grad():
+        torch.testing.assert_close(turned.network(images), whole.network(images)[:, [1, 2, 0]])
+
+
 def test_a_network_of_a_library_keeps_what_it_learnt_on_other_images(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -173,6 +231,27 @@ def test_the_data_of_a_fine_tuning_are_those_of_its_export(run_folder: Path, tmp
     again = finetune(Path(network["checkpoint"]).parent, overrides=QUICK, out=tmp_path / "again")
     assert again["data"]["classes"] == 2
     assert again["networks"][0]["trained_on"] == source.data.to_json()
+
+
+def test_a_network_goes_on_with_the_normalisation_that_it_was_trained_with(run_folder: Path) -> None:
+    winner, settings = run_folder / "winners" / "1", (*QUICK[1:], "epochs=1")
+    own = Preprocess((0.9,) * 3, (0.05,) * 3)
+    data = load_dataset(str(run_folder.with_name("data.npz")))
+    network = load_network(winner / "model.network.json", fold=False)
+    set_norm_statistics(network, own.tensor(torch.from_numpy(data.val.images)))
+    save_network(network.eval(), small_description(), winner / "model.network.json")
+    (winner / "receipt.json").unlink()
+    finetune(run_folder, overrides=settings)
+    (winner / "preprocess.json").write_text(json.dumps({"mean": own.mean, "std": own.std}))
+    with pytest.raises(UserError, match=r"holds another fine-tuning \(preprocess differ\)"):
+        finetune(run_folder, overrides=settings)
+    (told,) = finetune(run_folder, overrides=settings, out=run_folder / "out")["networks"]
+    written = json.loads(Path(told["checkpoint"]).with_name("preprocess.json").read_text())
+    assert (written["mean"], written["std"]) == ([0.9] * 3, [0.05] * 3)
+    folded, task = load_network(winner / "model.network.json"), task_of(data)
+    seen = {p: task.accuracy(folded, data.val, p, device="cpu") for p in (own, data.preprocess)}
+    assert seen[own] != seen[data.preprocess]
+    assert told["accuracy"]["before"] == seen[own]
 
 
 def test_a_fine_tuning_outside_of_its_run_knows_its_data(run_folder: Path, tmp_path: Path) -> None:
