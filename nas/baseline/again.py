@@ -68,6 +68,8 @@ def take_over(old: BaselineFolder, new: BaselineFolder) -> None:
         source: Path = getattr(old, name)
         if source.exists():
             shutil.copyfile(source, getattr(new, name))
+    if not old.plan.exists():  # a run in which no network kept the limit ends before it plans
+        return
     origin = json.loads(old.plan.read_text(encoding="utf-8"))["of"]
     plan: dict[str, int] = read_step(old.plan, origin) or {}
     write_step(new.plan, origin, {name: plan[name] for name in LEARNT if name in plan})
