@@ -30,7 +30,8 @@ def weights_of(network: "nn.Module") -> bytes:
     """All parameters and buffers, as the content of a safetensors file."""
     from safetensors.torch import save
 
-    return save({k: v.detach().cpu().contiguous() for k, v in network.state_dict().items()})
+    # Copies: a layer in two places has one memory, which safetensors refuses to write twice.
+    return save({k: v.detach().cpu().contiguous().clone() for k, v in network.state_dict().items()})
 
 
 def load_weights(

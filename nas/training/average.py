@@ -25,7 +25,7 @@ class MovingAverage:
     def __init__(self, network: nn.Module, decay: float, rise: AverageRise) -> None:
         self.module = copy.deepcopy(network).eval()
         self._decay, self._rise = decay, rise
-        mine, theirs = (tuple(n.state_dict(keep_vars=True).values()) for n in (self.module, network))
+        mine, theirs = (_tensors(n) for n in (self.module, network))
         averaged = [tensor.is_floating_point() for tensor in mine]
         self._averages, self._weights = _where(averaged, mine), _where(averaged, theirs)
         copied = [not is_float for is_float in averaged]
@@ -70,6 +70,11 @@ class EpochAverage:
         if not self.count:
             return None
         return {k: v / self.count if v.is_floating_point() else v for k, v in self.sums.items()}
+
+
+def _tensors(network: nn.Module) -> tuple[torch.Tensor, ...]:
+    """Parameters and buffers, each once: a layer in two places would be averaged twice in a step."""
+    return tuple({id(tensor): tensor for tensor in network.state_dict(keep_vars=True).values()}.values())
 
 
 def _where(chosen: Sequence[bool], tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:

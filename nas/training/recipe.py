@@ -215,7 +215,7 @@ class Recipe(Section):
     qat: QuantizationSettings = QuantizationSettings()
     early_stopping: EarlyStoppingSettings = EarlyStoppingSettings()
     checkpoints: CheckpointSettings = CheckpointSettings()
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     draws: Literal["step", "stream"] = "step"
     """Source of random numbers. `step`: the seed and the number of the step, so that an interrupted training goes on
     without any state, and several processes agree. `stream`: one stream for the whole training."""

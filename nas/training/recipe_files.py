@@ -17,6 +17,8 @@ from nas.training.recipe import INHERITS, Recipe, merged
 
 Settings = dict[str, Any]
 _SUFFIXES = (".yaml", ".yml")
+_NO_YAML = (yaml.YAMLError, RecursionError, ValueError, LookupError, AttributeError)
+"""What PyYAML raises; the last three where a value only looks like a number or a date: `0x_`, `2024-13-45`."""
 
 
 class _Loader(yaml.SafeLoader):
@@ -105,7 +107,7 @@ def _text(name_or_file: str, beside: Path | None, bundled: Mapping[str, str]) ->
 def _parsed(text: str, name: str) -> Settings:
     try:
         settings = yaml.load(text, _Loader)  # noqa: S506 (it is a SafeLoader)
-    except (yaml.YAMLError, RecursionError) as error:
+    except _NO_YAML as error:
         mark = getattr(error, "problem_mark", None)
         where = f" (line {mark.line + 1})" if mark is not None else ""
         problem = getattr(error, "problem", None) or "it cannot be parsed"
@@ -126,7 +128,7 @@ def _override(text: str) -> Settings:
         raise UserError(f"--set {text!r}: only a file can inherit", f"name that recipe itself: --recipe {value}")
     try:
         nested: Any = yaml.safe_load(value)
-    except (yaml.YAMLError, RecursionError) as error:
+    except _NO_YAML as error:
         raise UserError(f"--set {text!r} has a value that is not YAML", "write it like --set epochs=20") from error
     if isinstance(nested, str):
         nested = _number(nested)

@@ -35,6 +35,19 @@ def test_all_of_it(file: Path) -> None:
     assert same(first, second) == set(first.state_dict())
 
 
+def test_a_layer_in_two_places(tmp_path: Path) -> None:
+    class Shared(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a = torch.nn.Linear(2, 2)
+            self.b = self.a
+
+    first, second = Shared(), Shared()
+    (tmp_path / "shared.safetensors").write_bytes(weights_of(first))
+    assert load_weights(second, tmp_path / "shared.safetensors")
+    assert same(first, second) == {"a.weight", "a.bias", "b.weight", "b.bias"}
+
+
 def test_another_number_of_classes_keeps_its_own_head(file: Path) -> None:
     source, other = build(), build(classes=9)
     load_weights(source, file)

@@ -205,6 +205,17 @@ def test_an_average_that_rises_by_a_ratio() -> None:
     assert layer.weight.item() == 1.0
 
 
+def test_a_layer_in_two_places_is_averaged_once() -> None:
+    network = nn.Module()
+    network.a = network.b = nn.Linear(1, 1, bias=False)
+    with torch.no_grad():
+        network.a.weight.fill_(0.0)
+        average = MovingAverage(network, 0.9, "ratio")
+        network.a.weight.fill_(1.0)
+        average.update(1000)
+    assert average.module.state_dict()["b.weight"].item() == pytest.approx(0.1)
+
+
 def test_timing_steps_leaves_the_network_alone() -> None:
     network = small_network()
     before = {k: v.clone() for k, v in network.state_dict().items()}

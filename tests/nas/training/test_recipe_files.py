@@ -73,6 +73,10 @@ def test_a_misspelt_key_is_named_with_the_nearest(override: str, named: str, nea
         ("epochs", "'epochs' is no setting"),
         ("inherits=base", "only a file can inherit"),
         ("epochs=[", "not YAML"),
+        ("epochs=0x_", "not YAML"),
+        ("description=2024-13-45", "not YAML"),
+        ("channels_last=!!bool x", "not YAML"),
+        ("seed=18446744073709551616", "seed = 18446744073709551616"),
     ],
 )
 def test_a_value_that_makes_no_sense_is_named(override: str, message: str) -> None:
@@ -83,7 +87,9 @@ def test_a_value_that_makes_no_sense_is_named(override: str, message: str) -> No
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("text", ["- 1", "epochs: [", "inherits: 3", "inherits: bose", "\x00", "? [a]\n: 1"])
+@pytest.mark.parametrize(
+    "text", ["- 1", "epochs: [", "inherits: 3", "inherits: bose", "\x00", "? [a]\n: 1", "epochs: 0x_"]
+)
 def test_a_file_that_is_no_recipe_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text(text)
     with pytest.raises(UserError):
