@@ -230,6 +230,7 @@ class FinalRound:
             slack=self._slack(outcome.accuracy), isa=self._isa,
             fewer_threads=self.fewer_threads, left_s=self.left_s,
             expected_ms=lambda d: self.scorer.predicted(candidate.arch, d).mean_ms,
+            least_calls=self.limits.least_calls,
         )  # fmt: skip
         return self.as_finalist(candidate, outcome, deployed)
 

@@ -152,9 +152,17 @@ def deploy(
     return Deployed(description=description, onnx=onnx, parity=parity, tried=tuple(found), doubt=doubt)
 
 
-def measured_again(deployed: Deployed, measurer: Measurer | None = None, *, sessions: int = 3) -> Deployed:
-    """The same files with new measurements; nothing of them is chosen yet. `measurer` measures elsewhere than here."""
-    return replace(deployed, tried=tuple(_with_measurements(deployed.tried, sessions, measurer or measure)))
+def measured_again(
+    deployed: Deployed,
+    measurer: Measurer | None = None,
+    *,
+    sessions: int = 3,
+    those: Callable[[TriedDeployment], bool] = lambda tried: True,
+) -> Deployed:
+    """The same files with new measurements of `those`; nothing of them is chosen yet. `measurer` measures elsewhere
+    than here."""
+    again = iter(_with_measurements([t for t in deployed.tried if those(t)], sessions, measurer or measure))
+    return replace(deployed, tried=tuple(next(again) if those(t) else t for t in deployed.tried))
 
 
 def left_out(deployment: Deployment, in_float: str = "") -> TriedDeployment:

@@ -7,15 +7,18 @@ from typing import Any
 
 import pytest
 
+from nas.controller.finalists import seen_of
 from nas.controller.runs import records
-from nas.controller.runs.records import deployed_network
+from nas.controller.runs.records import deployed_network, read_deployed, write_deployed
 from nas.controller.undelivered import limits_missed
 from nas.controller.values import Finalist
 from nas.deploy.choosing import doubt_of
-from nas.deploy.tried import Deployed, TriedDeployment
+from nas.deploy.tried import Deployed, TriedDeployment, files_of
 from nas.limits import Limits, Violation
+from nas.measure.job import SessionTiming
 from nas.measure.measurement import Measurement, MeasureRequest, summarise
 from nas.measure.site import this_host
+from nas.networks.description import NETWORK
 from tests.nas.controller.finals import DATA, DEPLOYMENTS, finalist, session, tried
 
 LIMITS = Limits.of(latency_ms=2.0)
@@ -104,3 +107,63 @@ def test_what_was_measured_in_vain_is_measured_again(
     assert asked == [2] * again
     assert (found.chosen is not None) == again
     assert len(written) == again
+
+
+@pytest.mark.parametrize(
+    ("limits", "calls", "again", "delivered"),
+    [
+        (Limits.of(latency_ms=2.0), 50, False, True),
+        (Limits.of(latency_ms=2.0, percentile=90), 50, True, False),
+        (Limits.of(latency_ms=2.0, percentile=90), 100, False, True),
+        (Limits.of(latency_ms=2.0, percentile=99), 50, True, False),
+        (Limits.of(latency_ms=2.0, percentile=99), 299, True, False),
+        (Limits.of(latency_ms=2.0, percentile=99), 300, False, True),
+        (Limits.of(latency_ms=0.5, percentile=99), 50, False, False),
+        (Limits.of(latency_ms=3.0, percentile=99), 50, True, True),
+    ],
+)
+def test_slow_calls_of_which_too_few_were_timed_are_measured_again(
+    limits: Limits, calls: int, again: bool, delivered: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More calls show slower ones. The second file exceeds every limit by the few."""
+
+    def few(p50_ms: float) -> list[SessionTiming]:
+        enough = session(p50_ms)
+        return [enough, replace(enough, calls=calls, p99_upper_ms=enough.p99_upper_ms if calls >= 100 else None)]
+
+    files = [
+        tried(deployment, few(p50_ms), 0.9, path=tmp_path / f"{deployment.name}.onnx")
+        for deployment, p50_ms in zip(DEPLOYMENTS[:2], (1.0, 9.0), strict=True)
+    ]
+    for path in (*(t.path for t in files if t.path), tmp_path / "model.onnx", *files_of(tmp_path / NETWORK)):
+        path.write_text(path.name)
+    asked: list[list[Path]] = []
+
+    def measure(requests: Sequence[MeasureRequest], **_: Any) -> list[Measurement]:
+        asked.append([request.path for request in requests])
+        return [summarise(request, [session(1.0, tail=2.5)] * 3, None, 1.0) for request in requests]
+
+    def rejection(t: TriedDeployment) -> str:
+        return "; ".join(v.reason for v in limits.violations(seen_of(t, limits, None, None)))
+
+    known = replace(finalist(0, files, limits).deployed, onnx=tmp_path / "model.onnx")
+    site = replace(this_host(), measure=measure)
+    write_deployed(tmp_path, known, site)
+    monkeypatch.setattr(records, "deploy", None)  # nothing is exported again
+
+    def found() -> Deployed:
+        return deployed_network(
+            tmp_path, None, known.description, DATA, DEPLOYMENTS[:2],  # type: ignore[arg-type]
+            max_drop=0.05, rejection=rejection, site=site, least_calls=limits.least_calls,
+        )  # fmt: skip
+
+    chosen = found().chosen
+    assert asked == [[files[0].path]] * again, "no other file could be chosen"
+    assert (chosen is not None) == delivered
+    assert found().chosen == chosen
+    assert len(asked) == again, "what was measured is recorded"
+    recorded = read_deployed(tmp_path, known.description, DEPLOYMENTS[:2], site)
+    assert recorded is not None
+    slower = recorded.tried[1].measurement
+    assert slower is not None
+    assert slower.sessions == tuple(few(9.0))
