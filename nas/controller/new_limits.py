@@ -68,8 +68,10 @@ def search_again(run: Path, changes: Mapping[str, Any], progress: Progress | Non
     keep_to_usable_threads()
     budget = Budget(config.seconds, price_per_hour=config.price_per_hour)
     goes_on = any(changes.get(name) is not None for name in BUDGETS)
+    # What an earlier process with these limits learned beside the run's record must not be learnt again, differently.
+    known = folder.target if folder.target.exists() else old.target
     with device_of(config) as device:
-        inputs = load_inputs(config, budget, progress, old.target, device)
+        inputs = load_inputs(config, budget, progress, known, device)
         with opened(config, folder):
             record_splits(folder.path, inputs.data)
             write_target(folder.target, inputs.target, inputs.scorer.files)
