@@ -80,6 +80,7 @@ def load_inputs(
     with budget.stage("calibrate"):
         recorded = read_target(known, config, device)
         target, files = recorded or (prepare_target(config, budget, progress, device), FileModel())
+        files = files.fitting(config.limits)  # the record may be of a run with other limits
         if not files.known:
             files = file_model(config, space, target, data.output_size, progress)
         if config.limit_on == PIPELINE and not target.model.processing_ms:

@@ -45,6 +45,8 @@ class DeploymentFiles:
     memory_std_mb: float = 0.0
     tail: float = 1.0
     """The asked percentile of a call over the median call."""
+    percentile: int | None = None
+    """The percentile that `tail` is of; None: calls were not timed, or it was not recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,18 @@ class FileModel:
     def of(self, deployment: Deployment) -> DeploymentFiles:
         unknown = DeploymentFiles(bytes_per_param=BYTES_PER_PARAMETER.get(deployment.computes_in, 4.0))
         return self.known.get(deployment.covering(ALONE), unknown)
+
+    def fitting(self, limits: Limits) -> "FileModel":
+        """The model as far as it tells of `limits`; an empty one where networks have to be probed for them.
+
+        A tail of another percentile is of no use, and without measurements neither memory nor slow calls are known.
+        """
+        known = self.known.values()
+        if limits.needs_measured_probes and any(files.memory is None for files in known):
+            return FileModel()
+        if limits.limits_tail:
+            return self if all(files.percentile == limits.percentile for files in known) else FileModel()
+        return FileModel({d: replace(files, tail=1.0, percentile=limits.percentile) for d, files in self.known.items()})
 
     def size_mb(self, deployment: Deployment, costs: Costs) -> NDArray[np.float64]:
         """(n,) megabytes of the files."""
@@ -145,4 +159,5 @@ def fitted_files(
         memory=(float(weights[0]), float(weights[1]) / MB, float(weights[2]) / MB),
         memory_std_mb=float(np.std(memory - design @ weights)),
         tail=median(tails),
+        percentile=percentile,
     )

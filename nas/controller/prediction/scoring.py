@@ -37,6 +37,8 @@ class CandidateForecast:
     upper_ms: NDArray[np.float64]
     costs: Mapping[str, NDArray[np.float64]]
     files: FileModel
+    limits_tail: bool = True
+    """False: slow calls are not limited, and what is known of them does not count."""
 
     @property
     def batch(self) -> int:
@@ -44,7 +46,7 @@ class CandidateForecast:
 
     @property
     def tail(self) -> float:
-        return self.files.tail(self.deployment)
+        return self.files.tail(self.deployment) if self.limits_tail else 1.0
 
     def size_mb(self) -> NDArray[np.float64]:
         return self.files.size_mb(self.deployment, self.costs)
@@ -115,7 +117,13 @@ class CandidateScorer:
         for i, deployment in enumerate(deployments):
             prediction = predictions[deployment]
             upper_ms = prediction.mean + Z_90 * prediction.std
-            forecast = CandidateForecast(deployment=deployment, upper_ms=upper_ms, costs=costs, files=self.files)
+            forecast = CandidateForecast(
+                deployment=deployment,
+                upper_ms=upper_ms,
+                costs=costs,
+                files=self.files,
+                limits_tail=self.limits.limits_tail,
+            )
             for row, limit in enumerate(predicted):
                 found[row, i] = limit.ratio(forecast)
         return found
