@@ -23,6 +23,7 @@ from typing import Any
 
 from search_spaces.architecture import Architecture, parse_architecture_json
 from search_spaces.blocks import BlockFamily
+from search_spaces.code import require_allowed
 from search_spaces.detect import DetectSpace
 from search_spaces.documents import document_of, space_of_document
 from search_spaces.errors import UnknownNameError, UserError
@@ -172,8 +173,10 @@ def imported(reference: str, kind: str, hint: str = "write package.module:ATTRIB
     """What `reference`, `package.module:ATTRIBUTE`, names. That imports the module, and so runs its code.
 
     Raises:
-        UserError: there is no such module or attribute; `kind` says what it was to be.
+        UserError: there is no such module or attribute, or it must not be imported (`search_spaces.code`); `kind` says
+            what it was to be.
     """
+    require_allowed(reference, kind)
     module, _, attribute = reference.partition(":")
     try:
         return getattr(import_module(module), attribute)

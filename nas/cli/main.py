@@ -35,6 +35,7 @@ COMMANDS: Mapping[str, str] = {
 
 TRAINING = ["search"], ["finetune"]
 """Command lines that begin so train networks."""
+HELP = ("-h", "--help")
 
 
 class LazyGroup(click.Group):
@@ -52,7 +53,7 @@ class LazyGroup(click.Group):
         return command
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(cls=LazyGroup, context_settings={"help_option_names": list(HELP), "max_content_width": 100})
 @click.version_option(__version__, prog_name="nas")
 def cli() -> None:
     """Find the most accurate network under a latency limit, measured on the device it will run on.
@@ -116,5 +117,10 @@ def main() -> None:
     """Entry point of the console script."""
     if sys.argv[1:2] in TRAINING:
         restart_with_kept_memory()
+    if sys.argv[1:2] and sys.argv[1] in COMMANDS and not set(HELP).intersection(sys.argv):
+        from nas.cli.code import allow_code  # brings numpy
+        from nas.files.cache import user_cache
+
+        allow_code(sys.argv[1:], user_cache())
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a polite request to end is answered like Ctrl-C
     sys.exit(run(sys.argv[1:]))

@@ -175,6 +175,7 @@ def _trained(
     from nas.training.folder import kept_setup, train_in
     from nas.training.loop import Training
     from nas.training.setup import choose_setup
+    from nas.training.tracing import traced
     from search_spaces.modules import folded
 
     recipe, data = job.recipe, job.data
@@ -185,6 +186,8 @@ def _trained(
     network, start = starting_network(candidate, data, recipe.seed, scratch=scratch)
     if not recipe.epochs and start != "trained":
         raise UserError(f"a network from {start} needs training", "set epochs to at least 1")
+    if recipe.qat.epochs:
+        traced(network, finely=True)  # what quantisation-aware training will need, not after hours of the other
     network.to(device)
     teacher: Teacher | None = None
     if recipe.distillation.teacher is not None:

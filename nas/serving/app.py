@@ -29,7 +29,7 @@ from nas.serving.body import read_body
 from nas.serving.engine import Answered, Engine
 from nas.serving.metrics import Metrics
 from nas.serving.model import VERSION
-from nas.serving.protocol import HEADER_LENGTH, compose_answer, parse_request
+from nas.serving.protocol import HEADER_LENGTH, compose_answer, encode, parse_request
 from nas.serving.refusal import Refusal, busy, drop_frames, malformed
 
 SERVER = {"name": "nas", "version": __version__, "extensions": ["binary_tensor_data"]}
@@ -144,7 +144,7 @@ class _Service:
         if draw == "1":
             picture = await asyncio.wrap_future(self._engine.draw(body, answered.answer))
             return Response(picture, media_type="image/png")
-        return JSONResponse(plain_answer(self._engine.model, answered))
+        return Response(encode(plain_answer(self._engine.model, answered)), media_type="application/json")
 
     async def infer(self, request: Request) -> Response:
         self._check_name(request)

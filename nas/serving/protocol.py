@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from nas.serving.refusal import malformed
+from nas.serving.refusal import Refusal, malformed
 
 HEADER_LENGTH = "inference-header-content-length"
 """HTTP header: bytes of JSON at the start of a body that goes on with binary tensors."""
@@ -96,7 +96,7 @@ def compose_answer(
     """The body of an answer, and the bytes of JSON in it where binary tensors follow (else None).
 
     Raises:
-        Refusal: an output was asked for that is not among `tensors` (status 400).
+        Refusal: an output was asked for that is not among `tensors` (status 400); as `encode`.
     """
     known = {tensor.name: tensor for tensor in tensors}
     unknown = [name for name in request.outputs if name not in known]
@@ -116,8 +116,16 @@ def compose_answer(
     document = {"model_name": model, "model_version": version, "outputs": entries}
     if request.id is not None:
         document["id"] = request.id
-    head = _ENCODER.encode(document).encode()
+    head = encode(document)
     return b"".join([head, *blobs]), len(head) if blobs else None
+
+
+def encode(document: Mapping[str, Any]) -> bytes:
+    """An answer as JSON. Raises `Refusal` (status 422) where a number is not finite, for which JSON has no word."""
+    try:
+        return _ENCODER.encode(document).encode()
+    except ValueError as error:
+        raise Refusal(422, "the network's answer has numbers that are not finite, which JSON cannot hold") from error
 
 
 def bytes_tensor(name: str, texts: Sequence[str]) -> Tensor:

@@ -19,6 +19,8 @@ from torch.ao.quantization.observer import MovingAverageMinMaxObserver, MovingAv
 from torch.nn import functional
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
+from nas.training.tracing import traced
+
 LARGEST_WEIGHT = 127
 """Not 128: the largest weight would lie on the edge between two values."""
 _RANGES = "ranges"
@@ -128,20 +130,24 @@ _INTEGER = (
 def rounded(network: nn.Module, *, largest_weight: int = LARGEST_WEIGHT) -> fx.GraphModule:
     """A folded network (n, 3, h, w) -> (n, c) with rounding at every place; `network` shares its weights.
 
-    Rounded weights are integers of at most `largest_weight`, see `nas.runtimes.cpu.largest_int8_weight`.
-    Its ranges are unknown: `nas.finetune.quantisation.calibrate` takes them from images.
+    Rounded weights are integers of at most `largest_weight`, see `nas.runtimes.cpu.largest_int8_weight`. Within a
+    module that cannot be traced the weights alone are rounded. The ranges of activations are unknown:
+    `nas.finetune.quantisation.calibrate` takes them from images.
+
+    Raises:
+        UserError: the network itself cannot be traced.
     """
     network.eval()
     _split_gated(network)
-    traced = fx.symbolic_trace(network)
-    _merge_norms(traced)
-    for name, module in list(traced.named_modules()):
+    graph = traced(network, finely=True)
+    _merge_norms(graph)
+    for name, module in list(graph.named_modules()):
         if isinstance(module, nn.Conv2d | nn.Linear):
-            traced.set_submodule(name, Rounded(module, largest_weight))
-    _Places(traced).fill()
-    traced.graph.lint()
-    traced.recompile()
-    return traced
+            graph.set_submodule(name, Rounded(module, largest_weight))
+    _Places(graph).fill()
+    graph.graph.lint()
+    graph.recompile()
+    return graph
 
 
 def ranges(network: nn.Module) -> Iterator[LearntRange]:

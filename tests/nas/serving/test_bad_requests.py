@@ -145,6 +145,12 @@ def test_tensors_that_the_network_does_not_take(name: str, client: TestClient) -
     assert says in answer.json()["error"]
 
 
+def test_inputs_whose_answer_is_not_finite(client: TestClient) -> None:
+    answer = client.post(INFER, **inputs_of(np.full_like(GOOD, 3e38)))
+    assert answer.status_code == 422
+    assert "not finite" in answer.json()["error"]
+
+
 def test_as_many_images_as_a_server_takes_by_default_and_one_more(engines: dict[str, Engine]) -> None:
     engine = Engine(engines["classification"].model, ServingSettings(deadline_ms=60_000))
     client = TestClient(create_app(engine, Health(), Metrics()))

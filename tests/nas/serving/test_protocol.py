@@ -160,6 +160,17 @@ def test_an_output_that_is_not_there() -> None:
         compose_answer("m", "1", [bytes_tensor("x", ["a"])], InferRequest((), outputs={"y": False}))
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_an_answer_that_json_cannot_hold(value: float) -> None:
+    tensor = Tensor("logits", "FP32", (1,), np.array([value], np.float32))
+    with pytest.raises(Refusal, match="not finite") as refused:
+        compose_answer("m", "1", [tensor], InferRequest(()))
+    assert refused.value.status == 422
+    body, head = compose_answer("m", "1", [tensor], InferRequest((), binary=True))
+    assert head is not None
+    assert np.array_equal(np.frombuffer(body[head:], np.float32), tensor.data, equal_nan=True)
+
+
 @given(hnp.arrays(np.float32, hnp.array_shapes(max_dims=2, max_side=8), elements=st.floats(width=32)))
 @example(np.full((2, 2), np.finfo(np.float32).max))
 @example(np.array([np.inf, -np.inf], np.float32))

@@ -9,11 +9,13 @@ import onnxruntime
 import pytest
 import torch
 from onnx import numpy_helper
+from torch import nn
 from torch.ao.quantization import FakeQuantize
 
 from nas.data import ImageSplit
 from nas.data.images import image_input
 from nas.deploy.onnx import export_onnx
+from nas.errors import UserError
 from nas.finetune.quantisation import calibrate, calibration_inputs, export_rounded, freeze_ranges
 from nas.networks.description import NetworkDescription
 from nas.runtimes import load_runtime
@@ -21,6 +23,7 @@ from nas.runtimes.cpu import largest_int8_weight
 from nas.tasks import TASKS
 from nas.tasks.examples import Examples
 from nas.training.rounding import LARGEST_WEIGHT, Rounded, ranges, rounded
+from search_spaces import TensorSpec
 from search_spaces.modules import folded, set_norm_statistics
 from tests.nas.small_runs import small_description
 
@@ -74,6 +77,40 @@ def test_the_exported_file_computes_what_was_trained(images: Examples[ImageSplit
     # A value on the edge between two steps may be rounded either way.
     assert np.abs(got - expected).mean() < 0.02 * np.abs(expected).mean()
     assert (got.argmax(1) == expected.argmax(1)).mean() >= 0.8
+
+
+class Untraceable(nn.Module):
+    """Its forward asks what it is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Conv2d(4, 4, 3, padding=1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.layer(x)
+        return out.relu() if x.shape[2] > 4 else out
+
+
+def test_a_module_that_cannot_be_traced_is_taken_whole(tmp_path: Path) -> None:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        network = nn.Sequential(nn.Conv2d(3, 4, 3), Untraceable(), nn.Flatten(), nn.Linear(4 * 6 * 6, 3)).eval()
+        images = torch.rand(8, 3, 8, 8)
+    with torch.no_grad():
+        plain = network(images).numpy()
+    student = rounded(network)
+    calibrate(student, iter([images]))
+    assert sum(isinstance(m, Rounded) for m in student.modules()) == 3
+    path = export_rounded(freeze_ranges(student).eval(), TensorSpec((3, 8, 8)), tmp_path / "model.onnx")
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    got = np.concatenate([session.run(None, {"input": image[None]})[0] for image in images.numpy()])
+    assert np.abs(got - plain).max() < 0.1 * np.abs(plain).max()
+    assert not np.array_equal(got, plain)  # it is rounded
+
+
+def test_a_network_that_cannot_be_traced_itself_is_named() -> None:
+    with pytest.raises(UserError, match="Untraceable cannot be traced"):
+        rounded(Untraceable())
 
 
 @pytest.mark.parametrize("largest", [64, 127])
