@@ -62,7 +62,8 @@ def _place(reference: str) -> str | None:
         return None
     if found is None:
         return None
-    return os.path.abspath(found.origin) if found.has_location and found.origin else str(found.origin)
+    places = [found.origin] if found.has_location else list(found.submodule_search_locations or ())
+    return os.pathsep.join(os.path.abspath(place) for place in places if place) or found.origin
 
 
 def _read(path: Path) -> dict[str, str]:

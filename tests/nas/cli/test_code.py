@@ -12,7 +12,7 @@ import pytest
 from nas.cli.code import FILE, allow_code, typed
 from nas.networks.description import NetworkDescription
 from search_spaces import TensorSpec
-from search_spaces.code import ALLOWED
+from search_spaces.code import ALLOWED, require_allowed
 from search_spaces.errors import UserError
 from search_spaces.reference import imported
 
@@ -80,18 +80,25 @@ def test_what_was_named_is_remembered(tmp_path: Path, monkeypatch: pytest.Monkey
     assert imported(OWN, "search space").name
 
 
-def test_a_package_of_that_name_from_elsewhere_is_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("file", ["own_nets.py", "own_nets/__init__.py", "own_nets/made.py"])
+def test_a_package_of_that_name_from_elsewhere_is_another(
+    file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reference = "own_nets.made:made" if file.endswith("made.py") else "own_nets:made"
     for folder in ("mine", "theirs"):
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / "own_builder_of_test.py").write_text("made = 1\n")
+        (tmp_path / folder / file).parent.mkdir(parents=True)
+        (tmp_path / folder / file).write_text("made = 1\n")
     with monkeypatch.context() as patch:
         patch.syspath_prepend(tmp_path / "mine")
-        allow_code(["bench", "own_builder_of_test:made"], tmp_path)
+        allow_code(["bench", reference], tmp_path)
+        patch.delenv(ALLOWED)
+        allow_code(["report", "runs/mine"], tmp_path)
+        require_allowed(reference, "network")
     monkeypatch.delenv(ALLOWED)
     monkeypatch.syspath_prepend(tmp_path / "theirs")
     allow_code(["report", "runs/mine"], tmp_path)
     with pytest.raises(UserError, match="nobody on this machine"):
-        imported("own_builder_of_test:made", "network")
+        imported(reference, "network")
 
 
 def test_the_variable_names_code_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
