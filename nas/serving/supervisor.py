@@ -118,6 +118,8 @@ class Supervisor:
         process = await asyncio.create_subprocess_exec(*arguments, stdin=asyncio.subprocess.DEVNULL, **options)
         theirs.close()
         self._processes.add(process)
+        if self._stopping.is_set():  # while it was started: nobody has told it
+            _signal(process, signal.SIGTERM)
         reader, writer = await connect(ours)
         try:
             spec = ReplicaSpec(server=self._spec, cores=self._cores[slot], files=self._files)

@@ -1,6 +1,8 @@
 """Starting a server: how long a slow network is called before it serves, and replicas that cannot start."""
 
 import asyncio
+import socket
+import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +14,7 @@ import pytest
 
 from nas.errors import UserError
 from nas.serving import model as module
+from nas.serving import supervisor as supervising
 from nas.serving.engine import Engine
 from nas.serving.settings import ServingSettings
 from nas.serving.spec import ServerSpec
@@ -52,3 +55,17 @@ def test_a_replica_that_ends_before_it_serves_is_started_twice(monkeypatch: pyte
     with pytest.raises(UserError, match="replica 0 ended with code 1 before it served, 2 times in a row"):
         asyncio.run(Supervisor(spec, [()], {}, tmp_path).run(lambda: None))
     assert lives == [0, 0]
+
+
+def test_a_replica_that_is_being_started_when_the_server_ends_is_told_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    spec = ServerSpec(folder=tmp_path, name="x", host="127.0.0.1", port=1, settings=ServingSettings())
+    supervisor = Supervisor(spec, [()], {}, tmp_path)
+
+    def command(_: str, end: socket.socket, __: Path) -> tuple[list[str], dict[str, Any]]:
+        supervisor.stop()  # of no process yet
+        return [sys.executable, "-c", "import time; time.sleep(600)"], {"pass_fds": (end.fileno(),)}
+
+    monkeypatch.setattr(supervising, "command", command)
+    asyncio.run(asyncio.wait_for(supervisor.run(lambda: None), 30))
