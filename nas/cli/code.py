@@ -16,7 +16,8 @@ from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
-from search_spaces.code import ALLOWED, ANY
+from nas.files.writing import write_json
+from search_spaces.code import ALLOWED
 
 FILE = "code.json"
 """Of the user's cache: reference -> where its package was when it was named."""
@@ -33,15 +34,16 @@ def allow_code(arguments: Sequence[str], folder: Path) -> None:
         arguments: the command line, without the program's name.
         folder: the user's cache; one that cannot be written remembers nothing.
     """
-    asked = os.environ.get(ALLOWED, "").split()
-    named = {reference for reference in (*typed(arguments), *asked) if reference != ANY}
+    named = {*typed(arguments), *os.environ.get(ALLOWED, "").split()}
     known = _read(folder / FILE)
     new = {reference: place for reference in sorted(named) if (place := _place(reference))}
     if any(known.get(reference) != place for reference, place in new.items()):
         known |= new
-        _write(folder / FILE, known)
+        with suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+            write_json(folder / FILE, known)
     remembered = {reference for reference, place in known.items() if _place(reference) == place}
-    os.environ[ALLOWED] = " ".join(sorted({*named, *remembered, *(item for item in asked if item == ANY)}))
+    os.environ[ALLOWED] = " ".join(sorted(named | remembered))
 
 
 def typed(arguments: Iterable[str]) -> set[str]:
@@ -74,11 +76,3 @@ def _read(path: Path) -> dict[str, str]:
     if not isinstance(document, Mapping):
         return {}
     return {key: value for key, value in document.items() if isinstance(key, str) and isinstance(value, str)}
-
-
-def _write(path: Path, known: Mapping[str, str]) -> None:
-    from nas.files.writing import write_whole
-
-    with suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, (json.dumps(known, indent=2, sort_keys=True) + "\n").encode())

@@ -61,7 +61,6 @@ class _Tracer(fx.Tracer):
     def __init__(self, leaves: set[type[nn.Module]], functions: Iterable[Callable[..., Any]]) -> None:
         super().__init__(autowrap_functions=tuple(functions))
         self._leaves = tuple(leaves)
-        self._stack: list[nn.Module] = []
         self.innermost: type[nn.Module] | None = None
         """Kind of the innermost module whose forward failed; None: the network's own."""
 
