@@ -68,6 +68,8 @@ class FinalRound:
     """The machine that finalists are measured on; None: their latency is only predicted."""
     folder: Path
     """Holds a folder for each finalist, by its key."""
+    full_image_s: float | None = None
+    """Seconds of a full training for each training image by which candidates are ordered, see `FinalPlan`."""
     fewer_threads: tuple[int, ...] = ()
     """Threads that the fastest deployments are measured with besides those of `deployments`."""
     weights: ShortWeights | None = None
@@ -94,9 +96,7 @@ class FinalRound:
 
         As long as there is time, a candidate that would miss a limit is found before it is trained, see `is_promising`.
         """
-        limit_s = self.recipe.time_limit_s
-        full_image_s = None if limit_s is None else limit_s / len(self.data.train)
-        promising = most_promising(candidates, self.space, self.data.output_size, full_image_s)
+        promising = most_promising(candidates, self.space, self.data.output_size, self.full_image_s)
         pool = finalist_pool(self.objective, promising, self._latency_ms)
         done: dict[str, Ending] = {}
         claims = dict[str, bool]()

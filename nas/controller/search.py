@@ -319,6 +319,7 @@ class Search:
     def final_round(self, plan: FinalPlan) -> FinalRound:
         return FinalRound(
             space=self.space, data=self.data, scorer=self.scorer, recipe=plan.recipe, size=plan.size,
+            full_image_s=plan.full_image_s,
             deployments=plan.deployments(self.target.model.deployments), objective=self.config.objective,
             limits=self.config.limits,
             max_drop=self.config.max_drop, site=self.site, folder=self.folder.finalists,
@@ -347,7 +348,8 @@ class Search:
         """After an interrupt: one finalist with what is there, a training that was finished or else a quick one."""
         trained = [c for c in candidates if final.is_recorded(c)]
         if not trained:
-            final = replace(final, recipe=final.recipe.changed(time_limit_s=ANYTIME_S))
+            recipe = final.recipe.changed(time_limit_s=ANYTIME_S)
+            final = replace(final, recipe=recipe, full_image_s=ANYTIME_S / len(self.data.train))
         with self._stage("the best so far", 1) as bar:
             return list(replace(final, size=1, elsewhere=None).run(trained or candidates, bar))
 

@@ -90,6 +90,9 @@ class FinalPlan:
     size: int
     tried: tuple[str, ...] | None = None
     """Names of the deployments that finalists are tried in; None: in all of the search's."""
+    full_image_s: float | None = None
+    """Seconds of a full training for each training image by which candidates were ordered for this plan: in another
+    order the last round would train another network than it was made for. None where no clock ends a training."""
     spare_s: float = field(default=0.0, compare=False)
     """Seconds of the last round that are left over where the most finalists are trained for the most epochs."""
 

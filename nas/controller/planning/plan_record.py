@@ -54,14 +54,16 @@ def read_final_plan(folder: RunFolder) -> FinalPlan | None:
         return None
     document = json.loads(folder.final_plan.read_text())
     tried = document.get("tried")
+    recipe = Recipe.of(document["recipe"], "final plan")
     return FinalPlan(
-        Recipe.of(document["recipe"], "final plan"), document["size"], None if tried is None else tuple(tried)
+        recipe, document["size"], None if tried is None else tuple(tried), full_image_s=document.get("full_image_s")
     )
 
 
 def write_final_plan(folder: RunFolder, plan: FinalPlan) -> None:
+    known = {"recipe": plan.recipe.to_json(), "size": plan.size, "full_image_s": plan.full_image_s}
     tried = {} if plan.tried is None else {"tried": list(plan.tried)}
-    write_json(folder.final_plan, {"recipe": plan.recipe.to_json(), "size": plan.size, **tried})
+    write_json(folder.final_plan, known | tried)
 
 
 def read_account(folder: RunFolder) -> dict[str, float]:

@@ -76,6 +76,7 @@ def plan_last_round(
     plan = final_plan(
         recipes.base, epoch_s, available_s, tried, wanted, shape=shape, deploy_s=recipes.deploy_s, at_once=at_once
     )
+    plan = replace(plan, full_image_s=full_image_s)
     if tried == deployments:
         return plan
     return replace(plan, tried=tuple(d.name for d in worth_trying(leaders[0].arch, tried)))

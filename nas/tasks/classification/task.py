@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
 SHAPE = TrainingShape(short_epochs=(2, 4), min_short_images=512, final_epochs=(5, 400))
 
-"""Images up to so many pixels high or wide, and the space whose networks learn them fastest (docs/training.md)."""
-
 
 @dataclass(frozen=True, slots=True)
 class Classification:

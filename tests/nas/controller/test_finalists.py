@@ -17,6 +17,7 @@ from nas.controller.prediction.scoring import CandidateScorer
 from nas.controller.runs.records import Trained
 from nas.controller.runs.run_folder import network_name
 from nas.controller.runs.short_weights import ShortWeights
+from nas.controller.trials import SHORT
 from nas.controller.values import Evaluated, Finalist
 from nas.deploy.tried import Deployed
 from nas.deployment import Deployment
@@ -26,7 +27,7 @@ from nas.measure.measurement import Measurement, MeasureRequest, summarise
 from nas.measure.site import this_host
 from nas.networks.description import NetworkDescription
 from nas.networks.weights import weights_of
-from nas.progress import SilentProgress
+from nas.progress import SilentProgress, Stage
 from nas.targets.latency import LatencyModel
 from nas.tasks import TASKS
 from nas.training.result import TrainResult
@@ -116,6 +117,38 @@ def test_the_last_round_is_planned_by_a_candidate_that_is_measured_to_keep_the_l
     assert replace(final, promising={}).without_hopeless(candidates, 1.0, lambda: False) == candidates, "no time"
     hopeless = replace(final, promising={(c.arch.key, (FP32,)): False for c in candidates})
     assert hopeless.without_hopeless(candidates, 1.0, lambda: True) == candidates[-1:]
+
+
+def test_the_last_round_trains_the_candidate_that_it_was_planned_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A training ends before the round does, for the deployments: by its time the slower candidate would come last."""
+    data, space = tiny_data(), load_search_space("mobile").restrict("resolution", [32])
+    limits = Limits.of(latency_ms=1e3)
+    scorer = CandidateScorer(space, LatencyModel(fake_profile(), [FP32]), limits, data.output_size)
+    choices = space.sample(20, np.random.default_rng(0))
+    macs = space.costs(choices, data.output_size)["macs"]
+    archs = [space.architecture(choices[i]) for i in (int(macs.argmax()), int(macs.argmin()))]
+    large, small = (
+        Evaluated(arch=arch, trial=i, value=0.5, seconds=1.0, seconds_per_image=s, estimator=SHORT)
+        for i, (arch, s) in enumerate(zip(archs, (1.0, 1e-3), strict=True))
+    )
+    recipe = TASKS["classification"].recipe().changed(time_limit_s=1e-3 * len(data.train))
+    final = FinalRound(
+        space=space, data=data, scorer=scorer, deployments=(FP32,), recipe=recipe, size=1, objective="accuracy",
+        limits=limits, max_drop=0.01, site=None, folder=tmp_path, full_image_s=20.0,
+    )  # fmt: skip
+    trained: list[Evaluated] = []
+
+    def begun(self: FinalRound, candidate: Evaluated, bar: Stage) -> Finalist:
+        trained.append(candidate)
+        return finalist(0, [tried(FP32, [session(0.1)], 0.9)], limits)
+
+    monkeypatch.setattr(FinalRound, "finalist", begun)
+    for full_image_s in (20.0, 1e-3):
+        with SilentProgress().stage("finalists") as bar:
+            list(replace(final, full_image_s=full_image_s).run([small, large], bar))
+    assert trained == [large, small]
 
 
 def test_a_file_that_lost_too_much_accuracy_is_no_near_miss(tmp_path: Path) -> None:

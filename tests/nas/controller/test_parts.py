@@ -298,7 +298,7 @@ def test_what_is_tried_in_a_short_budget_is_fast_and_one_of_it_rounds_no_weights
         assert len({d.precision == "int8" for d in tried}) == 2 or not both
         seen.add(both)
     assert seen == {True, False}, "all cases stand in the sample"
-    plan = FinalPlan(RECIPE, 1, tuple(d.name for d in tried))
+    plan = FinalPlan(RECIPE, 1, tuple(d.name for d in tried), full_image_s=0.02)
     assert plan.deployments(model.deployments) == tuple(tried)
     folder = check_folder(SearchConfig(limits=Limits.of(latency_ms=1.0), out=tmp_path / "run"))
     folder.path.mkdir()
