@@ -76,10 +76,8 @@ def plan_last_round(
     plan = final_plan(
         recipes.base, epoch_s, available_s, tried, wanted, shape=shape, deploy_s=recipes.deploy_s, at_once=at_once
     )
-    plan = replace(plan, full_image_s=full_image_s)
-    if tried == deployments:
-        return plan
-    return replace(plan, tried=tuple(d.name for d in worth_trying(leaders[0].arch, tried)))
+    names = None if tried == deployments else tuple(d.name for d in worth_trying(leaders[0].arch, tried))
+    return replace(plan, tried=names, full_image_s=full_image_s)
 
 
 def doubt_throughput(

@@ -136,7 +136,7 @@ def test_the_last_round_trains_the_candidate_that_it_was_planned_for(
     recipe = TASKS["classification"].recipe().changed(time_limit_s=1e-3 * len(data.train))
     final = FinalRound(
         space=space, data=data, scorer=scorer, deployments=(FP32,), recipe=recipe, size=1, objective="accuracy",
-        limits=limits, max_drop=0.01, site=None, folder=tmp_path, full_image_s=20.0,
+        limits=limits, max_drop=0.01, site=None, folder=tmp_path,
     )  # fmt: skip
     trained: list[Evaluated] = []
 

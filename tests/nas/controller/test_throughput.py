@@ -15,7 +15,7 @@ from nas.controller.config import SearchConfig
 from nas.controller.new_limits import take_over
 from nas.controller.planning import throughput as throughput_module
 from nas.controller.planning.budget import Budget
-from nas.controller.planning.plan import nominal_image_s, nominal_update_s
+from nas.controller.planning.plan import FinalPlan, nominal_image_s, nominal_update_s
 from nas.controller.planning.plan_record import search_plan
 from nas.controller.planning.recipes import OVERHEAD, Recipes
 from nas.controller.planning.throughput import (
@@ -26,7 +26,7 @@ from nas.controller.planning.throughput import (
     rounded,
     training_device,
 )
-from nas.controller.planning.training_times import doubt_throughput
+from nas.controller.planning.training_times import doubt_throughput, plan_last_round
 from nas.controller.preparation import busy
 from nas.controller.promise import promise
 from nas.controller.runs.records import Trained
@@ -231,6 +231,25 @@ def test_expected_epochs_are_those_that_fit_into_the_last_round(seconds: float) 
     assert took_s[0] == pytest.approx(took_s[1])
     assert 0.5 * 600 < took_s[0] < 0.97 * 600
     assert np.isfinite(promise([0.5, 0.6], [1e6, 2e6], epochs.tolist())).all()
+
+
+def test_a_plan_says_by_which_time_it_ordered_the_candidates() -> None:
+    """That of the whole round, where a clock ends it: a training in it ends earlier, for the deployments."""
+    config = SearchConfig(limits=Limits.of(latency_ms=5.0), budget_s=600.0)
+    data = tiny_data()
+    recipes = Recipes(config=config, space=SPACE, data=data, base=RECIPE, throughput=SLOW)
+    candidates = [Evaluated(arch, i, 0.5, 1.0, 0.1) for i, arch in enumerate(SPACE.anchors[:2])]
+
+    def planned(budget_s: float) -> FinalPlan:
+        return plan_last_round(
+            recipes, candidates, Budget(budget_s, lambda: 0.0), 580.0, 1, lambda arch, n: (), trained=True
+        )
+
+    plan = planned(600.0)
+    assert plan.full_image_s == 580.0 / len(data.train)
+    assert plan.recipe.time_limit_s is not None
+    assert plan.recipe.time_limit_s / len(data.train) < plan.full_image_s
+    assert planned(math.inf).full_image_s is None
 
 
 def test_a_run_keeps_the_throughput_it_was_planned_with(tmp_path: Path) -> None:
