@@ -1,11 +1,12 @@
 """What may be lost: accuracies of two networks on the same examples, compared example by example."""
 
-import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+
+from nas.deploy.answers import matched_difference
 
 Z_90 = 1.645
 """Standard deviations on each side of a 90 % interval."""
@@ -46,8 +47,7 @@ class PairedLoss:
 def paired_loss(before: NDArray[np.bool_], after: NDArray[np.bool_]) -> PairedLoss:
     """What was lost from one network to the other.
 
-    The interval is that of a mean of differences in -1, 0 and 1, with one more example on either side (Agresti and Min
-    2005, "Improved confidence intervals for comparing matched proportions"), so that no difference at all is no proof.
+    The interval is `nas.deploy.answers.matched_difference`'s, so that no difference at all is no proof.
 
     Args:
         before: (n,) whether the first network is right, n >= 1.
@@ -60,8 +60,5 @@ def paired_loss(before: NDArray[np.bool_], after: NDArray[np.bool_]) -> PairedLo
         raise ValueError(f"pairs are (n,) of the same examples, got {before.shape} and {after.shape}")
     worse, better = int((before & ~after).sum()), int((~before & after).sum())
     n = len(before)
-    # half an example more in each of the four cells
-    b, c, m = worse + 0.5, better + 0.5, n + 2
-    centre = (b - c) / m
-    spread = Z_90 * math.sqrt((b + c) - (b - c) ** 2 / m) / m
-    return PairedLoss((worse - better) / n, centre - spread, centre + spread, n, worse, better)
+    centre, error = matched_difference(worse, better, n)
+    return PairedLoss((worse - better) / n, centre - Z_90 * error, centre + Z_90 * error, n, worse, better)

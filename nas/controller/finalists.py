@@ -362,7 +362,8 @@ def seen_of(t: TriedDeployment, limits: Limits, params: int | None, upper_ms: fl
 
 
 def slack_of(objective: Objective, data: TaskData, accuracy: float) -> float | None:
-    """Accuracy that a faster deployment may cost beside the most accurate one; None: all that `max_drop` allows.
+    """Accuracy that a faster deployment may cost beside the most accurate one where their answers are not known one by
+    one (see `nas.deploy.choosing.tie_of`); None: all that `max_drop` allows.
 
     Where accuracy is the objective, one standard error of the network's `accuracy`: less cannot be told from chance on
     these examples.

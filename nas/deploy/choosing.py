@@ -1,9 +1,9 @@
 """Which of the deployments that were tried is delivered: a pure function of what was measured."""
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from nas.deploy.answers import difference_error
 from nas.deploy.onnx import Parity
 from nas.deploy.tried import FP32, TriedDeployment
 from nas.deployment import Deployment
@@ -33,8 +33,7 @@ def choose(
 ) -> list[TriedDeployment]:
     """Accept or reject each deployment with its reason, and choose one of the accepted.
 
-    That is the fastest; with `slack` the fastest of those that are at most so much (a fraction) less accurate than the
-    most accurate one.
+    That is the fastest; with `slack` the fastest of those that are level with the most accurate one (`tie_of`).
 
     A pure function of what was measured: with other limits it can be asked again. Deployments that have no file keep
     the reason they have; where `parity` does not hold none is accepted. `metric` is what accuracies are called.
@@ -48,19 +47,37 @@ def choose(
     accepted = [i for i, t in enumerate(checked) if t.accepted]
     if not accepted:
         return checked
-    least = -math.inf
-    if slack is not None:
-        least = max(_accuracy(checked[i]) for i in accepted) - slack - 1e-9
-    best = min((i for i in accepted if _accuracy(checked[i]) >= least), key=lambda i: _speed(checked[i], upper_bound))
-    name = checked[best].name
+    most_accurate = max((checked[i] for i in accepted), key=_accuracy)
+
+    def is_level(t: TriedDeployment) -> bool:
+        return slack is None or _accuracy(t) >= _accuracy(most_accurate) - tie_of(most_accurate, t, slack) - 1e-9
+
+    best = min((i for i in accepted if is_level(checked[i])), key=lambda i: _speed(checked[i], upper_bound))
 
     def passed_over(t: TriedDeployment) -> str:
-        return f"{'slower' if _accuracy(t) >= least else 'less accurate'} than {name}"
+        # One that is not level can be more accurate than the chosen one, whose answers differ more from the best ones.
+        surpassed = _accuracy(t) >= _accuracy(checked[best])
+        return (
+            f"slower than {checked[best].name}" if is_level(t)
+            else f"less accurate than {most_accurate.name if surpassed else checked[best].name}"
+        )  # fmt: skip
 
     return [
         replace(t, chosen=True) if i == best else replace(t, reason=passed_over(t)) if t.accepted else t
         for i, t in enumerate(checked)
     ]
+
+
+def tie_of(most_accurate: TriedDeployment, other: TriedDeployment, slack: float) -> float:
+    """Accuracy (a fraction) by which `other` may be below `most_accurate`, a file of the same network, and be level.
+
+    One standard error of the difference between the two: they were asked about the same examples, and what is hard for
+    one is hard for the other, so that it is mostly smaller than that of either accuracy. `slack` where the answers of
+    one are not known.
+    """
+    if most_accurate.answers is None or other.answers is None:
+        return slack
+    return difference_error(most_accurate.answers, other.answers)
 
 
 def doubt_of(tried: Sequence[TriedDeployment], rejection: Rejection) -> str | None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from numpy.typing import NDArray
 
 from nas.calls import CAMERA_MS, CONTINUOUS_MS
+from nas.deploy.answers import AnswersKept
 from nas.deploy.choosing import Rejection, UpperBound, accuracy_floor, choose, doubt_of, no_rejection
 from nas.deploy.float_parts import float_part, larger_parts, usual_part
 from nas.deploy.in_time import ATTEMPT, LEFT_OUT, MEASURING, InTime
@@ -25,6 +26,7 @@ from nas.networks.description import NETWORK, NetworkDescription, save_network
 from nas.runtimes import load_runtime
 from nas.tasks import TaskData, task_of
 from nas.tasks.examples import some_for_input
+from nas.tasks.task import Run
 
 if TYPE_CHECKING:
     from torch import nn
@@ -267,21 +269,28 @@ def _known(deployment: Deployment, file: Path) -> TriedDeployment:
 def _with_accuracy(tried: TriedDeployment, data: TaskData, description: NetworkDescription) -> TriedDeployment:
     if tried.path is None:
         return tried
+    task, signature = task_of(data), description.signature
+    split = data.for_input("val", signature.input)
     try:
-        accuracy = deployed_accuracy(tried, data, "val", description)
+        run = AnswersKept(_loaded(tried), task, split, signature)
+        accuracy = task.accuracy_in_runtime(run, split, data.preprocess, signature, batch=tried.deployment.batch)
     except (UserError, RuntimeError) as error:
         return replace(tried, path=None, reason=f"could not be run here: {error}")
-    return replace(tried, accuracy=accuracy)
+    return replace(tried, accuracy=accuracy, answers=run.answers(accuracy))
+
+
+def _loaded(tried: TriedDeployment) -> Run:
+    """The deployed file itself, run by its runtime."""
+    assert tried.path is not None
+    return load_runtime(tried.deployment.runtime).load(tried.path, tried.deployment).run
 
 
 def deployed_accuracy(
     tried: TriedDeployment, data: TaskData, split: Literal["val", "test"], description: NetworkDescription
 ) -> float:
     """Accuracy (fraction, by the task's metric) of the deployed file itself, run by its runtime."""
-    assert tried.path is not None
-    session = load_runtime(tried.deployment.runtime).load(tried.path, tried.deployment)
     return task_of(data).accuracy_in_runtime(
-        session.run,
+        _loaded(tried),
         data.for_input(split, description.signature.input),
         data.preprocess,
         description.signature,
@@ -291,10 +300,8 @@ def deployed_accuracy(
 
 def deployed_figures(tried: TriedDeployment, data: TaskData, description: NetworkDescription) -> dict[str, float]:
     """All figures of the deployed file on `test`, run by its runtime: fractions by name, the task's metric first."""
-    assert tried.path is not None
-    session = load_runtime(tried.deployment.runtime).load(tried.path, tried.deployment)
     return task_of(data).figures_in_runtime(
-        session.run,
+        _loaded(tried),
         data.for_input("test", description.signature.input),
         data.preprocess,
         description.signature,

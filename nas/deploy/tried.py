@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from nas.deploy.answers import Answers
 from nas.deploy.onnx import Parity
 from nas.deployment import ALONE, PIPELINE, Deployment
 from nas.measure.measurement import Measurement
@@ -24,6 +25,8 @@ class TriedDeployment:
     """Fraction of the validation split, in the runtime itself."""
     measurement: Measurement | None
     """None where the target is not this host, or nothing could be loaded."""
+    answers: Answers | None = None
+    """Those that `accuracy` is the share of right ones of; None where it is no such share, or they were not kept."""
     beside: Measurement | None = None
     """The chosen file in the pattern `other_calls_ms`; None for the others, and where nothing is measured."""
     across: Measurement | None = None

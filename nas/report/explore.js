@@ -22,8 +22,10 @@
   // The file that a network is delivered as, as in nas/deploy/choosing.py; null where none keeps the limit.
   function chosen(network, limit, names) {
     const kept = network.files.filter((f) => names.has(f.deployment) && f.judged_ms <= limit);
-    const least = network.slack === null ? -Infinity : Math.max(...kept.map((f) => f.accuracy)) - network.slack - 1e-9;
-    const file = first(kept.filter((f) => f.accuracy >= least), (a, b) => a.speed_ms - b.speed_ms);
+    const best = first(kept, (a, b) => b.accuracy - a.accuracy);
+    const isLevel = (f) => network.slack === null ||
+      f.accuracy >= best.accuracy - (f.ties[best.name] ?? network.slack) - 1e-9;
+    const file = first(kept.filter(isLevel), (a, b) => a.speed_ms - b.speed_ms);
     return file === null ? null : { ...file, network: network.name };
   }
 

@@ -142,6 +142,7 @@ def _file(tried: Document) -> dict[str, Any]:
         "images_per_s": tried["images_per_s"],
         "accuracy": tried["accuracy"],
         "worth_it": tried["worth_it"],
+        "ties": tried.get("ties", {}),
     }
 
 
@@ -173,9 +174,9 @@ def _limit_controls(document: Document, data: Mapping[str, Any]) -> str:
 def _answers(document: Document) -> str:
     """Where the answers go, and the rule they follow."""
     slack = objective(document) == "accuracy" and any(network["slack"] for network in networks_of(document))
-    fastest = "its fastest file that is within one standard error of its most accurate one" if slack else (
-        "its fastest file"
-    )  # fmt: skip
+    fastest = "its fastest file"
+    if slack:
+        fastest += " that is level with its most accurate one (within one standard error of the difference)"
     others = sorted(set(document["limits"]) - {LATENCY, "percentile"})
     kept = " Whatever is named keeps the other limits of this search as well." if others else ""
     rule = (

@@ -339,7 +339,7 @@ class Task(Protocol[Data, Split]):
         self, run: Run, split: Split, preprocess: Any, signature: Signature, *, batch: int = 1
     ) -> float:
         """Accuracy of an exported network, which takes and gives what `signature` says; `run` always gets exactly
-        `batch` examples."""
+        `batch` examples, in the order of the split, the last ones filled up with copies that do not count."""
         ...
 
     def figures_in_runtime(

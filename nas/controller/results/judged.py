@@ -1,5 +1,6 @@
 """What was judged of every file that a search tried: from it the page of a result answers other limits on latency."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from nas.controller.finalists import seen_of, slack_of, usual
@@ -8,7 +9,7 @@ from nas.controller.results.outcome import Outcome
 from nas.controller.runs.run_folder import network_name
 from nas.controller.undelivered import beats
 from nas.controller.values import Finalist
-from nas.deploy.choosing import choose
+from nas.deploy.choosing import choose, tie_of
 from nas.deploy.tried import TriedDeployment
 from nas.limits import LatencyLimit, Limits, Observation
 from nas.tasks import task_of
@@ -62,9 +63,18 @@ def judged_finalist(o: Outcome, f: Finalist) -> dict[str, Any]:
                 "images_per_s": 1e3 * found.batch / usual(found.medians_ms) if found.medians_ms else None,
                 "latency_alone": free.accepted and not t.accepted,
                 "worth_it": t.accuracy is not None and (o.interrupted or beats(t.accuracy, o.floors, o.data)),
+                "ties": {} if slack is None else _ties(t, f.deployed.tried, slack),
             }
         )
     return {"slack": slack, "deployments": rows}
+
+
+def _ties(t: TriedDeployment, tried: Sequence[TriedDeployment], slack: float) -> dict[str, float]:
+    """By how much `t` may be below each more accurate file and be level with it."""
+    if t.accuracy is None:
+        return {}
+    more = [other for other in tried if other.accuracy is not None and other.accuracy > t.accuracy]
+    return {other.name: tie_of(other, t, slack) for other in more}
 
 
 def _params(o: Outcome, f: Finalist) -> int:

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nas.deploy.answers import Answers
 from nas.deploy.choosing import Rejection, UpperBound, choose, doubt_of
 from nas.deploy.deploy import deploy, deployed_figures, measured_again
 from nas.deploy.onnx import Parity
@@ -249,6 +250,7 @@ def _tried_to_json(t: TriedDeployment) -> dict[str, Any]:
         "deployment": asdict(t.deployment),
         "file": t.path.name if t.path is not None else None,
         "accuracy": t.accuracy,
+        "answers": t.answers.to_json() if t.answers is not None else None,
         "measurement": t.measurement.to_json() if t.measurement is not None else None,
         "size_bytes": t.size_bytes,
         "in_float": t.in_float,
@@ -275,6 +277,7 @@ def _tried_from_json(document: dict[str, Any], folder: Path) -> TriedDeployment:
         deployment=deployment,
         path=path,
         accuracy=document["accuracy"],
+        answers=Answers.from_json(document["answers"]) if document.get("answers") is not None else None,
         measurement=measurement,
         beside=beside,
         across=across,

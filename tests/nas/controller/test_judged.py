@@ -3,9 +3,11 @@ against it."""
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from nas.controller.results.judged import beaten_finalists, judged_finalist
+from nas.deploy.answers import Answers
 from nas.limits import Limits
 from nas.tasks.floor import Floor
 from tests.nas.controller.finals import DEPLOYMENTS, finalist, outcome, session, tried
@@ -67,6 +69,24 @@ def test_networks_that_did_not_win_are_in_the_document() -> None:
     ]
     assert all(row["folder"].startswith("finalists/mobile-") for row in rows)
     assert rows[0]["deployments"][0]["latency_alone"]
+
+
+def test_a_file_says_by_how_much_it_may_be_below_each_more_accurate_one() -> None:
+    limits = Limits.of(latency_ms=2.0)
+    known = [np.arange(100) < 90, np.arange(100) < 86]
+    files = [
+        tried(deployment, [session(1.0)], hits.mean(), answers=Answers.of(hits))
+        for deployment, hits in zip((FAST, SLOW), known, strict=True)
+    ]
+    files.append(tried(OTHER, [session(1.0)], 0.88))
+    found = finalist(0, files, limits)
+    told = judged_finalist(outcome([found], [found], limits), found)
+    best, second, third = (row["ties"] for row in told["deployments"])
+    assert best == {}
+    assert second == {FAST.name: pytest.approx((5 - 4**2 / 102) ** 0.5 / 102), OTHER.name: told["slack"]}
+    assert third == {FAST.name: told["slack"]}
+    fastest = judged_finalist(outcome([found], [found], limits, "latency"), found)
+    assert [row["ties"] for row in fastest["deployments"]] == [{}, {}, {}]
 
 
 def test_slack_is_the_objectives_and_worth_is_of_the_floors() -> None:

@@ -14,6 +14,7 @@ from nas.controller.runs.records import read_deployed, write_deployed
 from nas.data import ImageData
 from nas.data.images import image_input
 from nas.deploy import choosing as module
+from nas.deploy.answers import Answers
 from nas.deploy.deploy import deploy, deployed_accuracy
 from nas.deploy.in_time import LEFT_OUT
 from nas.deploy.onnx import Parity
@@ -75,6 +76,31 @@ def test_mirrored_views_have_to_be_worth_their_time_and_reject_nothing() -> None
     too_slow = module.choose([plain, views], 0.01, lambda t: "too slow" if t.p50_ms > 1.5 else "", slack=0.005)
     assert [(t.chosen, t.reason) for t in too_slow] == [(True, ""), (False, "too slow")]
     assert views.name == "openvino-int8 (mirrored views)"
+
+
+def test_files_that_answer_the_same_images_are_compared_image_by_image() -> None:
+    """Of 100 images one file knows the first 90, one the first 86, another the last 86: the same accuracies differ
+    surely, or hardly, by whether the answers do."""
+    files = [
+        replace(tried(deployment, [ms], known.mean()), answers=Answers.of(known))
+        for deployment, ms, known in (
+            (FP32, 2.0, np.arange(100) < 90),
+            (INT8, 1.0, np.arange(100) < 86),
+            (INT8, 1.0, np.arange(100) >= 14),
+        )
+    ]
+    best, alike, unlike = files
+    assert module.tie_of(best, alike, 0.03) == pytest.approx((5 - 4**2 / 102) ** 0.5 / 102)  # cells of 4.5 and 0.5
+    assert module.tie_of(best, unlike, 0.03) == pytest.approx((25 - 4**2 / 102) ** 0.5 / 102)  # of 14.5 and 10.5
+    assert [t.reason for t in module.choose([best, alike], 0.1, slack=0.05)] == ["", "less accurate than openvino-fp32"]
+    assert [t.reason for t in module.choose([best, unlike], 0.1, slack=0.0)] == ["slower than openvino-int8", ""]
+    unknown = replace(alike, answers=None)
+    assert [t.chosen for t in module.choose([best, unknown], 0.1, slack=0.05)] == [False, True]
+    assert [t.chosen for t in module.choose([best, unknown], 0.1, slack=0.03)] == [True, False]
+    # One that is more accurate than the chosen file, and surely less than the best one, is not said to be slower.
+    middle = replace(alike, deployment=BF16, accuracy=0.88, answers=Answers.of(np.arange(100) < 88))
+    told = module.choose([best, middle, unlike], 0.1, slack=0.0)
+    assert [t.reason for t in told] == ["slower than openvino-int8", "less accurate than openvino-fp32", ""]
 
 
 @pytest.mark.parametrize("runtime", ["onnxruntime", "openvino"])
@@ -170,9 +196,10 @@ def test_fewer_threads_are_delivered_where_they_are_faster(digits: ImageData, tm
     write_deployed(tmp_path, found, None)
     again = read_deployed(tmp_path, description, deployments, None)
     assert again is not None
-    assert [(t.name, t.measurement, t.beside) for t in again.tried] == [
-        (t.name, t.measurement, t.beside) for t in found.tried
+    assert [(t.name, t.measurement, t.beside, t.answers) for t in again.tried] == [
+        (t.name, t.measurement, t.beside, t.answers) for t in found.tried
     ]
+    assert [t.answers and t.answers.share for t in found.tried] == [t.accuracy for t in found.tried]
 
 
 def test_mirrored_views_are_not_tried_where_a_mirror_image_is_another_class(digits: ImageData, tmp_path: Path) -> None:

@@ -6,12 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import pytest
 
 from nas.controller.config import Objective
 from nas.controller.objective import winners
 from nas.controller.results.judged import beaten_finalists, judged_finalist
 from nas.controller.values import Finalist
+from nas.deploy.answers import Answers
 from nas.deploy.tried import TriedDeployment
 from nas.deployment import Deployment
 from nas.limits import Limits
@@ -21,6 +23,8 @@ from nas.report.plot import accuracy_latency_figure
 from tests.nas.controller.finals import DEPLOYMENTS, finalist, outcome, session, tried
 from tests.nas.report import documents
 from tests.nas.report.browsing import read
+
+EXAMPLES = 200
 
 
 def _written(folder: Path, **changes: Any) -> Path:
@@ -194,7 +198,12 @@ def _file(rng: random.Random, deployment: Deployment, base_ms: float, accuracy: 
     if rng.random() < 0.3:
         sessions[1] = replace(session(ms, attempts=[1.4 * ms]))
     size_bytes = 6_000_000 if rng.random() < 0.2 else 1_000_000
-    return tried(deployment, sessions, accuracy - rng.uniform(0, 0.06), size_bytes=size_bytes)
+    right = sum(rng.random() < accuracy - rng.uniform(0, 0.06) for _ in range(EXAMPLES)) / EXAMPLES
+    # The first ones are right, so that answers of two files differ no more than their accuracies, or random ones.
+    order = list(range(EXAMPLES)) if rng.random() < 0.7 else rng.sample(range(EXAMPLES), EXAMPLES)
+    hits = np.array(order) < round(right * EXAMPLES)
+    answers = Answers.of(hits) if rng.random() < 0.8 else None
+    return tried(deployment, sessions, right, size_bytes=size_bytes, answers=answers)
 
 
 def test_the_data_of_the_page_are_of_what_is_drawn() -> None:

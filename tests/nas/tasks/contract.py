@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 
+from nas.deploy.answers import AnswersKept
 from nas.evaluation.estimators import ESTIMATORS
 from nas.evaluation.short_training import ShortTraining, trained
 from nas.evaluation.zero_cost import PROXIES, candidate_scores
@@ -165,6 +166,10 @@ def check_learning_and_evaluating(task: Any, data: Any, space: SearchSpace) -> N
     if hits is not None:
         assert hits.shape == (len(val),)
         assert hits.mean() == pytest.approx(again, abs=1e-3)
+        kept = AnswersKept(run, task, val, signature)
+        one_by_one = kept.answers(task.accuracy_in_runtime(kept, val, data.preprocess, signature, batch=BATCH))
+        assert one_by_one is not None
+        assert one_by_one.hits.tolist() == hits.tolist(), "examples are asked about in their order"
     for preprocess in task.usual_preprocess(data).values():
         assert data.inputs(val).shape == data.with_preprocess(preprocess).inputs(val).shape
 
