@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from numpy.typing import NDArray
 
 from nas.calls import CAMERA_MS, CONTINUOUS_MS
-from nas.deploy.answers import AnswersKept
+from nas.deploy.answers import Answers, AnswersKept
 from nas.deploy.choosing import Rejection, UpperBound, accuracy_floor, choose, doubt_of, no_rejection
 from nas.deploy.float_parts import float_part, larger_parts, usual_part
 from nas.deploy.in_time import ATTEMPT, LEFT_OUT, MEASURING, InTime
@@ -269,14 +269,21 @@ def _known(deployment: Deployment, file: Path) -> TriedDeployment:
 def _with_accuracy(tried: TriedDeployment, data: TaskData, description: NetworkDescription) -> TriedDeployment:
     if tried.path is None:
         return tried
-    task, signature = task_of(data), description.signature
-    split = data.for_input("val", signature.input)
     try:
-        run = AnswersKept(_loaded(tried), task, split, signature)
-        accuracy = task.accuracy_in_runtime(run, split, data.preprocess, signature, batch=tried.deployment.batch)
+        accuracy, answers = validated(tried, data, description)
     except (UserError, RuntimeError) as error:
         return replace(tried, path=None, reason=f"could not be run here: {error}")
-    return replace(tried, accuracy=accuracy, answers=run.answers(accuracy))
+    return replace(tried, accuracy=accuracy, answers=answers)
+
+
+def validated(tried: TriedDeployment, data: TaskData, description: NetworkDescription) -> tuple[float, Answers | None]:
+    """Accuracy (fraction, by the task's metric) of the deployed file itself on the validation split, and the answers
+    that it is the share of right ones of; None where it is no such share."""
+    task, signature = task_of(data), description.signature
+    split = data.for_input("val", signature.input)
+    run = AnswersKept(_loaded(tried), task, split, signature)
+    accuracy = task.accuracy_in_runtime(run, split, data.preprocess, signature, batch=tried.deployment.batch)
+    return accuracy, run.answers(accuracy)
 
 
 def _loaded(tried: TriedDeployment) -> Run:
