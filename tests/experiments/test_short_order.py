@@ -14,6 +14,8 @@ from nas.controller.planning.throughput import TrainingThroughput
 from nas.limits import Limits
 from tests.nas.small_runs import write_data
 
+ROOT = Path(__file__).parents[2]
+
 
 def test_the_page_says_how_well_each_estimate_orders() -> None:
     rng = np.random.default_rng(0)
@@ -26,6 +28,13 @@ def test_the_page_says_how_well_each_estimate_orders() -> None:
     assert "24 networks" in text
     assert "| short training | 1.00 (1.00 to 1.00) |" in text
     assert "in 99 core-seconds each" in text
+
+
+def test_the_documented_table_is_of_the_recorded_networks() -> None:
+    recorded = json.loads((ROOT / "experiments/data/short_order_imagenette.json").read_text())
+    records = [Record(**record) for record in recorded["records"]]
+    assert len({record.key for record in records}) == 24
+    assert page(records) in (ROOT / "docs/accuracy.md").read_text()
 
 
 THROUGHPUT = TrainingThroughput("cpu", "fp32", work_s=0.1).to_json()
