@@ -53,24 +53,24 @@ class AnswersKept:
 
     def __init__(self, run: Run, task: Task[Any, Any], split: TaskSplit, signature: Signature) -> None:
         self._run, self._task, self._split, self._signature = run, task, split, signature
-        self._hits: list[NDArray[np.bool_]] = []
+        self._hits: list[NDArray[np.bool_]] | None = []  # None where the task counts no right answers
         self._asked = 0
-        self._counted = True
 
     def __call__(self, inputs: NDArray[Any]) -> NDArray[np.float32]:
         outputs = self._run(inputs)
-        if self._counted:
+        if self._hits is not None:
             asked = np.arange(self._asked, min(self._asked + len(outputs), len(self._split)))
             hits = self._task.hits(outputs[: len(asked)], self._split.take(asked), self._signature)
-            self._counted = hits is not None
             self._asked += len(asked)
-            if hits is not None:
+            if hits is None:
+                self._hits = None
+            else:
                 self._hits.append(hits)
         return outputs
 
     def answers(self, accuracy: float) -> Answers | None:
         """All of them; None where `accuracy`, the task's metric (a fraction), is not the share of right ones."""
-        if not self._counted or self._asked != len(self._split) or not self._hits:
+        if not self._hits or self._asked != len(self._split):
             return None
         found = Answers.of(np.concatenate(self._hits))
         return found if abs(found.share - accuracy) < 1e-9 else None
