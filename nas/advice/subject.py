@@ -84,7 +84,7 @@ def described(subject: Subject, files: ModelFiles, batch: int) -> tuple[Graph, t
     Raises:
         UserError: it multiplies nothing, or consists of a single block, of which nothing can be compared.
     """
-    graph = read_graph(files.fp32(batch))
+    graph = read_graph(files.onnx(batch))
     if not any(layer.op in PRODUCTS for layer in graph.layers):
         raise UserError(f"{subject.name} has no convolution and no other product", "give the file of a network")
     parts = parts_of(graph, subject.modules())

@@ -114,7 +114,7 @@ def fastest_called(cells: Sequence[Document], model: str, calls: str) -> Documen
 
 def _calibration(model: BenchModel, measured: Measurement) -> str | None:
     request = measured.request
-    if request.deployment.precision != "int8":
+    if request.deployment.precision != "int8" or model.integers is not None:
         return None
     given = model.delivered.get((request.deployment.runtime, "int8"))
     # Where the delivered file cannot be changed to a batch, that batch has a file of its own.

@@ -38,6 +38,9 @@ class BenchModel:
     """Name of an architecture, built with random weights."""
     delivered: Mapping[tuple[str, str], Path] = field(default_factory=dict)
     """(runtime, precision of `INTEGERS`) -> the file that was made of the trained network."""
+    integers: str | None = None
+    """The one of `INTEGERS` that the file `onnx` is in already: it is timed in this precision, as it is, and in no
+    other."""
 
     @property
     def weights(self) -> str:
@@ -147,8 +150,10 @@ def _delivered(found: FoundNetwork) -> dict[tuple[str, str], Path]:
 
 def _graph(found: FoundNetwork, resolution: int | None) -> BenchModel:
     """A file of others, or a bundle of which only the graph is left."""
-    from nas.bench.onnx_graph import input_of
+    from nas.bench.onnx_graph import input_of, integers_of
 
     assert found.onnx is not None
     spec = input_of(found.onnx, resolution)
-    return BenchModel(name=found.text, input=spec, onnx=found.onnx, delivered=_delivered(found))
+    return BenchModel(
+        name=found.text, input=spec, onnx=found.onnx, delivered=_delivered(found), integers=integers_of(found.onnx)
+    )

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from nas.deployment import CPU
+from nas.deployment import CPU, DYNAMIC_INT8
 from nas.errors import UserError
 from nas.runtimes.devices import execution_providers
 from nas.runtimes.onnx_file import read_input
@@ -51,6 +51,18 @@ def input_of(path: Path, side: int | None) -> TensorSpec:
         what, how = ("image", "say it: --resolution 224") if is_image else ("input", "export it with a fixed size")
         raise UserError(f"{path.name} leaves the size of its {what} open", how)
     return TensorSpec(tuple(int(size or 0) for size in shape), declared.dtype, declared.values)
+
+
+def integers_of(path: Path) -> str | None:
+    """`int8` or `nas.deployment.DYNAMIC_INT8`, as the network at `path` is quantised; None where it is not.
+
+    Raises:
+        UserError: no ONNX file.
+    """
+    operators = {node.op_type for node in _read(path, weights=False).graph.node}
+    if "DynamicQuantizeLinear" in operators:
+        return DYNAMIC_INT8
+    return "int8" if "QuantizeLinear" in operators else None
 
 
 def with_batch(path: Path, batch: int, input: TensorSpec, out: Path, tolerance: float = TOLERANCE) -> Path:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from nas.bench.cells import Cell
 from nas.bench.models import INTEGERS, BenchModel, rebatched_name
-from nas.bench.onnx_graph import FixedBatchError, with_batch
+from nas.bench.onnx_graph import TOLERANCE, FixedBatchError, with_batch
 from nas.bench.rebatch import INT8_TOLERANCE, rebatched
 from nas.deploy.onnx import export_onnx
 from nas.deployment import Deployment
@@ -72,18 +72,21 @@ class ModelFiles:
     def path(self, deployment: Deployment) -> Path:
         """File that the deployment's runtime loads. Raises what exporters and quantisers do."""
         runtime, precision, batch = deployment.runtime, deployment.precision, deployment.batch
+        if self._model.integers is not None:
+            return self._as_it_is(precision, batch)
         if runtime == "torch":
             return load_runtime(runtime).prepare(self.exported_for_torch(), precision, self._folder, None)
         if precision in INTEGERS:
             return self.integers(runtime, precision, batch)
-        return load_runtime(runtime).prepare(self.fp32(batch), precision, self._folder, None)
+        return load_runtime(runtime).prepare(self.onnx(batch), precision, self._folder, None)
 
-    def fp32(self, batch: int) -> Path:
-        """The network as ONNX for that batch."""
+    def onnx(self, batch: int) -> Path:
+        """The network as ONNX for that batch: in fp32, or as it was given."""
         if batch not in self._exported:
             out = self._folder / f"b{batch}.onnx"
             if self._model.onnx is not None:
-                with_batch(self._model.onnx, batch, self._model.input, out)
+                tolerance = TOLERANCE if self._model.integers is None else INT8_TOLERANCE
+                with_batch(self._model.onnx, batch, self._model.input, out, tolerance)
             else:
                 export_onnx(self._network[0], self._model.input, out, batch)
             self._exported[batch] = out
@@ -98,14 +101,21 @@ class ModelFiles:
 
     def exported_for_torch(self) -> Path:
         """An ONNX file with the PyTorch network beside it."""
-        onnx = self.fp32(1)
+        exported = self.onnx(1)
         description = self._network[1] if self._model.onnx is None else None
         if description is None:
             raise UserError(
                 f"{self._model.name} is not known as a PyTorch network", "give a bundle, or a network of the zoo"
             )
-        save_network(self._network[0], description, self._folder / f"{onnx.stem}.network.json")
-        return onnx
+        save_network(self._network[0], description, self._folder / f"{exported.stem}.network.json")
+        return exported
+
+    def _as_it_is(self, precision: str, batch: int) -> Path:
+        """The file of a network that is quantised already."""
+        name, known = self._model.name, self._model.integers
+        if precision != known:
+            raise UserError(f"{name} is quantised already: it is timed in {known} alone", "give its original")
+        return self.onnx(batch)
 
     def _integers(self, runtime: str, precision: str, batch: int) -> Path:
         given = self._model.delivered.get((runtime, precision))
@@ -116,7 +126,7 @@ class ModelFiles:
                 return self._rebatched(first, batch)
             except (FixedBatchError, RuntimeError):
                 pass
-        return load_runtime(runtime).prepare(self.fp32(batch), precision, self._folder, self._calibration())
+        return load_runtime(runtime).prepare(self.onnx(batch), precision, self._folder, self._calibration())
 
     def _rebatched(self, path: Path, batch: int) -> Path:
         out = self._folder / rebatched_name(path, batch)

@@ -89,6 +89,25 @@ def test_an_open_size_needs_a_resolution(tmp_path: Path) -> None:
     assert (session.batch, session.input.shape) == (2, (3, 40, 40))
 
 
+def test_a_file_that_is_quantised_already_is_timed_as_it_is(network: Path, tmp_path: Path) -> None:
+    runtime, folder = load_runtime("onnxruntime"), tmp_path / "made"
+    folder.mkdir()
+    given = runtime.prepare(network, "int8", folder, calibration_images())
+    model = read_model(str(given), None)
+    assert (model.integers, read_model(str(network), None).integers) == ("int8", None)
+    cells = [Cell(0, Deployment("onnxruntime", precision, 1, batch)) for precision, batch in
+             (("int8", 1), ("int8", 4), ("fp32", 1), (DYNAMIC_INT8, 1))]  # fmt: skip
+    alone, four, fp32, dynamic = prepare_cells([model], cells, tmp_path / "files")
+    assert isinstance(alone, Path)
+    assert isinstance(four, Path)
+    images = calibration_images(4)
+    expected = [runtime.load(given, cells[0].deployment).run(images[i : i + 1])[0] for i in range(4)]
+    outputs = [runtime.load(alone, cells[0].deployment).run(images[i : i + 1])[0] for i in range(4)]
+    np.testing.assert_array_equal(outputs, expected)
+    np.testing.assert_allclose(runtime.load(four, cells[1].deployment).run(images), expected, atol=0.2)
+    assert fp32 == dynamic == f"{given} is quantised already: it is timed in int8 alone"
+
+
 @pytest.mark.parametrize("precision", ["int8", DYNAMIC_INT8])
 def test_a_bundle_is_exported_for_any_batch_and_keeps_its_own_int8(precision: str, tmp_path: Path) -> None:
     own = write_tiny_network(tmp_path / "own.onnx")
