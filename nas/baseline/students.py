@@ -117,7 +117,7 @@ def epoch_seconds(room: Classroom, network: nn.Module) -> float:
     size = recipe.batch_for(room.objective.train_examples)
     setup = Setup(precision="fp32", channels_last=True, batch_size=size)
     step_s = step_seconds(network, input, setup, room.device, enough_s=ENOUGH_S)
-    step_s += update_seconds(network, recipe.optimizer, room.device, enough_s=ENOUGH_S)
+    step_s += update_seconds(network, recipe.optimizer, room.device, precision="fp32", enough_s=ENOUGH_S)
     step_s += step_seconds(room.network, input, setup, room.device, enough_s=ENOUGH_S) / 3  # forwards alone
     return step_s * max(1, round(room.objective.train_examples / size))
 

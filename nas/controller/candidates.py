@@ -1,6 +1,7 @@
 """The candidates of one search: how they are proposed and evaluated, and those that were."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 
 from optuna.samplers import BaseSampler
 
@@ -10,7 +11,7 @@ from nas.controller.ladder import ladder
 from nas.controller.loop import SearchLoop
 from nas.controller.prediction.filling import trainable
 from nas.controller.preparation import SEARCH_STUDY, PreparedSearch
-from nas.controller.promise import size_promises, worth_by_promise
+from nas.controller.promise import chance_to_lead, size_promises, worth_by_promise
 from nas.controller.proxies import SCORING_SHARE, proxy_scores, within
 from nas.controller.runs.run_folder import RunFolder
 from nas.controller.runs.short_weights import ShortWeights
@@ -20,6 +21,7 @@ from nas.evaluation.estimators import EstimatorSetting
 from nas.executors import Executor
 from nas.executors.gpus import workers_here
 from nas.samplers import Feasible, RandomFeasibleSampler, SamplerTask, WithExamples, Worth, make_sampler
+from search_spaces import Architecture
 
 PROXIES_FROM_S = 4.0
 """Seconds between two proposals, as planned, below which no zero-cost scores are asked: they take 0.1 to 1.7 s of
@@ -58,6 +60,7 @@ class Candidates:
         return SearchLoop(
             space=self._space, data=self._data, scorer=self._scorer, short=self._recipes.short, proxies=self._proxies,
             storage=self._engine.storage, executor=executor, evaluator=self.evaluator, weights=self.weights,
+            chance=self._chance(),
         )  # fmt: skip
 
     def evaluated(self) -> list[Evaluated]:
@@ -101,6 +104,16 @@ class Candidates:
             return None
         count = len(self._target.model.deployments)
         return worth_by_promise(self._space, self._data.output_size, lambda c: self._recipes.epochs(c, count))
+
+    def _chance(self) -> Callable[[Sequence[Evaluated], Architecture], bool] | None:
+        """Under a limit that most of the space keeps, short trainings propose ever smaller networks, which learn fast.
+        None of them becomes the finalist of a search whose clock would let a larger one learn more: its time is."""
+        config, finite = self._config, math.isfinite(self._config.seconds)
+        if self._worth() is not None or self._estimator != SHORT or not size_promises(self._space):
+            return None
+        if config.objective != "accuracy" or config.max_trials is not None or not finite:
+            return None
+        return chance_to_lead(self._space, self._data.output_size)
 
     @property
     def _workers(self) -> int:

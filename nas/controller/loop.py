@@ -2,7 +2,7 @@
 
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,7 +24,9 @@ from nas.controller.trials import (
     TrialResult,
     finished,
     known_result,
+    leave_out,
     left_behind,
+    left_out_last,
     propose,
     result_of,
     result_of_estimate,
@@ -45,6 +47,8 @@ from search_spaces import Architecture, SearchSpace
 
 VALIDATED_ONCE = 1.1
 """Time of a full training by that of its steps, for its one validation and the start."""
+NO_CHANCE, MAX_CHANCELESS_IN_A_ROW = "too small to become the finalist", 3
+"""Reason why a proposal is not trained, and how many such proposals end the loop: the time is the finalist's then."""
 MAX_FAILURES_IN_A_ROW = 10
 MAX_REPEATS_IN_A_ROW = 10
 """Proposals of networks that are evaluated already, before the loop ends: there is nothing new under the limits."""
@@ -66,6 +70,8 @@ class SearchLoop:
     evaluator: Evaluator = all_are_trained
     weights: ShortWeights | None = None
     """Folder for the weights of the best candidates; None: they are not kept."""
+    chance: Callable[[Sequence[Evaluated], Architecture], bool] | None = None
+    """Whether a network may be of use beside those that were evaluated; None: all may."""
 
     def study(self, name: str, sampler: BaseSampler) -> optuna.Study:
         """The study `name` in the run's storage; one that exists is continued."""
@@ -113,6 +119,14 @@ class SearchLoop:
         known = [t for t in trials if not t.user_attrs.get(INTERRUPTED_ATTR)]
         found = [(architecture_of(trial, self.space), trial) for trial in known]
         return [Failed(arch, t.number, t.user_attrs.get(REASON_ATTR, "interrupted")) for arch, t in found if arch]
+
+    def remarks(self, study: optuna.Study) -> list[str]:
+        """What readers of the result should know of how its candidates were chosen."""
+        if self.chance is None or left_out_last(study, NO_CHANCE) < MAX_CHANCELESS_IN_A_ROW:
+            return []
+        return [
+            "short trainings ended early: their proposals are too small to become the finalist, which has the time"
+        ]
 
     def describe(self, trial: Trial, arch: Architecture) -> None:
         """Write into the trial what is known of its network before it is evaluated."""
@@ -185,6 +199,8 @@ class _Round:
         count = len(finished(self.study)) + len(self.under_way)
         if (self.at_most is not None and count >= self.at_most) or self.repeats >= MAX_REPEATS_IN_A_ROW:
             return False
+        if self.loop.chance is not None and left_out_last(self.study, NO_CHANCE) >= MAX_CHANCELESS_IN_A_ROW:
+            return False
         usual = float(np.median(self.durations)) if self.durations else 0.0
         in_time = self.budget.elapsed_s + usual <= self.until_s
         return in_time or not (self.under_way or self.loop.evaluated(self.study))
@@ -192,6 +208,10 @@ class _Round:
     def _begin(self, proposal: Proposal, began: float) -> None:
         arch = proposal.arch
         self.loop.describe(proposal.trial, arch)
+        if self.loop.chance is not None and not self.loop.chance(self.loop.evaluated(self.study), arch):
+            leave_out(self.study, proposal, NO_CHANCE)
+            self.bar.advance(1)
+            return
         repeated = known_result(self.study, arch)
         self.repeats = self.repeats + 1 if repeated else 0
         untrained = None if repeated else self.loop.evaluator(self.study)

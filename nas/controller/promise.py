@@ -17,7 +17,7 @@ from nas.controller.trials import SHORT
 from nas.controller.values import Evaluated, best_first
 from nas.samplers import Worth
 from nas.tasks import task_named
-from search_spaces import Choices, SearchSpace
+from search_spaces import Architecture, Choices, SearchSpace
 from search_spaces.signature import Size
 
 CAPACITY_WEIGHT = 1.25
@@ -26,6 +26,10 @@ LEAST_SHARE = 1 / 3
 """A candidate with less than this share of the best value has hardly begun to learn: its size alone is no promise."""
 ENOUGH_EPOCHS = 10.0
 """A full training of fewer epochs uses as much less of the network's capacity."""
+
+LEADERS, LEADING_STDS, FEWEST = 2, 1.0, 4
+"""A candidate that would not be among so many most promising ones, were it for its size by so many standard deviations
+better than any other, is not worth its short training; asked of no fewer candidates than these."""
 
 
 def promise(
@@ -54,9 +58,37 @@ def _handicap(values: NDArray[np.float64], size: NDArray[np.float64]) -> float:
     return min(0.0, float(np.median(slopes))) if len(slopes) else 0.0
 
 
+def could_lead(values: Sequence[float], macs: Sequence[float], own_macs: float) -> bool:
+    """True if a network may turn out to be one of the `LEADERS` most promising ones.
+
+    Args:
+        values: (n,) of the candidates so far, after short trainings.
+        macs: (n,) of theirs.
+        own_macs: of the network, which has not been trained.
+    """
+    if len(values) < FEWEST:
+        return True
+    given, sizes = np.asarray(values, dtype=np.float64), np.log(np.maximum(macs, 1.0))
+    slope = _handicap(given, sizes)
+    for_their_size = given - slope * sizes
+    best = float(for_their_size.max() + LEADING_STDS * for_their_size.std() + slope * np.log(max(own_macs, 1.0)))
+    found = promise([*values, best], [*macs, own_macs])
+    return int((found[:-1] > found[-1]).sum()) < LEADERS
+
+
 def size_promises(space: SearchSpace) -> bool:
     """See `nas.tasks.task.TrainingShape`."""
     return task_named(space.task).shape.size_promises
+
+
+def chance_to_lead(space: SearchSpace, size: Size) -> Callable[[Sequence[Evaluated], Architecture], bool]:
+    """`could_lead` as a search asks for it; `size` is that of the networks' answers."""
+
+    def chance(evaluated: Sequence[Evaluated], arch: Architecture) -> bool:
+        macs = space.costs(space.choices([*(e.arch for e in evaluated), arch]), size)["macs"].tolist()
+        return could_lead([e.value for e in evaluated], macs[:-1], macs[-1])
+
+    return chance
 
 
 def worth_by_promise(space: SearchSpace, size: Size, epochs: Callable[[Choices], NDArray[np.float64]]) -> Worth:

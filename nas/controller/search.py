@@ -286,6 +286,7 @@ class Search:
                 until_s, plan = self.budget.elapsed_s + plan.spare_s, None
         self.engine.rest()  # trainings of finalists need the memory
         self.failed = loop.failed(study)
+        self.notes += loop.remarks(study)
         plan = plan or self._last_round(evaluated)
         if plan is not None and known is None and not self.interrupts.asked:  # else it goes on when it is continued
             write_final_plan(self.folder, plan)

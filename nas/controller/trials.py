@@ -126,6 +126,18 @@ def tell(study: optuna.Study, proposal: Proposal, result: TrialResult | Failure)
         study.tell(trial, result.value)
 
 
+def leave_out(study: optuna.Study, proposal: Proposal, reason: str) -> None:
+    """Record that a proposal is not evaluated."""
+    proposal.trial.set_user_attr(REASON_ATTR, reason)
+    study.tell(proposal.trial, state=TrialState.PRUNED)
+
+
+def left_out_last(study: optuna.Study, reason: str) -> int:
+    """Number of the last finished trials that were left out one after the other for this reason."""
+    ended = finished(study)
+    return next((i for i, t in enumerate(reversed(ended)) if t.user_attrs.get(REASON_ATTR) != reason), len(ended))
+
+
 def result_of(trial: FrozenTrial) -> TrialResult:
     """The result that `tell` recorded in a complete trial."""
     attributes = trial.user_attrs

@@ -119,7 +119,9 @@ class Training:
         self.steps_per_epoch = math.ceil(self.batches.per_epoch / self._group)
         self.parameters = list(self.learner.parameters())
         fp16 = setup.precision == "fp16"
-        self.optimizer = make_optimizer(self.learner, recipe.optimizer, self.peak_lr, may_skip_steps=fp16)
+        self.optimizer = make_optimizer(
+            self.learner, recipe.optimizer, self.peak_lr, precision=setup.precision, may_skip_steps=fp16
+        )
         # Does nothing unless the gradients are in fp16, where small ones would be lost.
         self.scaler = torch.amp.GradScaler(world.device.type, enabled=fp16)
         self.average = MovingAverage(network, recipe.ema_decay, recipe.ema_rise) if recipe.ema_decay else None

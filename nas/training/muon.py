@@ -29,6 +29,7 @@ class Muon(torch.optim.Optimizer):
         lr: of groups that name none.
         momentum: Nesterov's, of groups that name none.
         weight_decay: of groups that name none.
+        products: dtype in which matrices are made orthogonal.
     """
 
     # Without the decorator of torch's own, which imports its compiler at the first call: seconds in each process that
@@ -38,9 +39,17 @@ class Muon(torch.optim.Optimizer):
     state_dict = inspect.unwrap(torch.optim.Optimizer.state_dict)
     load_state_dict = inspect.unwrap(torch.optim.Optimizer.load_state_dict)
 
-    def __init__(self, groups: list[dict[str, Any]], lr: float, momentum: float, weight_decay: float) -> None:
+    def __init__(
+        self,
+        groups: list[dict[str, Any]],
+        lr: float,
+        momentum: float,
+        weight_decay: float,
+        products: torch.dtype = torch.bfloat16,
+    ) -> None:
         defaults = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "orthogonal": False, "parts": 1}
         super().__init__(groups, defaults)
+        self._products = products
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
@@ -53,7 +62,7 @@ class Muon(torch.optim.Optimizer):
             if group["orthogonal"]:
                 for parameter, update in zip(with_gradients, updates, strict=True):
                     parameter.mul_(len(parameter) ** 0.5 / (parameter.norm() + _EPS))
-                    parameter.sub_(orthogonal(update, group["parts"]), alpha=group["lr"])
+                    parameter.sub_(orthogonal(update, group["parts"], self._products), alpha=group["lr"])
             else:
                 torch._foreach_add_(with_gradients, updates, alpha=-group["lr"])
 
@@ -72,12 +81,13 @@ class Muon(torch.optim.Optimizer):
         return list(torch._foreach_add(gradients, buffers, alpha=momentum))
 
 
-def orthogonal(update: torch.Tensor, parts: int = 1) -> torch.Tensor:
+def orthogonal(update: torch.Tensor, parts: int = 1, products: torch.dtype = torch.bfloat16) -> torch.Tensor:
     """About the nearest semi-orthogonal matrix to each of `parts` equal parts of `update` (out, ...).
 
-    A part is seen as a matrix (out / parts, n). The shape and the dtype are those of `update`.
+    A part is seen as a matrix (out / parts, n), multiplied in the dtype `products`. Shape and dtype are those of
+    `update`.
     """
-    matrices = update.reshape(parts, len(update) // parts, -1).to(torch.bfloat16)
+    matrices = update.reshape(parts, len(update) // parts, -1).to(products)
     if tall := matrices.shape[1] > matrices.shape[2]:
         matrices = matrices.mT
     matrices = matrices / (matrices.norm(dim=(1, 2), keepdim=True) + _EPS)

@@ -10,6 +10,7 @@ from torch import nn
 from nas.files.tensors import Tensors
 from nas.training.batch_norm import BATCH_NORMS
 from nas.training.muon import Muon
+from nas.training.precision import Precision
 from nas.training.recipe import OptimizerSettings
 
 _FUSED = ("sgd", "momentum", "adam", "adamw")
@@ -17,7 +18,12 @@ _FUSED = ("sgd", "momentum", "adam", "adamw")
 
 
 def make_optimizer(
-    network: nn.Module, settings: OptimizerSettings, lr: float, *, may_skip_steps: bool = False
+    network: nn.Module,
+    settings: OptimizerSettings,
+    lr: float,
+    *,
+    precision: Precision = "bf16",
+    may_skip_steps: bool = False,
 ) -> torch.optim.Optimizer:
     """timm's optimiser of that name or `Muon`, without weight decay on norms and biases (tensors of one dimension).
 
@@ -25,12 +31,18 @@ def make_optimizer(
         network: whose trainable parameters are optimised.
         settings: name, momentum, weight decay, and the rates that some of the tensors have for themselves.
         lr: the largest rate, scaled to the batch already.
+        precision: of the training: `Muon` multiplies its matrices in fp32 where a CPU trains in it.
         may_skip_steps: whether a gradient scaler may skip the first step. torch's fused sgd would then go on from a
             momentum that nobody has set (torch 2.15), so that no fused form is taken.
     """
     if settings.name == "muon":
         optimizer: torch.optim.Optimizer = Muon(
-            _groups(network, settings, lr), lr=lr, momentum=settings.momentum, weight_decay=settings.weight_decay
+            _groups(network, settings, lr),
+            lr=lr,
+            momentum=settings.momentum,
+            weight_decay=settings.weight_decay,
+            # A CPU that trains faster in fp32 multiplies matrices faster in fp32 as well.
+            products=torch.float32 if precision == "fp32" and _is_on_cpu(network) else torch.bfloat16,
         )
     else:
         from timm.optim._optim_factory import create_optimizer_v2  # with all of timm and torchvision: seconds
@@ -49,6 +61,10 @@ def make_optimizer(
         )
     set_rate(optimizer, lr)
     return optimizer
+
+
+def _is_on_cpu(network: nn.Module) -> bool:
+    return all(parameter.device.type == "cpu" for parameter in network.parameters())
 
 
 def _groups(network: nn.Module, settings: OptimizerSettings, lr: float) -> list[dict[str, Any]]:

@@ -184,18 +184,19 @@ def update_seconds(
     settings: OptimizerSettings,
     device: torch.device,
     *,
+    precision: Precision,
     steps: int = 3,
     enough_s: float = math.inf,
 ) -> float:
     """Seconds of the fastest of `steps` steps of the optimiser on random gradients, after one to warm up; `enough_s` as
-    in `fastest_call`.
+    in `fastest_call`, `precision` that of the training.
 
     They are the same whatever the batch, so that an optimiser which computes much makes small batches expensive. The
     network is not changed, and torch's global random state neither.
     """
     with torch.random.fork_rng():
         copied = copy.deepcopy(network).to(device).train()
-        optimizer = make_optimizer(copied, settings, settings.lr)
+        optimizer = make_optimizer(copied, settings, settings.lr, precision=precision)
         for parameter in copied.parameters():
             parameter.grad = torch.randn_like(parameter)
         return fastest_call(optimizer.step, device, steps, enough_s)

@@ -125,7 +125,7 @@ class Recipes:
         known = throughput.device == CPU or torch.cuda.is_available()  # else it is a GPU of another machine
         network, device = described.build(), resolve_device(throughput.device if known else CPU)
         seconds = step_seconds(network, described.signature.input, setup, device, enough_s=ENOUGH_S)
-        seconds += update_seconds(network, self.base.optimizer, device, enough_s=ENOUGH_S)
+        seconds += update_seconds(network, self.base.optimizer, device, precision=setup.precision, enough_s=ENOUGH_S)
         return OVERHEAD * (seconds / self._full_batch + throughput.teacher_s)
 
     def affordable(self, deployments: int) -> tuple[Callable[[Choices], NDArray[np.bool_]], str | None]:

@@ -246,7 +246,12 @@ def _measured(space: SearchSpace, size: Size, recipe: Recipe, device: str) -> Tr
     for nominal_s, at in sorted((float(nominal_update_s(costs(arch))[0]), at) for at, arch in enumerate(timed)):
         if len(updates) < LEAST_UPDATES or time.monotonic() - start < UPDATES_S:
             updates[nominal_s] = update_seconds(
-                space.build(timed[at], size), recipe.optimizer, where, steps=STEPS, enough_s=STEP_ENOUGH_S
+                space.build(timed[at], size),
+                recipe.optimizer,
+                where,
+                precision=best.precision,
+                steps=STEPS,
+                enough_s=STEP_ENOUGH_S,
             )
     launch, update = fitted_steps(list(updates.values()), list(updates))
     return TrainingThroughput(

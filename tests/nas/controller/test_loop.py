@@ -1,7 +1,7 @@
 """The search loop, with an executor that answers at once."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -30,11 +30,12 @@ from nas.progress import SilentProgress
 from nas.samplers import RandomFeasibleSampler, architecture_of
 from nas.targets.latency import LatencyModel
 from nas.tasks import TASKS
-from search_spaces import Choices, StagedSpace, load_search_space
+from search_spaces import Architecture, Choices, StagedSpace, load_search_space
 from tests.nas.executors.tasks import RESOLUTION, tiny_data
 from tests.nas.fake_device import fake_profile
 
 Answer = Callable[[Evaluation], Outcome | Failure]
+Chance = Callable[[Sequence[Evaluated], Architecture], bool]
 
 
 def capacity_of(task: Evaluation) -> Outcome:
@@ -108,14 +109,14 @@ class Runner:
         self.data = data
 
     def __call__(
-        self, folder: Path, answer: Answer, *, trials: int = 6, capacity: int = 1
+        self, folder: Path, answer: Answer, *, trials: int = 6, capacity: int = 1, chance: Chance | None = None
     ) -> tuple[optuna.Study, Inline]:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         recipe = ShortTraining(TASKS["classification"].recipe(epochs=1, precision="fp32"))
         executor = Inline(folder, answer, capacity)
         self.loop = loop = SearchLoop(
             space=self.space, data=self.data, scorer=self.scorer, short=lambda arch: recipe, proxies=None,
-            storage=open_storage(folder), executor=executor, weights=ShortWeights(folder / "weights"),
+            storage=open_storage(folder), executor=executor, weights=ShortWeights(folder / "weights"), chance=chance,
         )  # fmt: skip
         study = loop.study("search", RandomFeasibleSampler(self.space, everything, seed=0))
         with SilentProgress().stage("") as bar:
@@ -229,6 +230,34 @@ def test_an_exhausted_space_ends_the_arm_and_trains_nothing_twice(
     keys = [t.user_attrs["key"] for t in study.trials]
     assert len(executor.asked) == len(set(keys)) == tiny.size > 1
     assert len(keys) <= tiny.size + 10
+
+
+def test_proposals_without_a_chance_are_not_trained_and_end_the_loop(run: Runner, tmp_path: Path) -> None:
+    """Three in a row: the next one has the same fate. A process that goes on begins none either."""
+    seen: list[int] = []
+
+    def chance(evaluated: Sequence[Evaluated], arch: Architecture) -> bool:
+        seen.append(len(evaluated))
+        return len(seen) in (1, 2, 4)
+
+    study, executor = run(tmp_path, capacity_of, trials=20, chance=chance)
+    complete, pruned = TrialState.COMPLETE, TrialState.PRUNED
+    assert [t.state for t in study.trials] == [complete, complete, pruned, complete, pruned, pruned, pruned]
+    assert [t.trial for t in executor.asked] == [0, 1, 3]
+    assert seen == [0, 1, 2, 2, 3, 3, 3]
+    assert len(run.loop.evaluated(study)) == 3
+    assert not run.loop.failed(study)
+    assert "too small to become the finalist" in run.loop.remarks(study)[0]
+    again, executor = run(tmp_path, capacity_of, trials=20, chance=chance)
+    assert content(again) == content(study)
+    assert not executor.asked
+    assert len(seen) == 7
+
+
+def test_where_all_have_a_chance_nothing_is_said(run: Runner, tmp_path: Path) -> None:
+    study, executor = run(tmp_path, capacity_of, chance=lambda evaluated, arch: True)
+    assert len(executor.asked) == 6
+    assert run.loop.remarks(study) == []
 
 
 def test_the_weights_of_the_best_are_kept(run: Runner, tmp_path: Path) -> None:

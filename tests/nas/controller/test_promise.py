@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import kendalltau
 
-from nas.controller.promise import most_promising, promise
+from nas.controller.promise import FEWEST, chance_to_lead, could_lead, most_promising, promise
 from nas.controller.values import Evaluated
 from search_spaces import load_search_space, resolve_space
 
@@ -106,3 +106,27 @@ def test_the_size_of_networks_for_texts_is_no_promise() -> None:
         for trial, (row, value) in enumerate(zip(rows, (0.815, 0.799, 0.713), strict=True))
     ]
     assert [e.trial for e in most_promising(found, space, (2,), full_image_s=1.0)] == [0, 1, 2]
+
+
+SHORT_VALUES, MEGA_MACS = [0.531, 0.576, 0.634, 0.527, 0.461], [161.0, 99.0, 41.0, 59.0, 133.0]
+"""The designs of a search of CIFAR-10 for 1 ms. Its proposals had 2 to 10 million MACs."""
+
+
+@pytest.mark.parametrize(("mega_macs", "may"), [(2.0, False), (10.0, False), (100.0, True), (300.0, True)])
+def test_small_networks_cannot_lead_where_large_ones_keep_the_limit(mega_macs: float, may: bool) -> None:
+    macs = [1e6 * m for m in MEGA_MACS]
+    assert could_lead(SHORT_VALUES, macs, 1e6 * mega_macs) == may
+    assert could_lead(SHORT_VALUES[: FEWEST - 1], macs[: FEWEST - 1], 1e6 * mega_macs), "too few to tell"
+
+
+def test_networks_of_one_size_may_all_lead() -> None:
+    assert could_lead([0.4, 0.5, 0.6, 0.7], [1e8] * 4, 1e8)
+
+
+def test_a_chance_is_asked_of_architectures() -> None:
+    found = evaluated(SHORT_VALUES)
+    macs = SPACE.costs(SPACE.choices([e.arch for e in found]), (10,))["macs"].tolist()
+    chance = chance_to_lead(SPACE, (10,))
+    for row in SPACE.sample(20, np.random.default_rng(1)):
+        own = float(SPACE.costs(row[None], (10,))["macs"][0])
+        assert chance(found, SPACE.architecture(row)) == could_lead(SHORT_VALUES, macs, own)
