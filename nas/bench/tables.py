@@ -51,6 +51,16 @@ def bench_tables(document: Document) -> list[RenderableType]:
     return [*parts, *(Text(line) for line in remarks(document))]
 
 
+def names_in_tables(models: Sequence[str]) -> dict[str, str]:
+    """Each network's name by the one it was given by: of paths as few last parts as tell all of them apart."""
+    parts = {name: name.rstrip("/").split("/") for name in models}
+    for count_shown in range(1, max(map(len, parts.values()), default=0)):
+        short = {name: "/".join(of[-count_shown:]) for name, of in parts.items()}
+        if len(set(short.values())) == len(parts):
+            return short
+    return {name: name for name in parts}
+
+
 def latency_table(document: Document) -> Table:
     """Percentiles at the smallest batch, one row per network and deployment; a network's fastest row stands out.
 
@@ -79,10 +89,11 @@ def latency_table(document: Document) -> Table:
         ],
     )
     sizes = {model["model"]: model for model in document["models"]}
+    names = names_in_tables(list(sizes))
     for cell in _one_call_at_a_time(document, smallest):
         model = sizes[cell["model"]]
         table.add_row(
-            Text(cell["model"]),
+            Text(names[cell["model"]]),
             Text(deployment_name(cell)),
             "x".join(map(str, model["input"]["shape"])),
             _marked(milliseconds(cell["p50_ms"]), cell),
@@ -101,12 +112,12 @@ def latency_table(document: Document) -> Table:
 
 def calls_table(document: Document) -> Table:
     """The fastest deployment of each network, by pattern of calls: it need not be the same."""
-    patterns = document["calls"]
+    patterns, names = document["calls"], names_in_tables([model["model"] for model in document["models"]])
     table = _table("Fastest deployment by pattern of calls, p50 ms", ["network"], patterns)
     for model in document["models"]:
         best = [(calls, fastest_called(document["cells"], model["model"], calls)) for calls in patterns]
         table.add_row(
-            Text(model["model"]),
+            Text(names[model["model"]]),
             *(
                 "-" if cell is None else f"{name_in(cell)} {milliseconds(cell['p50_by_calls_ms'][calls])}"
                 for calls, cell in best
@@ -117,7 +128,7 @@ def calls_table(document: Document) -> Table:
 
 def throughput_table(document: Document) -> Table:
     """Images per second, one column per batch and number of streams."""
-    ways = _ways(document)
+    ways, names = _ways(document), names_in_tables([model["model"] for model in document["models"]])
     headings = [f"batch {batch}" if streams == 1 else f"{streams} streams" for batch, streams in ways]
     table = _table("Throughput, images/s", ["network", "deployment"], headings)
     cells = {(c["model"], name_in(c), c["batch"], c["streams"]): c for c in document["cells"]}
@@ -126,7 +137,7 @@ def throughput_table(document: Document) -> Table:
         entries = [cells.get((*identity, *way)) for way in ways]
         named = next((entry for entry in entries if entry is not None and was_measured(entry)), row)
         table.add_row(
-            Text(row["model"]),
+            Text(names[row["model"]]),
             Text(deployment_name(named)),
             *("-" if entry is None else _marked(count(entry["images_per_s"]), entry) for entry in entries),
         )
@@ -140,6 +151,7 @@ def operators_table(document: Document) -> Table | None:
         ["network", "deployment", "operator"],
         ["ms", "share"],
     )
+    names = names_in_tables([model["model"] for model in document["models"]])
     for model in document["models"]:
         best = fastest(document["cells"], model["model"])
         for entry in document["operators"]:
@@ -147,7 +159,7 @@ def operators_table(document: Document) -> Table | None:
                 continue
             for operator in entry["slowest"]:
                 table.add_row(
-                    Text(entry["model"]),
+                    Text(names[entry["model"]]),
                     Text(name_in(entry)),
                     Text(shortened(operator["name"], NAME_WIDTH)),
                     milliseconds(operator["ms"]),

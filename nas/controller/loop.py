@@ -124,9 +124,7 @@ class SearchLoop:
         """What readers of the result should know of how its candidates were chosen."""
         if self.chance is None or left_out_last(study, NO_CHANCE) < MAX_CHANCELESS_IN_A_ROW:
             return []
-        return [
-            "short trainings ended early: their proposals are too small to become the finalist, which has the time"
-        ]
+        return ["short trainings ended early: their proposals are too small to become the finalist, which has the time"]
 
     def describe(self, trial: Trial, arch: Architecture) -> None:
         """Write into the trial what is known of its network before it is evaluated."""

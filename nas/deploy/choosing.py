@@ -2,15 +2,19 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from nas.deploy.answers import difference_error
 from nas.deploy.onnx import Parity
 from nas.deploy.tried import FP32, TriedDeployment
 from nas.deployment import Deployment
-from nas.measure.measurement import summarise
+from nas.measure.measurement import slowed, summarise
 
 UpperBound = Callable[[Deployment], float]
 """The predicted upper latency bound (ms) of the network at hand, for targets that are not this host."""
+VIEWS_TAKE = 1.8
+"""Time of a call that asks about an image and its mirror image, by that of the network alone, roughly: 1.5 to 1.9
+(docs/search-options.md)."""
 Rejection = Callable[[TriedDeployment], str]
 """Reason why a deployment that works breaks a limit; empty where it keeps all."""
 
@@ -48,10 +52,7 @@ def choose(
     if not accepted:
         return checked
     most_accurate = max((checked[i] for i in accepted), key=_accuracy)
-
-    def is_level(t: TriedDeployment) -> bool:
-        return slack is None or _accuracy(t) >= _accuracy(most_accurate) - tie_of(most_accurate, t, slack) - 1e-9
-
+    is_level = partial(_is_level, most_accurate=most_accurate, slack=slack)
     best = min((i for i in accepted if is_level(checked[i])), key=lambda i: _speed(checked[i], upper_bound))
 
     def passed_over(t: TriedDeployment) -> str:
@@ -66,6 +67,30 @@ def choose(
         replace(t, chosen=True) if i == best else replace(t, reason=passed_over(t)) if t.accepted else t
         for i, t in enumerate(checked)
     ]
+
+
+def base_of_views(checked: Sequence[TriedDeployment], rejection: Rejection, slack: float) -> TriedDeployment | None:
+    """The file to be tried with mirrored views: what `choose` would choose of those that would keep the limits if each
+    call took `VIEWS_TAKE` times as long. The fastest accepted one where none would, None where none is accepted.
+
+    Args:
+        checked: of `choose`, measured.
+        rejection: see `choose`.
+        slack: see `choose`.
+    """
+    accepted = [t for t in checked if t.accepted and t.measurement is not None]
+    fitting = [
+        t
+        for t in accepted
+        if t.measurement is not None and not rejection(replace(t, measurement=slowed(t.measurement, VIEWS_TAKE)))
+    ]
+    most_accurate = max(fitting, key=_accuracy, default=None)
+    level = accepted if most_accurate is None else [t for t in fitting if _is_level(t, most_accurate, slack)]
+    return min(level, key=lambda t: t.p50_ms, default=None)
+
+
+def _is_level(t: TriedDeployment, most_accurate: TriedDeployment, slack: float | None) -> bool:
+    return slack is None or _accuracy(t) >= _accuracy(most_accurate) - tie_of(most_accurate, t, slack) - 1e-9
 
 
 def tie_of(most_accurate: TriedDeployment, other: TriedDeployment, slack: float) -> float:

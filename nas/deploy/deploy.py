@@ -12,7 +12,15 @@ from numpy.typing import NDArray
 
 from nas.calls import CAMERA_MS, CONTINUOUS_MS
 from nas.deploy.answers import Answers, AnswersKept
-from nas.deploy.choosing import Rejection, UpperBound, accuracy_floor, choose, doubt_of, no_rejection
+from nas.deploy.choosing import (
+    Rejection,
+    UpperBound,
+    accuracy_floor,
+    base_of_views,
+    choose,
+    doubt_of,
+    no_rejection,
+)
 from nas.deploy.float_parts import float_part, larger_parts, usual_part
 from nas.deploy.in_time import ATTEMPT, LEFT_OUT, MEASURING, InTime
 from nas.deploy.onnx import check_parity, export_onnx
@@ -86,7 +94,8 @@ def deploy(
 
     Where int8 loses more than `max_drop` it is tried again with the last layers in floating point; a task may ask for
     them from the start. Where `slack` asks
-    for accuracy, the best deployment is tried again with mirrored views: they cost speed alone.
+    for accuracy, the best deployment that leaves the time for it is tried again with mirrored views: they cost speed
+    alone.
 
     `left_s` says how many seconds are left: what is not expected to end in them is left out, such a deployment with the
     reason `LEFT_OUT`. One that can be prepared is tried and measured in any case. `expected_ms`: the latency that is
@@ -142,10 +151,9 @@ def deploy(
         parity=parity, check_accuracy=trained, metric=task_of(data).metric_of(data), slack=slack,
     )  # fmt: skip
     found = chosen(tried)
-    best = next((t for t in found if t.chosen), None)
-    further_fits = time_left.fits(ATTEMPT, MEASURING)
-    if trained and slack is not None and upper_bound is None and best is not None and further_fits:
-        further = _with_mirrored_views(best, network, data, description, folder, calibration, isa)
+    if trained and slack is not None and upper_bound is None and time_left.fits(ATTEMPT, MEASURING):
+        base = base_of_views(found, rejection, slack)
+        further = base and _with_mirrored_views(base, network, data, description, folder, calibration, isa)
         if further is not None:
             found = chosen([*tried, *measured([further])])
     if trained and upper_bound is None and time_left.fits(MEASURING):

@@ -171,6 +171,30 @@ def session_least_ms(session: SessionTiming, percentile: int) -> float | None:
     return (session.p50_ms, session.p90_lower_ms, session.p99_lower_ms)[(50, 90, 99).index(percentile)]
 
 
+def slowed(measurement: Measurement, factor: float) -> Measurement:
+    """The measurement, had every call taken `factor` times as long."""
+
+    def longer(ms: float | None) -> float | None:
+        return None if ms is None else factor * ms
+
+    sessions = [
+        replace(
+            session,
+            p50_ms=factor * session.p50_ms,
+            p90_ms=factor * session.p90_ms,
+            p99_ms=factor * session.p99_ms,
+            p90_upper_ms=longer(session.p90_upper_ms),
+            p99_upper_ms=longer(session.p99_upper_ms),
+            p90_lower_ms=longer(session.p90_lower_ms),
+            p99_lower_ms=longer(session.p99_lower_ms),
+            attempts_ms=tuple((factor * p50, longer(p90), longer(p99)) for p50, p90, p99 in session.attempts_ms),
+        )
+        for session in measurement.sessions
+    ]
+    found = summarise(measurement.request, sessions, measurement.failed, measurement.reference_p50_ms)
+    return replace(found, machine=measurement.machine)
+
+
 def slowed_down(session: SessionTiming, best_reference_ms: float, tolerance: float) -> SessionTiming:
     """The session, marked as disturbed where its reference network exceeded the best one by `tolerance`."""
     excess = session.reference_p50_ms / best_reference_ms - 1

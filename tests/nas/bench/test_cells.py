@@ -22,7 +22,7 @@ from nas.bench.document import (
 )
 from nas.bench.figure import check_plot_path, write_plot
 from nas.bench.models import BenchModel, rebatched_name
-from nas.bench.tables import bench_tables, calls_table, latency_table, print_bench, remarks
+from nas.bench.tables import bench_tables, calls_table, latency_table, names_in_tables, print_bench, remarks
 from nas.data.images import image_input
 from nas.deployment import Deployment
 from nas.errors import UserError
@@ -187,3 +187,16 @@ def test_a_plot_that_cannot_be_written_is_refused_at_once(name: str, tmp_path: P
     with pytest.raises(UserError) as error:
         check_plot_path(tmp_path / name)
     assert error.value.hint
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        (["/a/long/way/to/model.onnx"], ["model.onnx"]),
+        (["runs/one/model.onnx", "runs/two/model.onnx"], ["one/model.onnx", "two/model.onnx"]),
+        (["winners/1/", "torchvision:resnet18", "run#2"], ["1", "torchvision:resnet18", "run#2"]),
+        (["model.onnx", "./model.onnx"], ["model.onnx", "./model.onnx"]),
+    ],
+)
+def test_a_table_shows_the_parts_of_paths_that_tell_networks_apart(given: list[str], shown: list[str]) -> None:
+    assert list(names_in_tables(given).items()) == list(zip(given, shown, strict=True))

@@ -22,7 +22,7 @@ from nas.deploy.tried import TriedDeployment, files_bytes
 from nas.deployment import Deployment, common_batch
 from nas.limits import Limits, Observation
 from nas.measure.job import SessionTiming
-from nas.measure.measurement import Measurement, MeasureRequest, summarise
+from nas.measure.measurement import Measurement, MeasureRequest, slowed, summarise
 from nas.networks.description import NetworkDescription
 from nas.runtimes import load_runtime
 from nas.tasks.classification.data.registry import load_dataset
@@ -76,6 +76,49 @@ def test_mirrored_views_have_to_be_worth_their_time_and_reject_nothing() -> None
     too_slow = module.choose([plain, views], 0.01, lambda t: "too slow" if t.p50_ms > 1.5 else "", slack=0.005)
     assert [(t.chosen, t.reason) for t in too_slow] == [(True, ""), (False, "too slow")]
     assert views.name == "openvino-int8 (mirrored views)"
+
+
+@pytest.mark.parametrize(
+    ("limit_ms", "base"),
+    [
+        (4.0, FP32),  # the most accurate one has the time
+        (3.0, BF16),  # 3.6 ms are too long, 2.7 are not
+        (1.9, INT8),  # the last one whose 1.8 ms are not
+        (1.7, INT8),  # none would keep the limit: the fastest has the best chance
+        (0.5, None),  # nothing keeps it even now
+    ],
+)
+def test_mirrored_views_are_tried_where_there_is_time_for_them(limit_ms: float, base: Deployment | None) -> None:
+    attempts = [tried(FP32, [2.0, 1.9, 2.1], 0.910), tried(BF16, [1.5], 0.905), tried(INT8, [1.0], 0.900)]
+    limits = Limits.of(latency_ms=limit_ms)
+    checked = module.choose(attempts, 0.05, lambda t: rejection(t, limits), slack=0.001)
+    found = module.base_of_views(checked, lambda t: rejection(t, limits), 0.001)
+    assert (found and found.deployment) == base
+
+
+def test_among_files_that_are_level_the_fastest_is_tried_with_mirrored_views() -> None:
+    attempts = [tried(FP32, [2.0], 0.910), tried(BF16, [1.5], 0.909), tried(INT8, [1.0], 0.900)]
+    found = module.base_of_views(module.choose(attempts, 0.05, slack=0.002), module.no_rejection, 0.002)
+    assert found is not None
+    assert found.deployment == BF16
+
+
+def test_a_slowed_measurement_has_all_its_times_longer() -> None:
+    session = replace(timing(1.0), p90_ms=2.0, p99_ms=3.0, p90_upper_ms=2.5, p99_lower_ms=2.8,
+                      attempts_ms=((1.5, None, 4.0),))  # fmt: skip
+    plain = summarise(MeasureRequest(Path("model.onnx"), FP32), [session], None, 1.0)
+    found = slowed(replace(plain, machine="host"), 2.0)
+    assert found.machine == "host"
+    assert (found.p50_ms, found.p90_ms, found.p99_ms, found.worst_session_p50_ms) == (2.0, 4.0, 6.0, 3.0)
+    (longer,) = found.sessions
+    assert (longer.p90_upper_ms, longer.p99_upper_ms, longer.p90_lower_ms, longer.p99_lower_ms) == (
+        5.0,
+        None,
+        None,
+        5.6,
+    )
+    assert longer.attempts_ms == ((3.0, None, 8.0),)
+    assert (longer.load_ms, longer.reference_p50_ms) == (1.0, 1.0)
 
 
 def test_files_that_answer_the_same_images_are_compared_image_by_image() -> None:

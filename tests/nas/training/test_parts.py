@@ -156,6 +156,30 @@ def test_steps_of_muon_are_orthogonal_and_leave_the_norm_alone() -> None:
         assert torch.allclose(after, copied, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("precision", "products"), [("fp32", torch.float32), ("bf16", torch.bfloat16), ("fp16", torch.bfloat16)]
+)
+def test_muon_multiplies_in_what_its_processor_trains_in(
+    precision: Precision, products: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The steps are the same but for their rounding."""
+    seen: list[torch.dtype] = []
+
+    def watched(update: torch.Tensor, parts: int, dtype: torch.dtype) -> torch.Tensor:
+        seen.append(dtype)
+        return orthogonal(update, parts, dtype)
+
+    torch.manual_seed(0)
+    gradient = torch.randn(16, 8, 3, 3)
+    assert torch.allclose(orthogonal(gradient, 1, products), orthogonal(gradient, 1, torch.float64), atol=0.02)
+    monkeypatch.setattr("nas.training.muon.orthogonal", watched)
+    network = nn.Sequential(nn.Conv2d(8, 16, 3, bias=False), nn.BatchNorm2d(16))
+    optimizer = make_optimizer(network, OptimizerSettings(name="muon"), 0.05, precision=precision)
+    network(torch.randn(4, 8, 8, 8)).square().mean().backward()
+    optimizer.step()
+    assert seen == [products]
+
+
 def test_schedule_rises_then_falls_to_zero() -> None:
     values = [lr_factor(p, 0.2) for p in np.linspace(0, 1, 101)]
     peak = int(np.argmax(values))
