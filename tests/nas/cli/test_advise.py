@@ -104,7 +104,7 @@ def test_layers_that_a_quantised_file_left_in_fp32_are_found(
     network = load_runtime("onnxruntime").prepare(
         chain.save(tmp_path / "network.onnx"), "int8", tmp_path, images, float_part=left
     )
-    assert run(["advise", str(network), "--runtime", "onnxruntime", "--precision", "fp32", *OPTIONS]) == 0
+    assert run(["advise", str(network), "--runtime", "onnxruntime", "--precision", "int8", *OPTIONS]) == 0
     document = json.loads(capsys.readouterr().out)
     assert {f["layer"] for f in document["findings"] if f["rule"] == "float-in-int8"} == {"second", "third"}
     assert {b["precision"] for b in document["blocks"]} == {"int8", "fp32"}
