@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 
 from nas.deploy.answers import difference_error
 from nas.deploy.onnx import Parity
@@ -52,7 +51,10 @@ def choose(
     if not accepted:
         return checked
     most_accurate = max((checked[i] for i in accepted), key=_accuracy)
-    is_level = partial(_is_level, most_accurate=most_accurate, slack=slack)
+
+    def is_level(t: TriedDeployment) -> bool:
+        return slack is None or _accuracy(t) >= _accuracy(most_accurate) - tie_of(most_accurate, t, slack) - 1e-9
+
     best = min((i for i in accepted if is_level(checked[i])), key=lambda i: _speed(checked[i], upper_bound))
 
     def passed_over(t: TriedDeployment) -> str:
@@ -78,19 +80,14 @@ def base_of_views(checked: Sequence[TriedDeployment], rejection: Rejection, slac
         rejection: see `choose`.
         slack: see `choose`.
     """
-    accepted = [t for t in checked if t.accepted and t.measurement is not None]
-    fitting = [
-        t
-        for t in accepted
-        if t.measurement is not None and not rejection(replace(t, measurement=slowed(t.measurement, VIEWS_TAKE)))
-    ]
-    most_accurate = max(fitting, key=_accuracy, default=None)
-    level = accepted if most_accurate is None else [t for t in fitting if _is_level(t, most_accurate, slack)]
-    return min(level, key=lambda t: t.p50_ms, default=None)
+    accepted = [t for t in checked if t.accepted]
 
+    def longer(t: TriedDeployment) -> str:
+        return "" if t.measurement is None else rejection(replace(t, measurement=slowed(t.measurement, VIEWS_TAKE)))
 
-def _is_level(t: TriedDeployment, most_accurate: TriedDeployment, slack: float | None) -> bool:
-    return slack is None or _accuracy(t) >= _accuracy(most_accurate) - tie_of(most_accurate, t, slack) - 1e-9
+    with_time = choose(accepted, 1.0, longer, slack=slack)  # what loses too much is not accepted in the first place
+    best = next((t for t in with_time if t.chosen), None)
+    return best or min(accepted, key=lambda t: t.p50_ms, default=None)
 
 
 def tie_of(most_accurate: TriedDeployment, other: TriedDeployment, slack: float) -> float:
