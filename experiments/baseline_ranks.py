@@ -5,7 +5,7 @@
 
 The steps of `nas search --baseline` up to its shortlist, for the fastest deployment of the baseline alone. Then,
 instead of the best few, `--networks` of those that were assembled are measured together and trained under the baseline
-for the same number of epochs: the nearest to the baseline of each width and of each way to choose (`exact`, which is
+for the same number of epochs: the nearest to the baseline of each form (width and size of images) and of each way to choose (`exact`, which is
 mixed-integer programming, `greedy`, and `uniform`, which is plain rules), and others from the nearest to the farthest.
 The line printed is a JSON document with Kendall's tau between what was known and the accuracy after the training, and
 for each way to choose the network that it would have delivered. A network that is trained is not trained again.
@@ -15,6 +15,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ from nas.baseline.steps import Steps
 from nas.baseline.students import train_student
 from nas.baseline.times import time_networks
 from nas.errors import UserError
+from nas.networks.derived import Form
 from nas.progress import progress_for
 from nas.training.folder import DivergedError
 
@@ -43,7 +45,7 @@ BESIDE = 1.1
 class Row:
     """A network of the study."""
 
-    width: float
+    form: Form
     options: tuple[str, ...]
     way: str
     """How it was found, one of `WAYS`, or `fastest`."""
@@ -66,14 +68,14 @@ def way_of(origin: str) -> str:
 
 def taking_part(proposals: Sequence[Proposal], limit_ms: float, count: int) -> list[Proposal]:
     """Up to `count` different networks near the limit, see the module."""
-    distinct: dict[tuple[float, tuple[str, ...]], Proposal] = {}
+    distinct: dict[tuple[Form, tuple[str, ...]], Proposal] = {}
     for p in sorted(proposals, key=lambda p: p.loss):
         if (p.measured_ms or p.predicted_ms) <= BESIDE * limit_ms:
-            distinct.setdefault((p.width, p.options), p)
+            distinct.setdefault((p.form, p.options), p)
     near = list(distinct.values())
-    first: dict[tuple[float, str], Proposal] = {}
+    first: dict[tuple[Form, str], Proposal] = {}
     for p in near:
-        first.setdefault((p.width, way_of(p.origin)), p)
+        first.setdefault((p.form, way_of(p.origin)), p)
     chosen = list(first.values())[:count]
     others = [p for p in near if p not in chosen]
     left = min(count - len(chosen), len(others))
@@ -85,16 +87,14 @@ def taking_part(proposals: Sequence[Proposal], limit_ms: float, count: int) -> l
 def summary(rows: Sequence[Row], limit_ms: float) -> dict[str, Any]:
     """The figures of a study.
 
-    `tau`: by what was known, over all networks and within the widths (weighted by their pairs). `ways`: of the networks
+    `tau`: by what was known, over all networks and within the forms (weighted by their pairs). `ways`: of the networks
     that were measured within `limit_ms`, the one nearest to the baseline of each way to choose.
     """
     known: dict[str, Callable[[Row], float]] = {
         "loss": lambda r: -r.loss, "score": lambda r: -r.score, "early_accuracy": lambda r: r.early_accuracy,
     }  # fmt: skip
-    widths = [[r for r in rows if r.width == width] for width in sorted({r.width for r in rows})]
-    taus = {
-        name: {"all": _tau(rows, value), "within_widths": _mean_tau(widths, value)} for name, value in known.items()
-    }
+    forms = [[r for r in rows if r.form == form] for form in dict.fromkeys(r.form for r in rows)]
+    taus = {name: {"all": _tau(rows, value), "within_forms": _mean_tau(forms, value)} for name, value in known.items()}
     within = sorted((r for r in rows if r.ms is not None and r.ms <= limit_ms), key=lambda r: r.loss)
     delivered = {way: next((asdict(r) for r in within if r.way == way), None) for way in WAYS}
     return {"networks": len(rows), "within_limit": len(within), "tau": taus, "ways": delivered}
@@ -147,7 +147,7 @@ def studied(steps: Steps, made: Made, limit_ms: float, networks: int, epochs: in
             accuracy = _trained(steps, made, p, epochs)
             rows.append(
                 Row(
-                    width=p.width,
+                    form=p.form,
                     options=p.options,
                     way=way_of(p.origin),
                     score=p.score,
@@ -163,15 +163,23 @@ def studied(steps: Steps, made: Made, limit_ms: float, networks: int, epochs: in
 
 def _measured(steps: Steps, made: Made, chosen: Sequence[Proposal]) -> list[float | None]:
     file = steps.folder.path / "ranks.json"
-    identity = {**steps.origin, "networks": [[p.width, list(p.options)] for p in chosen]}
+    identity = {**steps.origin, "networks": [[p.form.key, list(p.options)] for p in chosen]}
     found: list[float | None] | None = read_step(file, identity)
     if found is None:
         deployment = made.shortlist.tables[0].deployment
-        built = [made.library(p.width).network(p.options).eval().cpu() for p in chosen]
-        named = [((str(i),), network) for i, network in enumerate(built)]
-        with steps.scratch("ranks") as place:
-            timed = time_networks(named, steps.input, [deployment], place, steps.preparing, SESSIONS, steps.references)
-        by_number = {int(t.options[0]): t.p50_ms for t in timed[deployment]}
+        by_number: dict[int, float] = {}
+        for resolution in dict.fromkeys(p.form.resolution for p in chosen):
+            named = [
+                ((str(i),), made.library(p.form.width).network(p.options).eval().cpu())
+                for i, p in enumerate(chosen)
+                if p.form.resolution == resolution
+            ]
+            with steps.scratch("ranks") as place:
+                timed = time_networks(
+                    named, steps.input_at(resolution), [deployment], place,
+                    partial(steps.preparing, resolution=resolution), SESSIONS, steps.references,
+                )  # fmt: skip
+            by_number |= {int(t.options[0]): t.p50_ms for t in timed[deployment]}
         found = [by_number.get(i) for i in range(len(chosen))]
         write_step(file, identity, found)
     return found

@@ -44,7 +44,8 @@ class BaselineConfig:
     limit_on: Extent = ALONE
     """What latencies are of, see `nas.deployment.Extent`."""
     resolution: int | None = None
-    """Rows and columns of the input of a network whose input is not known otherwise; None: those of the images."""
+    """Rows and columns of the input of a network whose input is not known otherwise, and of everything that is made of
+    it; None: those of the images, and networks that are made may take smaller ones."""
     budget_s: float | None = None
     """Wall-clock time for everything."""
     threads: int | None = None

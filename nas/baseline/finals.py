@@ -9,6 +9,7 @@ from torch import nn
 from nas.baseline.price import student_price
 from nas.baseline.proposing import Made
 from nas.baseline.shortlist import ENOUGH, Proposal
+from nas.baseline.smaller import on_its_own
 from nas.baseline.steps import Steps
 from nas.baseline.students import Student, assemble, epoch_seconds, train_student
 from nas.controller.runs.run_folder import network_name
@@ -93,31 +94,32 @@ def train_best(steps: Steps, made: Made, limit_ms: float, attempt: int) -> Train
         if learnt and student.accuracy >= 0:
             _save(student, proposal, learnt)
     return Trained(
-        network=chosen.network, description=chosen.description, proposal=name, accuracy=chosen.accuracy,
+        network=on_its_own(chosen.network), description=chosen.description, proposal=name, accuracy=chosen.accuracy,
         epochs=epochs + further, folder=chosen.folder,
     )  # fmt: skip
 
 
 def _different(within: Sequence[Proposal]) -> list[Proposal]:
-    """Up to `ENOUGH` networks, the nearest to the teacher first; of each width one where there is one: before any
-    training as a whole, widths cannot be told apart by their distance."""
-    distinct = list({(p.width, p.options): p for p in reversed(within)}.values())[::-1]
-    nearest = {p.width: p for p in reversed(distinct)}.values()
+    """Up to `ENOUGH` networks, the nearest to the teacher first; of each form one where there is one: before any
+    training as a whole, forms cannot be told apart by their distance."""
+    distinct = list({(p.form, p.options): p for p in reversed(within)}.values())[::-1]
+    nearest = {p.form: p for p in reversed(distinct)}.values()
     others = [p for p in distinct if p not in nearest]
     return sorted([*nearest, *others][:ENOUGH], key=lambda p: p.loss)
 
 
 def student_of(steps: Steps, made: Made, proposal: Proposal) -> Student:
     """The network of a proposal, assembled and not trained as a whole, in its folder among the run's finalists."""
-    description = steps.reference.description.derived(proposal.options, proposal.width)
+    form = proposal.form
+    description = steps.reference.description.derived(proposal.options, form)
     folder = steps.folder.finalists / network_name(f"derived:{source_key(description.source)}")
-    network = assemble(steps.room, made.library(proposal.width), proposal.options)
+    network = assemble(steps.room, made.library(form.width), proposal.options, form.resolution)
     return Student(network=network, description=description, folder=folder, accuracy=proposal.accuracy)
 
 
 def _save(student: Student, proposal: Proposal, epochs: int) -> None:
     """The student as a network of the run, see `nas.networks.run_networks`."""
-    save_network(student.network, student.description, student.folder / NETWORK)
+    save_network(on_its_own(student.network), student.description, student.folder / NETWORK)
     document = {
         "network": student.description.to_json(), "accuracy": student.accuracy, "epochs": epochs,
         "proposal": proposal.to_json(),

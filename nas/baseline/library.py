@@ -125,16 +125,22 @@ class Library(nn.Module):
         for unit in self.units:
             unit.module.to(device)
 
-    def costs(self) -> tuple[list[dict[str, int]], list[dict[str, int]]]:
+    def costs(self, resolution: int | None = None) -> tuple[list[dict[str, int]], list[dict[str, int]]]:
         """For each unit the multiply-accumulates for one example, and the parameters, of all that may be in its place,
-        as they are deployed."""
+        as they are deployed. `resolution`: rows and columns of the images; None: of the baseline's."""
         macs: list[dict[str, int]] = [{} for _ in self.units]
         params: list[dict[str, int]] = [{} for _ in self.units]
-        for i, (unit, names) in enumerate(zip(self.units, self.offered, strict=True)):
+        shape = self.units[0].input_shape[1:]
+        shape = shape if resolution is None else (shape[0], resolution, resolution)
+        given = torch.zeros(1, *shape, device=self.device)
+        for i, names in enumerate(self.offered):
+            following = given
             for name in names:
                 module = folded(self.module(i, name))
-                _, macs[i][name] = run_counted(module, torch.zeros(1, *unit.input_shape[1:], device=self.device))
+                output, macs[i][name] = run_counted(module, given)
                 params[i][name] = sum(p.numel() for p in module.parameters())
+                following = output if name == KEEP else following
+            given = following
         return macs, params
 
     def _shelves(self) -> list[nn.ModuleDict]:

@@ -14,21 +14,21 @@ from nas.baseline.times import UnitTimes
 from nas.deploy.tried import Deployed, TriedDeployment
 from nas.limits import Limits
 from nas.measure.site import Site
+from nas.networks.derived import Form
 from nas.networks.description import NetworkDescription
 from nas.networks.units import Unit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """What is known of all options of one width, for each unit; of all units as one, `KEEP`, where the baseline is
+    """What is known of all options in one form, for each unit; of all units as one, `KEEP`, where the baseline is
     delivered as it is."""
 
-    width: float
-    """Share of the baseline's channels."""
+    form: Form
     macs: tuple[Mapping[str, int], ...]
     params: tuple[Mapping[str, int], ...]
     losses: tuple[Mapping[str, float], ...]
-    """What each option loses alone; empty where the baseline is delivered as it is."""
+    """What each option loses alone, with the baseline's images; empty where the baseline is delivered as it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +67,7 @@ class Evidence:
     units: tuple[Unit, ...]
     """Of the baseline; empty where it is delivered as it is."""
     offers: tuple[Offer, ...]
-    """One for each width, the baseline's own first."""
+    """One for each form, the baseline's own first."""
     shortlist: Shortlist | None
     tables: tuple[UnitTimes, ...]
     delivered: Delivered
@@ -87,8 +87,8 @@ class Evidence:
         return found
 
     def offer(self, proposal: Proposal) -> Offer:
-        """Of the width of a network."""
-        (found,) = (offer for offer in self.offers if offer.width == proposal.width)
+        """Of the form of a network."""
+        (found,) = (offer for offer in self.offers if offer.form == proposal.form)
         return found
 
     @property

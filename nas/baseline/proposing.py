@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import product
 
 import torch
 
@@ -19,12 +20,13 @@ from nas.baseline.library import (
     teach,
 )
 from nas.baseline.price import library_price
-from nas.baseline.shortlist import Proposal, Question, Shortlist, fastest_ms, shortlist
+from nas.baseline.shortlist import FORMS, Proposal, Question, Shortlist, fastest_ms, shortlist
 from nas.baseline.steps import Steps
 from nas.baseline.students import accuracy_at_a_glance, assemble, loss_against_teacher
-from nas.baseline.times import UnitTimes, measure_options, worthwhile
+from nas.baseline.times import UnitTimes, measure_options, most_different, worthwhile
 from nas.deployment import Deployment
-from nas.errors import InfeasibleError
+from nas.errors import InfeasibleError, UserError
+from nas.networks.derived import Form
 from nas.networks.options import KEEP, options_of
 from nas.networks.units import Unit
 from nas.text import milliseconds
@@ -58,6 +60,8 @@ class Made:
     """One for each width, the baseline's own first."""
     losses: dict[float, list[dict[str, float]]]
     """By width, for each unit what each option loses alone."""
+    forms: tuple[Form, ...]
+    """That networks may have, those with the baseline's images first."""
     shortlist: Shortlist
 
     def library(self, width: float) -> Library:
@@ -66,7 +70,7 @@ class Made:
 
     def macs(self, proposal: Proposal) -> int:
         """Multiply-accumulates of a network."""
-        macs, _ = self.library(proposal.width).costs()
+        macs, _ = self.library(proposal.form.width).costs(proposal.form.resolution)
         return sum(named[option] for named, option in zip(macs, proposal.options, strict=True))
 
 
@@ -91,7 +95,9 @@ def propose(steps: Steps, deployments: Sequence[Deployment], limit_ms: float) ->
         )
     libraries = _taught(steps, tables)
     losses = _losses(steps, libraries)
-    return Made(libraries=libraries, losses=losses, shortlist=_shortlist(steps, libraries, losses, tables, limit_ms))
+    forms = tuple(dict.fromkeys(table.form for table in tables))
+    found = _shortlist(steps, libraries, losses, tables, forms, limit_ms)
+    return Made(libraries=libraries, losses=losses, forms=forms, shortlist=found)
 
 
 def _libraries(
@@ -107,12 +113,16 @@ def _libraries(
 
 
 def _times(steps: Steps, deployments: Sequence[Deployment]) -> list[UnitTimes]:
-    identity = {**steps.origin, "deployments": [asdict(d) for d in deployments], "widths": WIDTHS}
+    identity = {
+        **steps.origin, "deployments": [asdict(d) for d in deployments], "widths": WIDTHS,
+        "resolutions": steps.resolutions,
+    }  # fmt: skip
     found = read_step(steps.folder.times, identity)
     if found is not None:
         return [UnitTimes.from_json(document) for document in found]
     everything = _libraries(steps, lambda width, units: [list(options_of(unit)) for unit in units])
     networks = sum(len({o for names in library.offered for o in names}) for library in everything)
+    networks += 2 * len(everything) * len(steps.resolutions)
     tables: list[UnitTimes] = []
     with steps.stage("options", 1 + networks) as bar:
         for library in everything:
@@ -121,6 +131,19 @@ def _times(steps: Steps, deployments: Sequence[Deployment]) -> list[UnitTimes]:
                     library, steps.input, deployments, place, steps.preparing,
                     lambda name: bar.advance(1, note=name), steps.references,
                 )  # fmt: skip
+        for resolution, library in product(steps.resolutions, everything):
+            whole = {table.deployment: table for table in tables if table.form == Form(library.width)}
+            with steps.scratch("options") as place:
+                try:
+                    small = measure_options(
+                        library, steps.input_at(resolution), list(whole), place,
+                        partial(steps.preparing, resolution=resolution), lambda name: bar.advance(1, note=name),
+                        steps.references, Form(library.width, resolution), (KEEP, most_different(whole.values())),
+                    )  # fmt: skip
+                except UserError as error:
+                    steps.notes.append(f"networks take no images of {resolution} px: {error}")
+                    continue
+            tables += [table.completed(whole[table.deployment]) for table in small]
         bar.advance(1)
     write_step(steps.folder.times, identity, [table.to_json() for table in tables])
     return tables
@@ -150,7 +173,7 @@ def _taught(steps: Steps, tables: Sequence[UnitTimes]) -> tuple[Library, ...]:
 def _offered(steps: Steps, tables: Sequence[UnitTimes]) -> tuple[Library, ...]:
     """Libraries of the options that are worth their price in a deployment that was measured at their width."""
     return _libraries(
-        steps, lambda width, units: worthwhile([t for t in tables if t.width == width]), steps.config.seed
+        steps, lambda width, units: worthwhile([t for t in tables if t.form == Form(width)]), steps.config.seed
     )
 
 
@@ -203,7 +226,7 @@ def _compared(steps: Steps, libraries: Sequence[Library]) -> int:
 
 def _shortlist(
     steps: Steps, libraries: Sequence[Library], losses: dict[float, list[dict[str, float]]],
-    tables: Sequence[UnitTimes], limit_ms: float,
+    tables: Sequence[UnitTimes], forms: Sequence[Form], limit_ms: float,
 ) -> Shortlist:  # fmt: skip
     identity = {
         "losses": checksum(steps.folder.losses), "times": checksum(steps.folder.times), "limit_ms": limit_ms
@@ -213,8 +236,8 @@ def _shortlist(
         return Shortlist.from_json(found)
     with steps.stage("shortlist") as bar, steps.scratch("shortlist") as place:
         question = Question(
-            room=steps.room, libraries=tuple(libraries), losses=losses, limit_ms=limit_ms,
-            most=steps.planned("assembled", lambda: _networks(steps, libraries)),
+            room=steps.room, libraries=tuple(libraries), losses=losses, forms=forms, limit_ms=limit_ms,
+            most=steps.planned("assembled", lambda: _networks(steps, libraries, len(forms))),
             references=steps.references, folder=place, prepare=steps.preparing,
             on_assembled=lambda: bar.advance(1),
         )  # fmt: skip
@@ -223,12 +246,12 @@ def _shortlist(
     return made
 
 
-def _networks(steps: Steps, libraries: Sequence[Library]) -> int:
-    """Networks of each width whose comparison with the teacher fits into the shortlist's share of the time."""
+def _networks(steps: Steps, libraries: Sequence[Library], forms: int) -> int:
+    """Networks of each form whose comparison with the teacher fits into the shortlist's share of the time."""
     own, began = libraries[0], time.monotonic()
     network = assemble(steps.room, own, [KEEP] * len(own.units))
     loss_against_teacher(steps.room, network)
     accuracy_at_a_glance(steps.room, network)
     # The baseline takes longer than any network that is made of it.
-    each_s = (time.monotonic() - began) * len(libraries)
+    each_s = (time.monotonic() - began) * min(forms, FORMS)
     return max(FEWEST, min(MOST, int(SHORTLIST_SHARE * steps.left_s() / each_s)))

@@ -17,7 +17,7 @@ from nas.deploy.tried import Deployed, TriedDeployment
 from nas.files.writing import write_json
 from nas.limits import LatencyLimit
 from nas.measure.devices import why_no_energy
-from nas.networks.derived import source_key
+from nas.networks.derived import Form, source_key
 from nas.networks.options import KEEP
 from nas.tasks import task_of
 
@@ -115,7 +115,7 @@ def baseline_document(e: Evidence) -> dict[str, Any]:
         "max_loss": e.config.max_loss,
         "asked_speedup": e.config.speedup,
         "teacher_epochs": dict(e.teacher_epochs),
-        "width": delivered.width,
+        **_form(e, delivered.form),
         "units": [
             {
                 "name": unit.name,
@@ -127,40 +127,50 @@ def baseline_document(e: Evidence) -> dict[str, Any]:
                 "options": [
                     {
                         "option": name,
-                        "width": offer.width,
+                        **_form(e, offer.form),
                         "loss": loss,
                         "ms": {
                             t.deployment.name: _finite(t.unit_ms[i].get(name))
                             for t in e.tables
-                            if t.width == offer.width
+                            if t.form == offer.form
                         },
                     }
                     for offer in e.offers
+                    if offer.form.resolution is None or offer.form == delivered.form
                     for name, loss in (offer.losses[i].items() if offer.losses else ())
                 ],
             }
             for i, unit in enumerate(e.units)
         ],
         "solutions": [
-            {**s.to_json(), "delivered": (s.width, s.options) == (delivered.width, delivered.options)}
+            {
+                **{name: value for name, value in s.to_json().items() if name != "form"},
+                **_form(e, s.form),
+                "delivered": (s.form, s.options) == (delivered.form, delivered.options),
+            }
             for s in solutions
         ],
     }
+
+
+def _form(e: Evidence, form: Form) -> dict[str, Any]:
+    signature = e.teacher.description.derived((), form).signature
+    return {"width": form.width, "input": input_label(e.teacher.data, signature)}
 
 
 def candidate_rows(e: Evidence) -> list[dict[str, Any]]:
     """One row for each network that was assembled, as the table of any search has it."""
     from nas.controller.results.candidates import mark_pareto
 
-    label = input_label(e.teacher.data, e.teacher.description.signature)
     origin = e.teacher.description
     proposals = e.shortlist.proposals if e.shortlist else (e.delivered.proposal,)
     rows = []
     for p in proposals:
         latency_ms = p.measured_ms if p.measured_ms is not None else p.predicted_ms
+        description = origin.derived(p.options, p.form)
         rows.append(
             {
-                "key": source_key(origin.derived(p.options, p.width).source),
+                "key": source_key(description.source),
                 "trial": -1,
                 "origin": "search" if p.origin == "exact" else "anchor",
                 "predicted_latency_ms": latency_ms,
@@ -177,7 +187,7 @@ def candidate_rows(e: Evidence) -> list[dict[str, Any]]:
                 "accuracy_trained": e.delivered.trained_accuracy if p is e.delivered.proposal else math.nan,
                 "macs": _sum(e.offer(p).macs, p.options),
                 "params": _sum(e.offer(p).params, p.options),
-                "input": label,
+                "input": input_label(e.teacher.data, description.signature),
                 "pareto": False,
                 "state": "evaluated",
                 "reason": p.origin,
@@ -296,7 +306,7 @@ def _untouched(e: Evidence, t: TriedDeployment) -> dict[str, Any]:
 
 
 def _by_deployment(tables: Sequence[UnitTimes]) -> list[list[UnitTimes]]:
-    """The tables of each deployment, one for each width, the widest first."""
+    """The tables of each deployment, one for each form, the baseline's own first."""
     found: dict[str, list[UnitTimes]] = {}
     for table in tables:
         found.setdefault(table.deployment.name, []).append(table)

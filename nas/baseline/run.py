@@ -35,6 +35,7 @@ from nas.files.writing import write_json
 from nas.limits import Limits, Observation
 from nas.measure.host import keep_to_usable_threads, threads_here
 from nas.measure.site import Site, this_host
+from nas.networks.derived import OWN_FORM
 from nas.networks.description import NetworkDescription
 from nas.networks.options import KEEP
 from nas.networks.reference import Reference
@@ -273,8 +274,8 @@ class Derivation(Steps):
         test_loss = None
         if len(data.test):
             untouched_test = figures_on_test(self.folder.baseline_network, own, data, self.reference.description)
-            before, after = (deployed_hits(t, data, "test", signature) for t in (own, chosen))
-            test_loss = paired_loss(before, after)
+            before = deployed_hits(own, data, "test", self.reference.description.signature)
+            test_loss = paired_loss(before, deployed_hits(chosen, data, "test", signature))
         evidence = Evidence(
             config=self.config, folder=self.folder, teacher=self.teacher, limits=limits, untouched=untouched,
             untouched_test=untouched_test, units=tuple(self.units) if made else (),
@@ -293,10 +294,10 @@ class Derivation(Steps):
 
     def _offers(self, made: Made) -> tuple[Offer, ...]:
         found = []
-        for library in made.libraries:
-            macs, params = library.costs()
-            losses = made.losses[library.width]
-            found.append(Offer(width=library.width, macs=tuple(macs), params=tuple(params), losses=tuple(losses)))
+        for form in made.forms:
+            macs, params = made.library(form.width).costs(form.resolution)
+            losses = tuple(made.losses[form.width])
+            found.append(Offer(form=form, macs=tuple(macs), params=tuple(params), losses=losses))
         return tuple(found)
 
     def _whole_offer(self) -> Offer:
@@ -304,7 +305,7 @@ class Derivation(Steps):
         network = folded(self.reference.network)
         _, macs = run_counted(network, self.input.draw_torch(1))
         params = sum(p.numel() for p in network.parameters())
-        return Offer(width=1.0, macs=({KEEP: macs},), params=({KEEP: params},), losses=())
+        return Offer(form=OWN_FORM, macs=({KEEP: macs},), params=({KEEP: params},), losses=())
 
     def _lost_too_much(self, loss: PairedLoss, limits: Limits, own: TriedDeployment) -> LimitMissedError:
         return LimitMissedError(

@@ -4,17 +4,23 @@ import math
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property, partial
 from math import inf
 from pathlib import Path
 from typing import Any
 
-from nas.baseline.library import Library
+from nas.baseline.library import Library, library_of
 from nas.baseline.scores import refitted
-from nas.baseline.selection import exact_choices, fastest_of, greedy_choice, total, uniform_choices
+from nas.baseline.selection import exact_choice, exact_choices, fastest_of, greedy_choice, total, uniform_choices
 from nas.baseline.students import Classroom, accuracy_at_a_glance, assemble, loss_against_teacher
 from nas.baseline.times import References, UnitTimes, time_networks
 from nas.deployment import Deployment
+from nas.networks.derived import OWN_FORM, Form
+from nas.networks.options import KEEP
 
+FORMS = 4
+"""Forms of networks (widths and sizes of images) that are looked at closely: those nearest to the teacher at first
+sight."""
 EXACT, RULES = 8, 6
 """Choices by the table, and by plain rules, that are assembled for each deployment."""
 MEASURED = 4
@@ -49,17 +55,17 @@ class Proposal:
     """Distance of the assembled network from the teacher on training examples."""
     accuracy: float
     """Of the assembled network on some validation examples, in torch, a fraction."""
-    width: float = 1.0
-    """Share of the baseline's channels that it has."""
+    form: Form = OWN_FORM
     measured_ms: float | None = None
     """In that deployment; None where it was not measured."""
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return {**asdict(self), "form": self.form.to_json()}
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> "Proposal":
-        return cls(**{**document, "options": tuple(document["options"])})
+        form, options = Form.from_json(document["form"]), tuple(document["options"])
+        return cls(**{**document, "options": options, "form": form})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,16 +102,19 @@ class Question:
     """Taught, one for each width."""
     losses: Mapping[float, Losses]
     """By width, for each unit what each option loses."""
+    forms: Sequence[Form]
+    """That networks may have, each of the width of one of the libraries."""
     limit_ms: float
     """Of a call."""
     most: int
-    """Networks of each width to assemble: the more, the better the corrected losses."""
+    """Networks of each form to assemble: the more, the better the corrected losses."""
     references: References
     """See `nas.baseline.times.measure_options`."""
     folder: Path
     """For files, which are removed again."""
-    prepare: Callable[[Path], object] = lambda folder: None
-    """Adds to a network's folder what else is needed to time it."""
+    prepare: Callable[[Path, int | None], object] = lambda folder, resolution: None
+    """Adds to a network's folder what else is needed to time it, where it takes images of so many rows and columns
+    (None: those of the baseline)."""
     on_assembled: Callable[[], None] = lambda: None
     """Called after each network."""
 
@@ -119,28 +128,31 @@ def shortlist(question: Question, tables: Sequence[UnitTimes]) -> Shortlist:
 
     Args:
         question: what is to be found.
-        tables: times of each width in the deployments that are considered.
+        tables: times of each form in the deployments that are considered.
     """
-    found: list[_Work] = []
-    for library in question.libraries:
-        work = _Work(question, library, [table for table in tables if table.width == library.width])
+    everything = [_Work(question, form, [t for t in tables if t.form == form]) for form in question.forms]
+    if len(everything) > FORMS:
+        for work in everything:
+            work.glance()
+    found = sorted(everything, key=lambda work: (work.nearest, fastest_ms(work.tables)[1]))[:FORMS]
+    for work in found:
         for number in range(1, ROUNDS + 1):
             while work.propose() and len(work.known) < question.most * number / ROUNDS:
                 pass
             for at in range(len(work.tables)):
                 work.measure(at)
-        found.append(work)
     return Shortlist(
-        proposals=tuple(proposal for work in found for proposal in work.proposals.values()),
-        tables=tuple(table for work in found for table in work.tables),
+        proposals=tuple(proposal for work in everything for proposal in work.proposals.values()),
+        tables=tuple(table for work in everything for table in work.tables),
     )
 
 
 class _Work:
-    """What is known so far of networks of one width."""
+    """What is known so far of networks of one form."""
 
-    def __init__(self, question: Question, library: Library, tables: list[UnitTimes]) -> None:
-        self.question, self.library, self.tables = question, library, tables
+    def __init__(self, question: Question, form: Form, tables: list[UnitTimes]) -> None:
+        self.question, self.form, self.tables = question, form, tables
+        self.library = library_of(question.libraries, form.width)
         self.proposals: dict[tuple[str, tuple[str, ...]], Proposal] = {}
         """By the name of their deployment and their options."""
         self.known: dict[tuple[str, ...], tuple[float, float]] = {}
@@ -148,31 +160,56 @@ class _Work:
         self.broken: set[tuple[str, ...]] = set()
         """Networks whose answers are no numbers."""
 
+    @cached_property
+    def losses(self) -> Losses:
+        """For each unit what each option loses: with smaller images as with the baseline's, and what these cost on top,
+        the same share for each unit."""
+        found, resolution = self.question.losses[self.form.width], self.form.resolution
+        if resolution is None:
+            return found
+        whole = [KEEP] * len(found)
+        small, large = (
+            loss_against_teacher(self.question.room, assemble(self.question.room, self.library, whole, side))
+            for side in (resolution, None)
+        )
+        more = max(0.0, small - large) / len(found)
+        return [{name: more + loss for name, loss in named.items()} for named in found]
+
+    @property
+    def nearest(self) -> float:
+        """Distance from the teacher of the nearest network so far; inf without any."""
+        return min((proposal.loss for proposal in self.proposals.values()), default=inf)
+
+    def glance(self) -> None:
+        """Assemble the best choice by each table."""
+        for table in self.tables:
+            options = exact_choice(self.losses, table.call_ms, self.question.limit_ms * (1 - MARGIN))
+            if options is not None:
+                self._add(options, "exact", table, self.losses)
+
     def propose(self) -> bool:
         """Ask every table once, by the losses as they are corrected by now; whether anything new was proposed."""
-        losses = self.question.losses[self.library.width]
-        scores = refitted(losses, [(options, loss) for options, (loss, _) in self.known.items()])
+        scores = refitted(self.losses, [(options, loss) for options, (loss, _) in self.known.items()])
         before = len(self.proposals)
         for table in self.tables:
-            name = table.deployment.name
             for options, origin in _choices(scores, table, self.question.limit_ms * (1 - MARGIN)):
-                enough = len(self.known) >= self.question.most and options not in self.known
-                if (name, options) not in self.proposals and not enough and options not in self.broken:
-                    loss, accuracy = self._loss_and_accuracy(options)
-                    if not math.isfinite(loss):
-                        self.broken.add(options)
-                        continue
-                    self.proposals[name, options] = Proposal(
-                        options=options,
-                        origin=origin,
-                        deployment=name,
-                        score=total(scores, options),
-                        predicted_ms=table.predicted_ms(options),
-                        loss=loss,
-                        accuracy=accuracy,
-                        width=self.library.width,
-                    )
+                if len(self.known) < self.question.most or options in self.known:
+                    self._add(options, origin, table, scores)
         return len(self.proposals) > before
+
+    def _add(self, options: tuple[str, ...], origin: str, table: UnitTimes, scores: Losses) -> None:
+        """Propose a network for the deployment of a table, unless that was done or its answers are no numbers."""
+        name = table.deployment.name
+        if (name, options) in self.proposals or options in self.broken:
+            return
+        loss, accuracy = self._loss_and_accuracy(options)
+        if not math.isfinite(loss):
+            self.broken.add(options)
+            return
+        self.proposals[name, options] = Proposal(
+            options=options, origin=origin, deployment=name, score=total(scores, options),
+            predicted_ms=table.predicted_ms(options), loss=loss, accuracy=accuracy, form=self.form,
+        )  # fmt: skip
 
     def measure(self, at: int) -> None:
         """Measure the networks nearest to the teacher that a table expects to be within the limit, and correct it.
@@ -190,9 +227,11 @@ class _Work:
         if not best or best[0].loss > WORSE * min(within, default=inf):
             return
         networks = [(p.options, self.library.network(p.options).eval().cpu()) for p in best]
-        input, place = q.room.teacher.description.signature.input, q.folder / f"{name}-{self.library.width:g}"
+        input = q.room.teacher.description.derived((), self.form).signature.input
+        place = q.folder / f"{name}-{self.form.key or 'own'}"
+        prepare = partial(q.prepare, resolution=self.form.resolution)
         timed = time_networks(
-            networks, input, [table.deployment], place, q.prepare, SESSIONS, q.references
+            networks, input, [table.deployment], place, prepare, SESSIONS, q.references
         )[table.deployment]  # fmt: skip
         shutil.rmtree(place, ignore_errors=True)
         for t in timed:
@@ -201,7 +240,7 @@ class _Work:
 
     def _loss_and_accuracy(self, options: tuple[str, ...]) -> tuple[float, float]:
         if options not in self.known:
-            network = assemble(self.question.room, self.library, options)
+            network = assemble(self.question.room, self.library, options, self.form.resolution)
             loss = loss_against_teacher(self.question.room, network)
             if not math.isfinite(loss):
                 return loss, 0.0

@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,9 +12,11 @@ from typing import Any
 from nas.baseline.config import BaselineConfig
 from nas.baseline.folder import BaselineFolder, read_step, write_step
 from nas.baseline.library import units_without_inplace
+from nas.baseline.smaller import SHARES, require_same_units
 from nas.baseline.students import Classroom, classroom
 from nas.baseline.teacher import TeacherNetwork
 from nas.controller.planning.budget import BookedStage, Budget
+from nas.data.images import is_image_input, square_input
 from nas.deployment import PIPELINE, Placement
 from nas.errors import UserError
 from nas.files.writing import write_json
@@ -22,6 +25,7 @@ from nas.networks.derive import units_for
 from nas.networks.narrowing import NarrowedUnits, narrowed
 from nas.networks.units import Unit
 from nas.progress import Progress, Stage
+from search_spaces import TensorSpec
 
 AGAIN = 1.3
 """What is delivered takes so many times as long to deploy as the baseline took, at most."""
@@ -63,6 +67,23 @@ class Steps:
         return self._narrowed[width]
 
     @cached_property
+    def resolutions(self) -> tuple[int, ...]:
+        """Rows and columns of smaller images that the baseline's units take as well, the largest first; none, with a
+        note, where they take no others, and none where one size alone was asked for."""
+        if self.config.resolution is not None or not is_image_input(self.input):
+            return ()
+        found = []
+        network = copy.deepcopy(self.reference.network)
+        for resolution in sorted({round(share * self.input.shape[-1]) for share in SHARES}, reverse=True):
+            try:
+                require_same_units(network, self.units, self.input_at(resolution))
+            except UserError as error:
+                self.notes.append(f"networks take no images of {resolution} px: {error}")
+            else:
+                found.append(resolution)
+        return tuple(found)
+
+    @cached_property
     def room(self) -> Classroom:
         return classroom(self.teacher, self.config.seed)
 
@@ -84,10 +105,15 @@ class Steps:
             write_step(self.folder.plan, self.origin, known)
         return known[name]
 
-    def preparing(self, folder: Path) -> None:
+    def input_at(self, resolution: int | None) -> TensorSpec:
+        """The input of networks that take images of so many rows and columns; None: the baseline's."""
+        return self.input if resolution is None else square_input(self.input, resolution)
+
+    def preparing(self, folder: Path, resolution: int | None = None) -> None:
         """Add to the folder of a network what is needed to time it."""
         if self.config.limit_on == PIPELINE:
-            write_pipeline(folder, self.teacher.data, self.reference.description.signature)
+            signature = replace(self.reference.description.signature, input=self.input_at(resolution))
+            write_pipeline(folder, self.teacher.data, signature)
 
     @contextmanager
     def stage(self, name: str, total: float | None = None) -> Iterator[Stage]:

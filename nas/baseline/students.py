@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from nas.baseline.library import Library
+from nas.baseline.smaller import behind_smaller_images
 from nas.baseline.teacher import TeacherNetwork
 from nas.networks.description import NetworkDescription
 from nas.tasks import task_of
@@ -91,9 +92,14 @@ def classroom(teacher: TeacherNetwork, seed: int) -> Classroom:
 
 
 @torch.no_grad()
-def assemble(room: Classroom, library: Library, options: Sequence[str]) -> nn.Sequential:
-    """A network of the library's options, on its device, with batch-norm statistics of its own."""
-    network = library.network(options)
+def assemble(
+    room: Classroom, library: Library, options: Sequence[str], resolution: int | None = None
+) -> nn.Sequential:
+    """A network of the library's options, on its device, with batch-norm statistics of its own.
+
+    It takes the teacher's images, and makes them smaller first where `resolution` says so.
+    """
+    network = behind_smaller_images(library.network(options), resolution)
     recalibrate_batch_norm(network, room.inputs[: max(1, NORMED * len(room.inputs) // COMPARED)])
     return network.eval()
 
@@ -127,6 +133,7 @@ class Student:
     """A network that learns from the teacher."""
 
     network: nn.Module
+    """Takes the teacher's images, see `assemble`."""
     description: NetworkDescription
     folder: Path
     accuracy: float
@@ -144,7 +151,7 @@ def train_student(room: Classroom, student: Student, stage: str, epochs: int) ->
         UserError: the training diverged, or the folder holds another one.
     """
     recipe = room.recipe.changed(epochs=epochs)
-    input = student.description.signature.input
+    input = room.teacher.description.signature.input
     teacher = Teacher(copy.deepcopy(room.network), room.teacher.reference.text)
     teacher.network.requires_grad_(False)
     folder = student.folder / stage

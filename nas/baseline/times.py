@@ -7,7 +7,7 @@ the times of their units. The sum of the units' times is then mapped to the time
 
 import copy
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -28,6 +28,7 @@ from nas.errors import UserError
 from nas.measure.block_times import slot_times_ms
 from nas.measure.measurement import Measurement, MeasureRequest
 from nas.measure.protocol import measure
+from nas.networks.derived import OWN_FORM, Form
 from nas.networks.options import DROP, KEEP, all_with
 from nas.networks.units import places
 from nas.runtimes import load_runtime
@@ -62,8 +63,8 @@ class UnitTimes:
     """The networks in which units were timed: they say how sums map to calls."""
     mixed: tuple[Timed, ...] = ()
     """Networks of different options, measured later: they say how far off that is for such."""
-    width: float = 1.0
-    """Share of the baseline's channels that all of them have."""
+    form: Form = OWN_FORM
+    """That all of them have."""
 
     @property
     def line(self) -> tuple[float, float]:
@@ -98,6 +99,18 @@ class UnitTimes:
         """The fastest option of each unit."""
         return fastest_of(self.unit_ms, self.call_ms)
 
+    def completed(self, whole: "UnitTimes") -> "UnitTimes":
+        """With options that were not measured in this form: they take as much less than in the form of `whole` as the
+        unit itself does."""
+        unit_ms = [
+            {
+                name: own[name] if math.isfinite(own[name]) else ms * own[KEEP] / before[KEEP] if before[KEEP] else 0.0
+                for name, ms in before.items()
+            }
+            for own, before in zip(self.unit_ms, whole.unit_ms, strict=True)
+        ]
+        return replace(self, unit_ms=tuple(unit_ms))
+
     def with_mixed(self, more: Iterable[Timed]) -> "UnitTimes":
         """What was learnt from further networks; a network measured again counts with its last time."""
         known = {t.options: t for t in (*self.mixed, *more)}
@@ -117,7 +130,7 @@ class UnitTimes:
         """A document for `from_json`."""
         return {
             "deployment": asdict(self.deployment),
-            "width": self.width,
+            "form": self.form.to_json(),
             "unit_ms": [
                 {name: ms if math.isfinite(ms) else None for name, ms in named.items()} for named in self.unit_ms
             ],
@@ -136,7 +149,7 @@ class UnitTimes:
         unit_ms = tuple(
             {name: math.inf if ms is None else ms for name, ms in named.items()} for named in document["unit_ms"]
         )
-        return cls(Deployment(**document["deployment"]), unit_ms, timed, mixed, document["width"])
+        return cls(Deployment(**document["deployment"]), unit_ms, timed, mixed, Form.from_json(document["form"]))
 
 
 def mean_error(tables: Iterable[UnitTimes]) -> float:
@@ -153,6 +166,8 @@ def measure_options(
     prepare: Callable[[Path], object] = lambda folder: None,
     on_network: Callable[[str], None] = lambda name: None,
     references: References = MappingProxyType({}),
+    form: Form | None = None,
+    only: Collection[str] | None = None,
 ) -> list[UnitTimes]:
     """Times of all options of `library` in each deployment whose runtime times operators.
 
@@ -165,11 +180,13 @@ def measure_options(
         on_network: gets the name of each option whose network was made.
         references: usual times of the reference network, by which others are scaled where the machine is faster or
             slower just now.
+        form: of the networks that are measured, whose `input` it is; None: the library's own.
+        only: options to measure; None: all.
 
     Raises:
         UserError: no runtime of the deployments times operators, or nothing could be measured.
     """
-    names = dict.fromkeys(name for offered in library.offered for name in offered)
+    names = dict.fromkeys(n for offered in library.offered for n in offered if only is None or n in only)
     requests: list[tuple[str, tuple[str, ...], MeasureRequest]] = []
     for name in names:
         options = all_with(name, [dict.fromkeys(offered) for offered in library.offered])
@@ -189,7 +206,7 @@ def measure_options(
             for name, options, request in requests
             if request.deployment == deployment
         }
-        table = _table(library, deployment, measured, references)
+        table = _table(library, deployment, measured, references, form or Form(library.width))
         tables += [] if table is None else [table]
     if not tables:
         told = ", ".join(d.name for d in deployments)
@@ -233,6 +250,14 @@ def _usual_ms(measured: Measurement, references: References) -> float:
     return measured.worst_session_p50_ms * (scale if math.isfinite(scale) else 1.0)
 
 
+def most_different(tables: Iterable[UnitTimes]) -> str:
+    """The option whose networks are fastest where all units have it that can: beside `KEEP` it tells how sums of units'
+    times map to calls."""
+    (table, *_) = tables
+    sums = {name: total(table.unit_ms, all_with(name, table.unit_ms)) for named in table.unit_ms for name in named}
+    return min(sums, key=lambda name: (name == KEEP, sums[name]))
+
+
 def worthwhile(tables: Sequence[UnitTimes]) -> tuple[tuple[str, ...], ...]:
     """For each unit the options that are clearly faster than it in one of the deployments; without `KEEP`."""
     units = len(tables[0].unit_ms)
@@ -251,6 +276,7 @@ def _table(
     deployment: Deployment,
     measured: Mapping[str, tuple[tuple[str, ...], Measurement, Measurement]],
     references: References,
+    form: Form,
 ) -> UnitTimes | None:
     named = places(library.units)
     unit_ms: list[dict[str, float]] = [dict.fromkeys(offered, math.inf) for offered in library.offered]
@@ -269,7 +295,7 @@ def _table(
                 unit_ms[i][name] = 0.0 if name == DROP else times_ms[i]
     if any(not math.isfinite(times[KEEP]) for times in unit_ms):
         return None
-    return UnitTimes(deployment, tuple(unit_ms), tuple(timed), width=library.width)
+    return UnitTimes(deployment, tuple(unit_ms), tuple(timed), form=form)
 
 
 def _timeable(network: nn.Module, input: TensorSpec) -> nn.Module:

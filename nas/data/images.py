@@ -38,9 +38,14 @@ def square_input(input: TensorSpec, side: int) -> TensorSpec:
     return TensorSpec((input.shape[0], side, side), input.dtype, input.values)
 
 
+def is_image_input(input: TensorSpec) -> bool:
+    """True if it is for square RGB images."""
+    return input == image_input(input.shape[-1])
+
+
 def image_side(input: TensorSpec) -> int:
     """Rows and columns of the images that a network takes; raises `ValueError` where it takes no square RGB image."""
-    if input != image_input(input.shape[-1]):
+    if not is_image_input(input):
         raise ValueError(f"this network takes no square RGB image: {input}")
     return input.shape[-1]
 

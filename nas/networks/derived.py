@@ -8,9 +8,48 @@ from nas.errors import UserError
 from search_spaces import Architecture, architecture_of_json, space_of
 
 _FORMAT = (
-    "a derived network has an origin ('zoo', 'architecture' or 'derived'), a list of options, and a width above 0 and "
-    "at most 1 where it is narrower"
+    "a derived network has an origin ('zoo', 'architecture' or 'derived'), a list of options, a width above 0 and at "
+    "most 1 where it is narrower, and a resolution in pixels where its images are smaller"
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How a network as a whole differs from the one that it is made of, before any unit is replaced."""
+
+    width: float = 1.0
+    """Share of its channels, see `nas.networks.narrowing`."""
+    resolution: int | None = None
+    """Rows and columns of the images that it takes; None: those of the other network."""
+
+    @property
+    def key(self) -> str:
+        """Equal for equal forms, in every process; empty where nothing differs."""
+        narrower = [] if self.width == 1 else [f"{self.width:g}"]
+        smaller = [] if self.resolution is None else [f"{self.resolution}px"]
+        return ",".join(narrower + smaller)
+
+    def to_json(self) -> dict[str, Any]:
+        """What differs, for `from_json`."""
+        narrower = {} if self.width == 1 else {"width": self.width}
+        return narrower if self.resolution is None else {**narrower, "resolution": self.resolution}
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> "Form":
+        """Inverse of `to_json`; other entries are not looked at.
+
+        Raises:
+            UserError: no network has such a form.
+        """
+        width, resolution = document.get("width", 1.0), document.get("resolution")
+        if not isinstance(width, float) or not 0 < width <= 1:
+            raise UserError("this does not describe a derived network", _FORMAT)
+        if resolution is not None and (type(resolution) is not int or resolution < 1):
+            raise UserError("this does not describe a derived network", _FORMAT)
+        return cls(width, resolution)
+
+
+OWN_FORM = Form()
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,14 +60,13 @@ class Derived:
     """The network whose units they are, as `NetworkDescription.source` says it."""
     options: tuple[str, ...]
     """For each of its units, in order, the name of what stands in its place."""
-    width: float = 1.0
-    """Share of its channels, see `nas.networks.narrowing`."""
+    form: Form = OWN_FORM
 
     @property
     def key(self) -> str:
         """Equal for equal networks, in every process."""
-        narrower = "" if self.width == 1 else f"@{self.width:g}"
-        return f"{source_key(self.origin)}{narrower}>{'.'.join(self.options)}"
+        smaller = f"@{self.form.key}" if self.form.key else ""
+        return f"{source_key(self.origin)}{smaller}>{'.'.join(self.options)}"
 
 
 Source = Architecture | str | Derived
@@ -45,8 +83,8 @@ def source_to_json(source: Source) -> dict[str, Any]:
     if isinstance(source, str):
         return {"zoo": source}
     if isinstance(source, Derived):
-        narrower = {} if source.width == 1 else {"width": source.width}
-        return {"derived": {"origin": source_to_json(source.origin), "options": list(source.options), **narrower}}
+        made = {"origin": source_to_json(source.origin), "options": list(source.options), **source.form.to_json()}
+        return {"derived": made}
     return {"architecture": space_of(source).to_json(source)}
 
 
@@ -66,11 +104,9 @@ def source_from_json(document: Mapping[str, Any]) -> Source:
 
 
 def _derived(document: object) -> Derived:
-    if not isinstance(document, dict) or document.keys() - {"width"} != {"origin", "options"}:
+    if not isinstance(document, dict) or document.keys() - {"width", "resolution"} != {"origin", "options"}:
         raise UserError("this does not describe a derived network", _FORMAT)
-    origin, options, width = document["origin"], document["options"], document.get("width", 1.0)
+    origin, options = document["origin"], document["options"]
     if not isinstance(origin, dict) or not isinstance(options, list) or not all(isinstance(o, str) for o in options):
         raise UserError("this does not describe a derived network", _FORMAT)
-    if not isinstance(width, float) or not 0 < width <= 1:
-        raise UserError("this does not describe a derived network", _FORMAT)
-    return Derived(source_from_json(origin), tuple(options), width)
+    return Derived(source_from_json(origin), tuple(options), Form.from_json(document))

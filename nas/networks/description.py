@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from nas.errors import UserError
 from nas.files.writing import write_json, write_whole
-from nas.networks.derived import Derived, Source, source_from_json, source_to_json
+from nas.data.images import square_input
+from nas.networks.derived import OWN_FORM, Derived, Form, Source, source_from_json, source_to_json
 from nas.networks.weights import load_weights, weights_of
 from nas.tasks import baseline_named, task_of_baseline
 from search_spaces import Architecture, SearchSpace, Signature, TensorSpec, space_of
@@ -45,20 +46,28 @@ class NetworkDescription:
     def resized(self, size: Size) -> "NetworkDescription":
         """The same network with an answer of another size."""
         if isinstance(self.source, Derived):
-            return self.origin.resized(size).derived(self.source.options, self.source.width)
+            return self.origin.resized(size).derived(self.source.options, self.source.form)
         if isinstance(self.source, Architecture):
             return self.of_architecture(space_of(self.source), self.source, size)
         return self.of_baseline(self.source, size, self.signature.input)
 
-    def derived(self, options: Sequence[str], width: float = 1.0) -> "NetworkDescription":
-        """This network with a share of its channels and its units replaced as `options` say, which takes and gives what
-        it does."""
-        return replace(self, source=Derived(self.source, tuple(options), width))
+    def derived(self, options: Sequence[str], form: Form = OWN_FORM) -> "NetworkDescription":
+        """This network in another form and with its units replaced as `options` say, which gives what it does."""
+        signature = self.signature
+        if form.resolution is not None:
+            signature = replace(signature, input=square_input(signature.input, form.resolution))
+        return replace(self, source=Derived(self.source, tuple(options), form), signature=signature)
 
     @property
     def origin(self) -> "NetworkDescription":
-        """The network whose units this one is made of; itself where it is of no other."""
-        return replace(self, source=self.source.origin) if isinstance(self.source, Derived) else self
+        """The network whose units this one is made of; itself where it is of no other.
+
+        Where this one takes smaller images, so does an origin that takes images of any size.
+        """
+        if not isinstance(self.source, Derived):
+            return self
+        origin = replace(self, source=self.source.origin)
+        return origin if self.source.form.resolution is None else origin.resized(self.signature.output.size)
 
     def to_json(self) -> dict[str, object]:
         return {"signature": self.signature.to_json(), **source_to_json(self.source)}
@@ -85,7 +94,7 @@ class NetworkDescription:
         if isinstance(self.source, Derived):
             from nas.networks.derive import derive
 
-            return derive(self.origin.build(), self.signature.input, self.source.options, self.source.width)
+            return derive(self.origin.build(), self.signature.input, self.source.options, self.source.form.width)
         if isinstance(self.source, Architecture):
             return space_of(self.source).build(self.source, self.signature.output.size)
         return baseline_named(self.source).build(self.signature)

@@ -25,6 +25,7 @@ def summary(document: Document) -> str:
         f"{_points(loss['mean'])} on {loss['examples']:,} validation examples ({loss['worse']} lost, {loss['better']} "
         f"won; 90 % interval of the loss {low:.1f} to {high:.1f} points): {loss['verdict']}."
     )
+    text += _smaller_images(document)
     test = best["loss"]["test"]
     if test is not None:
         text += (
@@ -56,21 +57,28 @@ def unit_rows(document: Document) -> list[tuple[str, ...]]:
     deployment = f"{best['runtime']}-{best['precision']}"
     rows: list[tuple[str, ...]] = []
     for unit in baseline["units"]:
-        options = {(option["option"], option.get("width", 1.0)): option for option in unit["options"]}
-        became = options.get((unit["became"], width_of(baseline)))
+        options = {(option["option"], *_form(option)): option for option in unit["options"]}
+        own = next((_form(option) for option in unit["options"]), (1.0, None))
+        became = options.get((unit["became"], *_form(baseline)))
         changed = is_changed(unit, baseline)
+        told = changed or _form(baseline) != own
         rows.append(
             (
                 unit["name"],
                 _shape(unit),
                 count(unit["macs"]),
-                _ms(options.get((KEPT, 1.0)), deployment),
+                _ms(options.get((KEPT, *own)), deployment),
                 unit["became"] if unit["became"] != KEPT else "narrower" if changed else "kept",
-                _ms(became, deployment) if changed else "",
+                _ms(became, deployment) if told else "",
                 f"{became['loss']:.2g}" if became and changed else "",
             )
         )
     return rows
+
+
+def _form(document: Document) -> tuple[float, str | None]:
+    """Share of the baseline's channels, and the images: of an option, or of the winner."""
+    return float(document.get("width", 1.0)), document.get("input")
 
 
 def width_of(baseline: Document) -> float:
@@ -81,6 +89,15 @@ def width_of(baseline: Document) -> float:
 def is_changed(unit: Document, baseline: Document) -> bool:
     """True if the winner has something else in the unit's place."""
     return unit["became"] != KEPT or width_of(baseline) != 1
+
+
+def _smaller_images(document: Document) -> str:
+    """A sentence about the winner's images where they are smaller than the baseline's; empty where they are not."""
+    rows = [row["input"] for row in document["baselines"] if row["kind"] == "untouched"]
+    own = document["best"][0]["input"]
+    if not rows or own == rows[0]:
+        return ""
+    return f" It takes images of {own}, the baseline {rows[0]}."
 
 
 def units_html(document: Document) -> str:

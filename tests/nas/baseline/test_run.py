@@ -17,6 +17,7 @@ from nas.baseline.again import changed_config, derive_again, runs_from_baseline
 from nas.baseline.folder import BaselineFolder
 from nas.baseline.proposing import WIDTHS
 from nas.baseline.run import run_baseline
+from nas.baseline.shortlist import FORMS
 from nas.bundles.verify import verify_bundle
 from nas.errors import InfeasibleError, LimitMissedError, UserError
 from nas.files.tensors import load_tensors, save_tensors
@@ -70,7 +71,7 @@ def test_every_unit_says_what_it_became(finished: Path) -> None:
     units, (best,), width = document["baseline"]["units"], document["best"], document["baseline"]["width"]
     assert best["architecture"]["derived"]["options"] == [unit["became"] for unit in units]
     assert best["architecture"]["derived"].get("width", 1.0) == width
-    assert width < 1 or any(unit["became"] != KEEP for unit in units)
+    assert width < 1 or best["input"] != "16 px" or any(unit["became"] != KEEP for unit in units)
     for unit in units:
         offered = {(option["option"], option["width"]): option for option in unit["options"]}
         assert (unit["became"], width) in offered
@@ -80,7 +81,10 @@ def test_every_unit_says_what_it_became(finished: Path) -> None:
     solutions = document["baseline"]["solutions"]
     delivered = next((s["options"], s["width"]) for s in solutions if s["delivered"])
     assert delivered == (best["architecture"]["derived"]["options"], width)
-    assert {s["width"] for s in solutions} == {1.0, *WIDTHS}
+    assert {s["width"] for s in solutions} <= {1.0, *WIDTHS}
+    assert {s["input"] for s in solutions} <= {"16 px", "14 px", "12 px"}
+    assert len({(s["width"], s["input"]) for s in solutions}) > FORMS, "all of them had a glance"
+    assert best["input"] == next(s["input"] for s in solutions if s["delivered"])
     assert {"exact", "greedy"} & {s["origin"] for s in solutions}
     assert best["macs"] < sum(unit["macs"] for unit in units)
 
@@ -210,8 +214,10 @@ def test_a_killed_run_comes_to_the_same_network(finished_twice: Finished) -> Non
     run, before = finished_twice.folder, finished_twice.before
     assert {name: (run / name).read_bytes() for name in before} == before
     delivered = document_of(run)["best"][0]["architecture"]["derived"]
-    found = delivered["options"], delivered.get("width", 1.0)
-    assert found in [(p["options"], p["width"]) for p in json.loads(before["shortlist.json"])["found"]["proposals"]]
+    proposals = json.loads(before["shortlist.json"])["found"]["proposals"]
+    assert {name: delivered[name] for name in delivered if name != "origin"} in [
+        {"options": p["options"], **p["form"]} for p in proposals
+    ]
 
 
 def test_verification_repeats_the_checks(finished: Path) -> None:

@@ -7,11 +7,20 @@ from pathlib import Path
 import pytest
 
 from nas.baseline.library import Library
-from nas.baseline.times import Timed, UnitTimes, mean_error, measure_options, time_networks, worthwhile
+from nas.baseline.times import (
+    Timed,
+    UnitTimes,
+    mean_error,
+    measure_options,
+    most_different,
+    time_networks,
+    worthwhile,
+)
 from nas.data.images import image_input
 from nas.deployment import Deployment
 from nas.errors import UserError
 from nas.networks.derive import units_for
+from nas.networks.derived import Form
 from nas.networks.description import NetworkDescription
 from nas.networks.options import DROP, KEEP
 
@@ -66,9 +75,23 @@ def test_what_was_not_measured_is_never_predicted() -> None:
 
 def test_a_table_is_read_back() -> None:
     made = UnitTimes(
-        ORT.called(50.0), ({KEEP: 1.0, "conv3": math.inf},), (Timed((KEEP,), 1.5),), (Timed(("conv3",), 1.0),), 0.5
+        ORT.called(50.0), ({KEEP: 1.0, "conv3": math.inf},), (Timed((KEEP,), 1.5),), (Timed(("conv3",), 1.0),),
+        Form(0.5, 24),
     )
     assert UnitTimes.from_json(json.loads(json.dumps(made.to_json()))) == made
+
+
+def test_options_that_were_not_measured_with_smaller_images_save_what_their_unit_saves() -> None:
+    whole = table(Timed(WHOLE, 6.0), Timed(SMALL, 2.0))
+    small = UnitTimes(
+        ORT, ({KEEP: 2.0, "conv3": math.inf}, {KEEP: 1.5, DROP: 0.0, "conv3": math.inf}), (Timed(WHOLE, 3.5),),
+        form=Form(1.0, 24),
+    )  # fmt: skip
+    found = small.completed(whole)
+    assert found.unit_ms[0] == pytest.approx({KEEP: 2.0, "conv3": 1.0})
+    assert found.unit_ms[1] == pytest.approx({KEEP: 1.5, DROP: 0.0, "conv3": 1.9 * 0.75})
+    assert (found.form, found.timed) == (small.form, small.timed)
+    assert most_different([whole]) == "conv3", "2 and 1.9 are less than 4 and nothing"
 
 
 def test_only_clearly_faster_options_are_worth_teaching() -> None:
@@ -102,6 +125,17 @@ def test_options_are_measured_in_their_places(library: Library, tmp_path: Path) 
     options = (KEEP, "bottleneck", *[KEEP] * (len(library.units) - 2))
     times = time_networks([(options, library.network(options).eval())], image_input(32), [ORT], tmp_path / "again")
     assert [t.options for t in times[ORT]] == [options]
+
+
+def test_networks_with_smaller_images_are_measured_in_their_own_form(library: Library, tmp_path: Path) -> None:
+    (whole,) = measure_options(library, image_input(32), [ORT], tmp_path / "whole")
+    form = Form(1.0, 16)
+    (small,) = measure_options(library, image_input(16), [ORT], tmp_path / "small", form=form, only=(KEEP,))
+    assert small.form == form
+    assert not math.isfinite(small.unit_ms[1]["bottleneck"])
+    assert all(math.isfinite(ms) for named in small.completed(whole).unit_ms for ms in named.values())
+    # A quarter of the places: nothing that a busy machine could turn around.
+    assert sum(named[KEEP] for named in small.unit_ms) < 0.7 * sum(named[KEEP] for named in whole.unit_ms)
 
 
 def test_calls_with_a_pause_are_timed_as_such(library: Library, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from torch import nn
 from nas.data.images import image_input
 from nas.errors import UserError
 from nas.networks.derive import units_for
+from nas.networks.derived import Form
 from nas.networks.description import NetworkDescription, load_network, save_network
 from nas.networks.narrowing import narrowed
 from nas.networks.options import DROP, KEEP, MULTIPLE
@@ -97,7 +98,7 @@ def test_the_units_that_were_given_are_as_they_were() -> None:
 def test_a_narrower_network_is_rebuilt_from_its_description(tmp_path: Path) -> None:
     origin = described("resnet10_w50")
     count = len(units_for(origin.build(), origin.signature.input))
-    description = origin.derived(["conv3", *[KEEP] * (count - 1)], 0.5)
+    description = origin.derived(["conv3", *[KEEP] * (count - 1)], Form(0.5))
     network = description.build().eval()
     whole = origin.derived(["conv3", *[KEEP] * (count - 1)]).build()
     assert sum(p.numel() for p in network.parameters()) < 0.5 * sum(p.numel() for p in whole.parameters())
@@ -115,7 +116,7 @@ def test_dropped_units_leave_channels_that_fit() -> None:
     units = narrowed(units_for(origin.build(), origin.signature.input), 0.75).units
     options = [DROP if u.input_shape == u.output_shape else KEEP for u in units]
     assert DROP in options
-    network = origin.derived(options, 0.75).build().eval()
+    network = origin.derived(options, Form(0.75)).build().eval()
     assert network(origin.signature.input.draw_torch(1)).shape == (1, 10)
 
 

@@ -1,8 +1,10 @@
 """Options: each fits its place, and networks made of them are rebuilt from their description."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -10,10 +12,11 @@ from torch import nn
 from nas.data.images import image_input
 from nas.errors import UserError
 from nas.networks.derive import derive, units_for
-from nas.networks.derived import Derived, source_key
+from nas.networks.derived import Derived, Form, source_key
 from nas.networks.description import NetworkDescription, load_network, save_network
 from nas.networks.options import DROP, KEEP, MULTIPLE, OPTIONS, Place, all_with, options_of, place_of
 from nas.networks.units import Unit
+from search_spaces import load_search_space
 
 NAMES = ("resnet10_w50", "resnet18", "mobilenet_v3_small", "regnet_y_400mf")
 
@@ -96,6 +99,36 @@ def test_a_derived_network_can_be_the_origin_of_another() -> None:
     assert source_key(second.source) != source_key(first.source) != source_key(origin.source)
 
 
+def of_a_space() -> NetworkDescription:
+    space = load_search_space("dense").restrict("resolution", [32])
+    arch = space.architecture(space.sample(1, np.random.default_rng(1))[0])
+    return NetworkDescription.of_architecture(space, arch, (10,))
+
+
+@pytest.mark.parametrize(
+    ("of", "width"), [(lambda: described("resnet10_w50"), 0.5), (of_a_space, 1.0)], ids=["zoo", "space"]
+)
+def test_a_network_with_smaller_images_is_rebuilt_from_its_description(
+    of: Callable[[], NetworkDescription], width: float
+) -> None:
+    origin = of()
+    units = units_for(origin.build(), origin.signature.input)
+    options = all_with("conv3", [options_of(unit) for unit in units])
+    first = origin.derived(options, Form(width, 24))
+    assert first.signature.input == image_input(24)
+    second = first.derived(options_for(first), Form(1.0, 16))
+    for description in (first, second):
+        assert NetworkDescription.from_json(json.loads(json.dumps(description.to_json()))) == description
+        assert description.build().eval()(description.signature.input.draw_torch(1)).shape == (1, 10)
+        assert description.resized((3,)).signature.input == description.signature.input
+    states = [origin.derived(options, Form(width, side)).build().state_dict() for side in (None, 24)]
+    assert {k: v.shape for k, v in states[0].items()} == {k: v.shape for k, v in states[1].items()}
+
+
+def options_for(description: NetworkDescription) -> tuple[str, ...]:
+    return (KEEP,) * len(units_for(description.build(), description.signature.input))
+
+
 def test_weights_that_stay_are_shared() -> None:
     description = described("resnet10_w50")
     network = description.build()
@@ -124,6 +157,10 @@ def test_options_that_do_not_fit_are_refused(options: tuple[str, ...], message: 
         {"derived": {"origin": {}, "options": []}},
         {"derived": {"origin": {"zoo": "resnet18"}, "options": ["keep"], "width": 0.0}},
         {"derived": {"origin": {"zoo": "resnet18"}, "options": ["keep"], "width": "half"}},
+        {"derived": {"origin": {"zoo": "resnet18"}, "options": ["keep"], "resolution": 0}},
+        {"derived": {"origin": {"zoo": "resnet18"}, "options": ["keep"], "resolution": 24.0}},
+        {"derived": {"origin": {"zoo": "resnet18"}, "options": ["keep"], "resolution": True}},
+        {"derived": {"origin": {"zoo": "resnet18"}, "options": ["keep"], "resolution": 24}},  # takes larger ones
         {"derived": [], "zoo": "resnet18"},
         {"derived": "resnet18"},
     ],
@@ -136,4 +173,5 @@ def test_a_damaged_description_is_refused(document: dict[str, object]) -> None:
 def test_keys_are_equal_for_equal_networks() -> None:
     assert Derived("resnet18", ("keep", "drop")).key == Derived("resnet18", ("keep", "drop")).key
     assert Derived("resnet18", ("keep", "drop")).key != Derived("resnet18", ("keep", "keep")).key
-    assert Derived("resnet18", ("keep", "drop")).key != Derived("resnet18", ("keep", "drop"), 0.5).key
+    forms = [Form(), Form(0.5), Form(0.5, 24), Form(1.0, 24)]
+    assert len({Derived("resnet18", ("keep", "drop"), form).key for form in forms}) == len(forms)
