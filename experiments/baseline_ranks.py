@@ -5,10 +5,11 @@
 
 The steps of `nas search --baseline` up to its shortlist, for the fastest deployment of the baseline alone. Then,
 instead of the best few, `--networks` of those that were assembled are measured together and trained under the baseline
-for the same number of epochs: the nearest to the baseline of each form (width and size of images) and of each way to choose (`exact`, which is
-mixed-integer programming, `greedy`, and `uniform`, which is plain rules), and others from the nearest to the farthest.
-The line printed is a JSON document with Kendall's tau between what was known and the accuracy after the training, and
-for each way to choose the network that it would have delivered. A network that is trained is not trained again.
+for the same number of epochs: the nearest to the baseline of each form (width and size of images) and of each way to
+choose (`exact`, which is mixed-integer programming, `greedy`, and `uniform`, which is plain rules), and others from the
+nearest to the farthest. The line printed is a JSON document with Kendall's tau between what was known and the accuracy
+after the training, and for each way to choose the network that it would have delivered. A network that is trained is
+not trained again.
 """
 
 import json

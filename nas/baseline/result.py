@@ -130,9 +130,7 @@ def baseline_document(e: Evidence) -> dict[str, Any]:
                         **_form(e, offer.form),
                         "loss": loss,
                         "ms": {
-                            t.deployment.name: _finite(t.unit_ms[i].get(name))
-                            for t in e.tables
-                            if t.form == offer.form
+                            t.deployment.name: _finite(t.unit_ms[i].get(name)) for t in e.tables if t.form == offer.form
                         },
                     }
                     for offer in e.offers

@@ -92,9 +92,7 @@ def classroom(teacher: TeacherNetwork, seed: int) -> Classroom:
 
 
 @torch.no_grad()
-def assemble(
-    room: Classroom, library: Library, options: Sequence[str], resolution: int | None = None
-) -> nn.Sequential:
+def assemble(room: Classroom, library: Library, options: Sequence[str], resolution: int | None = None) -> nn.Sequential:
     """A network of the library's options, on its device, with batch-norm statistics of its own.
 
     It takes the teacher's images, and makes them smaller first where `resolution` says so.

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nas.data.images import square_input
 from nas.errors import UserError
 from nas.files.writing import write_json, write_whole
-from nas.data.images import square_input
 from nas.networks.derived import OWN_FORM, Derived, Form, Source, source_from_json, source_to_json
 from nas.networks.weights import load_weights, weights_of
 from nas.tasks import baseline_named, task_of_baseline

@@ -75,7 +75,10 @@ def test_what_was_not_measured_is_never_predicted() -> None:
 
 def test_a_table_is_read_back() -> None:
     made = UnitTimes(
-        ORT.called(50.0), ({KEEP: 1.0, "conv3": math.inf},), (Timed((KEEP,), 1.5),), (Timed(("conv3",), 1.0),),
+        ORT.called(50.0),
+        ({KEEP: 1.0, "conv3": math.inf},),
+        (Timed((KEEP,), 1.5),),
+        (Timed(("conv3",), 1.0),),
         Form(0.5, 24),
     )
     assert UnitTimes.from_json(json.loads(json.dumps(made.to_json()))) == made
