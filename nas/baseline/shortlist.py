@@ -4,7 +4,7 @@ import math
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -229,9 +229,9 @@ class _Work:
         networks = [(p.options, self.library.network(p.options).eval().cpu()) for p in best]
         input = q.room.teacher.description.derived((), self.form).signature.input
         place = q.folder / f"{name}-{self.form.key or 'own'}"
-        prepare = partial(q.prepare, resolution=self.form.resolution)
         timed = time_networks(
-            networks, input, [table.deployment], place, prepare, SESSIONS, q.references
+            networks, input, [table.deployment], place, lambda folder: q.prepare(folder, self.form.resolution),
+            SESSIONS, q.references,
         )[table.deployment]  # fmt: skip
         shutil.rmtree(place, ignore_errors=True)
         for t in timed:

@@ -4,8 +4,9 @@ The controller, the predictors, the executors and the measuring know only what i
 belong to (`data.task`), and `nas.tasks.task_of` finds it.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, runtime_checkable
 
 import numpy as np
@@ -150,8 +151,15 @@ class TrainingShape:
     enough_epochs: int = 40
     """Epochs of a finalist beyond which a second one is worth more than twice the epochs, and the most where no clock
     ends trainings."""
+    enough_examples: int = 0
+    """Examples, repeated ones too, that a finalist has to see as well before a second one is worth more: where there
+    are few, so many epochs show little."""
     size_promises: bool = True
     """A larger network gains more by a full training; False: who is best after a short one stays best."""
+
+    def for_examples(self, count: int) -> "TrainingShape":
+        """The shape where there are so many training examples: `enough_epochs` show `enough_examples`."""
+        return replace(self, enough_epochs=max(self.enough_epochs, math.ceil(self.enough_examples / count)))
 
 
 class Task(Protocol[Data, Split]):

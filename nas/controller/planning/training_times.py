@@ -65,6 +65,8 @@ def plan_last_round(
     if not math.isfinite(budget.seconds):
         epoch_s = float(np.mean([recipes.image_s(e.arch) for e in leaders])) * images
         return open_end_plan(recipes.base, epoch_s, deployments, wanted, shape=shape, baselines=config.baselines)
+    if wanted == FINALISTS and config.winners == 1:  # else one network is no answer, however long it is trained
+        shape = shape.for_examples(images)
     # The first is trained first, and often alone: with the mean, a slower second one would cost it epochs.
     epoch_s = recipes.full_image_s(leaders[0]) * images
     available_s = until_s - budget.elapsed_s  # finding out what is possible took some

@@ -34,7 +34,9 @@ if TYPE_CHECKING:
     from nas.training.recipe import Recipe
 
 
-SHAPE = TrainingShape(short_epochs=(2, 4), min_short_images=512, final_epochs=(5, 400))
+SHAPE = TrainingShape(
+    short_epochs=(2, 4), min_short_images=512, final_epochs=(5, 400), enough_examples=250_000
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

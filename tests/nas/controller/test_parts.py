@@ -351,6 +351,15 @@ def test_time_that_the_longest_last_round_cannot_use_is_told(
         assert (plan.size, plan.recipe.epochs) == (MOST_FINALISTS, SHAPE.final_epochs[1])
 
 
+def test_few_images_are_worth_one_finalist_with_all_epochs() -> None:
+    """With 2,700 images 45 epochs each show no network enough; with 25,000 they do."""
+    for images, size in ((2_700, 1), (25_000, 2)):
+        plan = final_plan(RECIPE, 10.0, 1000.0, 5, shape=SHAPE.for_examples(images))
+        assert plan.size == size
+    assert SHAPE.for_examples(25_000) == SHAPE
+    assert final_plan(RECIPE, 10.0, 2000.0, 5, shape=SHAPE.for_examples(2_700)).size == 2
+
+
 def test_time_left_over_trains_more_finalists() -> None:
     shape = replace(SHAPE, final_epochs=(5, 40))
     assert final_plan(RECIPE, 5.0, 1140.0, 5, shape=shape).size == 5
