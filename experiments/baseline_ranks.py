@@ -169,16 +169,16 @@ def _measured(steps: Steps, made: Made, chosen: Sequence[Proposal]) -> list[floa
     if found is None:
         deployment = made.shortlist.tables[0].deployment
         by_number: dict[int, float] = {}
-        for resolution in dict.fromkeys(p.form.resolution for p in chosen):
+        for form in {p.form.resolution: p.form for p in chosen}.values():
             named = [
                 ((str(i),), made.library(p.form.width).network(p.options).eval().cpu())
                 for i, p in enumerate(chosen)
-                if p.form.resolution == resolution
+                if p.form.resolution == form.resolution
             ]
             with steps.scratch("ranks") as place:
                 timed = time_networks(
-                    named, steps.input_at(resolution), [deployment], place,
-                    partial(steps.preparing, resolution=resolution), SESSIONS, steps.references,
+                    named, form.input(steps.input), [deployment], place, partial(steps.preparing, form=form),
+                    SESSIONS, steps.references,
                 )  # fmt: skip
             by_number |= {int(t.options[0]): t.p50_ms for t in timed[deployment]}
         found = [by_number.get(i) for i in range(len(chosen))]

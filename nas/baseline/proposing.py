@@ -132,13 +132,14 @@ def _times(steps: Steps, deployments: Sequence[Deployment]) -> list[UnitTimes]:
                     lambda name: bar.advance(1, note=name), steps.references,
                 )  # fmt: skip
         for resolution, library in product(steps.resolutions, everything):
+            form = Form(library.width, resolution)
             whole = {table.deployment: table for table in tables if table.form == Form(library.width)}
             with steps.scratch("options") as place:
                 try:
                     small = measure_options(
-                        library, steps.input_at(resolution), list(whole), place,
-                        partial(steps.preparing, resolution=resolution), lambda name: bar.advance(1, note=name),
-                        steps.references, Form(library.width, resolution), (KEEP, most_different(whole.values())),
+                        library, form.input(steps.input), list(whole), place, partial(steps.preparing, form=form),
+                        lambda name: bar.advance(1, note=name), steps.references, form,
+                        (KEEP, most_different(whole.values())),
                     )  # fmt: skip
                 except UserError as error:
                     steps.notes.append(f"networks take no images of {resolution} px: {error}")

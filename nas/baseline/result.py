@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -152,7 +153,8 @@ def baseline_document(e: Evidence) -> dict[str, Any]:
 
 
 def _form(e: Evidence, form: Form) -> dict[str, Any]:
-    signature = e.teacher.description.derived((), form).signature
+    own = e.teacher.description.signature
+    signature = replace(own, input=form.input(own.input))
     return {"width": form.width, "input": input_label(e.teacher.data, signature)}
 
 

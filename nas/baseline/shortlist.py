@@ -112,9 +112,8 @@ class Question:
     """See `nas.baseline.times.measure_options`."""
     folder: Path
     """For files, which are removed again."""
-    prepare: Callable[[Path, int | None], object] = lambda folder, resolution: None
-    """Adds to a network's folder what else is needed to time it, where it takes images of so many rows and columns
-    (None: those of the baseline)."""
+    prepare: Callable[[Path, Form], object] = lambda folder, form: None
+    """Adds to the folder of a network of a form what else is needed to time it."""
     on_assembled: Callable[[], None] = lambda: None
     """Called after each network."""
 
@@ -227,10 +226,10 @@ class _Work:
         if not best or best[0].loss > WORSE * min(within, default=inf):
             return
         networks = [(p.options, self.library.network(p.options).eval().cpu()) for p in best]
-        input = q.room.teacher.description.derived((), self.form).signature.input
+        input = self.form.input(q.room.teacher.description.signature.input)
         place = q.folder / f"{name}-{self.form.key or 'own'}"
         timed = time_networks(
-            networks, input, [table.deployment], place, lambda folder: q.prepare(folder, self.form.resolution),
+            networks, input, [table.deployment], place, lambda folder: q.prepare(folder, self.form),
             SESSIONS, q.references,
         )[table.deployment]  # fmt: skip
         shutil.rmtree(place, ignore_errors=True)

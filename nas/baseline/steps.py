@@ -22,10 +22,10 @@ from nas.errors import UserError
 from nas.files.writing import write_json
 from nas.measure.pipeline import write_pipeline
 from nas.networks.derive import units_for
+from nas.networks.derived import OWN_FORM, Form
 from nas.networks.narrowing import NarrowedUnits, narrowed
 from nas.networks.units import Unit
 from nas.progress import Progress, Stage
-from search_spaces import TensorSpec
 
 AGAIN = 1.3
 """What is delivered takes so many times as long to deploy as the baseline took, at most."""
@@ -76,7 +76,7 @@ class Steps:
         network = copy.deepcopy(self.reference.network)
         for resolution in sorted({round(share * self.input.shape[-1]) for share in SHARES}, reverse=True):
             try:
-                require_same_units(network, self.units, self.input_at(resolution))
+                require_same_units(network, self.units, square_input(self.input, resolution))
             except UserError as error:
                 self.notes.append(f"networks take no images of {resolution} px: {error}")
             else:
@@ -105,14 +105,10 @@ class Steps:
             write_step(self.folder.plan, self.origin, known)
         return known[name]
 
-    def input_at(self, resolution: int | None) -> TensorSpec:
-        """The input of networks that take images of so many rows and columns; None: the baseline's."""
-        return self.input if resolution is None else square_input(self.input, resolution)
-
-    def preparing(self, folder: Path, resolution: int | None = None) -> None:
-        """Add to the folder of a network what is needed to time it."""
+    def preparing(self, folder: Path, form: Form = OWN_FORM) -> None:
+        """Add to the folder of a network of that form what is needed to time it."""
         if self.config.limit_on == PIPELINE:
-            signature = replace(self.reference.description.signature, input=self.input_at(resolution))
+            signature = replace(self.reference.description.signature, input=form.input(self.input))
             write_pipeline(folder, self.teacher.data, signature)
 
     @contextmanager

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from nas.data.images import square_input
 from nas.errors import UserError
-from search_spaces import Architecture, architecture_of_json, space_of
+from search_spaces import Architecture, TensorSpec, architecture_of_json, space_of
 
 _FORMAT = (
     "a derived network has an origin ('zoo', 'architecture' or 'derived'), a list of options, a width above 0 and at "
@@ -29,6 +30,10 @@ class Form:
         smaller = [] if self.resolution is None else [f"{self.resolution}px"]
         return ",".join(narrower + smaller)
 
+    def input(self, own: TensorSpec) -> TensorSpec:
+        """What a network of this form takes where the other one takes `own`."""
+        return own if self.resolution is None else square_input(own, self.resolution)
+
     def to_json(self) -> dict[str, Any]:
         """What differs, for `from_json`."""
         narrower = {} if self.width == 1 else {"width": self.width}
@@ -50,6 +55,7 @@ class Form:
 
 
 OWN_FORM = Form()
+"""Nothing differs."""
 
 
 @dataclass(frozen=True, slots=True)

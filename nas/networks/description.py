@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nas.data.images import square_input
 from nas.errors import UserError
 from nas.files.writing import write_json, write_whole
 from nas.networks.derived import OWN_FORM, Derived, Form, Source, source_from_json, source_to_json
@@ -53,9 +52,7 @@ class NetworkDescription:
 
     def derived(self, options: Sequence[str], form: Form = OWN_FORM) -> "NetworkDescription":
         """This network in another form and with its units replaced as `options` say, which gives what it does."""
-        signature = self.signature
-        if form.resolution is not None:
-            signature = replace(signature, input=square_input(signature.input, form.resolution))
+        signature = replace(self.signature, input=form.input(self.signature.input))
         return replace(self, source=Derived(self.source, tuple(options), form), signature=signature)
 
     @property

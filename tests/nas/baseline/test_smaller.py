@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch import nn
 
-from nas.baseline.finals import student_of
 from nas.baseline.library import Library
 from nas.baseline.smaller import SmallerImages, behind_smaller_images, on_its_own, require_same_units
 from nas.baseline.students import assemble, classroom
@@ -88,4 +87,3 @@ def test_a_network_with_smaller_images_is_rebuilt_from_its_files(teacher: Path, 
     (images, *_) = random_inputs(room.objective, 8)
     with torch.no_grad():
         assert torch.allclose(again(SmallerImages(12)(images)), network(images), atol=1e-4)
-    assert student_of.__doc__

@@ -33,6 +33,18 @@ def test_a_unit_of_the_same_width_is_kept_or_another(width: float | None) -> Non
     assert other[3:] == ("4.00", "conv3", "4.00", "0.25")
 
 
+def test_times_of_a_network_with_smaller_images_are_its_own() -> None:
+    smaller = document(1.0, "keep", "conv3")
+    smaller["baseline"]["input"] = "24 px"
+    for unit in smaller["baseline"]["units"]:
+        own = [{**option, "input": "32 px"} for option in unit["options"]]
+        small = [{**option, "input": "24 px", "ms": {"onnxruntime-int8": 2.0}} for option in unit["options"]]
+        unit["options"] = own + small
+    kept, other = unit_rows(smaller)
+    assert kept[3:] == ("4.00", "kept", "2.00", "")
+    assert other[3:] == ("4.00", "conv3", "2.00", "0.25")
+
+
 def test_every_unit_of_a_narrower_network_is_another() -> None:
     narrower = document(0.5, "keep", "conv3")
     kept, other = unit_rows(narrower)
