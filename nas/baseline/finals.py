@@ -1,7 +1,8 @@
 """Whole networks under the teacher: several of the shortlist a little, the best of them to the end."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from torch import nn
@@ -11,7 +12,7 @@ from nas.baseline.proposing import Made
 from nas.baseline.shortlist import ENOUGH, Proposal
 from nas.baseline.smaller import on_its_own
 from nas.baseline.steps import Steps
-from nas.baseline.students import Student, assemble, epoch_seconds, train_student
+from nas.baseline.students import Student, asked_epochs, assemble, epoch_seconds, train_student
 from nas.controller.runs.run_folder import network_name
 from nas.deploy.tried import files_of
 from nas.errors import LimitMissedError
@@ -60,8 +61,12 @@ def train_best(steps: Steps, made: Made, limit_ms: float, attempt: int) -> Train
         )
     distinct = _different(within)
     students = [student_of(steps, made, p) for p in distinct]
-    epoch_s = [epoch_seconds(steps.room, s.network) for s in students]
-    epochs = steps.planned(f"tried{again}", lambda: int(TRIED_SHARE * steps.left_s() / sum(epoch_s)))
+    pace = [epoch_seconds(steps.room, s.network) for s in students]
+    own_s, answer_s = sum(own for own, _ in pace), max(answer for _, answer in pace)
+    asking = partial(asked_epochs, steps.room.recipe, steps.room.objective.train_examples)
+    epochs = steps.planned(
+        f"tried{again}", lambda: epochs_within(TRIED_SHARE * steps.left_s(), own_s, answer_s, asking)
+    )
     doubt = 1.0
     if len(students) > 1 and epochs:
         with steps.stage("students", len(students)) as bar:
@@ -72,20 +77,22 @@ def train_best(steps: Steps, made: Made, limit_ms: float, attempt: int) -> Train
                     student.accuracy = -1.0
                 bar.advance(1, note=percent(student.accuracy) if student.accuracy >= 0 else "diverged")
         best = max(range(len(students)), key=lambda i: students[i].accuracy)
-        doubt = sum(s.seconds for s in students) / (epochs * sum(epoch_s)) or 1.0
+        doubt = sum(s.seconds for s in students) / (epochs * own_s + asking(epochs) * answer_s) or 1.0
     else:
         best, epochs = 0, 0
     chosen, name = students[best], distinct[best]
+    asking_still = partial(asking, before=epochs)
     further = steps.planned(
-        f"final{again}", lambda: max(1, min(MOST_EPOCHS, int(steps.left_s() / (doubt * epoch_s[best]))))
+        f"final{again}",
+        lambda: max(1, epochs_within(steps.left_s() / doubt, pace[best][0], answer_s, asking_still)),
     )
     with steps.stage("final_training", 1) as bar:
         train_student(steps.room, chosen, f"final{again}", further)
         bar.advance(1, note=percent(chosen.accuracy))
     whole = sum(unit.macs for unit in steps.units)
     prices = {
-        "students": sum(student_price(whole, made.macs(p), epochs) for p in distinct),
-        "final_training": student_price(whole, made.macs(name), further),
+        "students": student_price(whole, sum(map(made.macs, distinct)), epochs, asking(epochs)),
+        "final_training": student_price(whole, made.macs(name), further, asking_still(further)),
     }
     for stage, price in prices.items():
         steps.teacher_epochs[stage] = steps.teacher_epochs.get(stage, 0.0) + price
@@ -97,6 +104,12 @@ def train_best(steps: Steps, made: Made, limit_ms: float, attempt: int) -> Train
         network=on_its_own(chosen.network), description=chosen.description, proposal=name, accuracy=chosen.accuracy,
         epochs=epochs + further, folder=chosen.folder,
     )  # fmt: skip
+
+
+def epochs_within(seconds: float, own_s: float, answer_s: float, asking: Callable[[int], int]) -> int:
+    """The most epochs, up to `MOST_EPOCHS`, that take no longer: `own_s` each, and `answer_s` more where the teacher is
+    asked."""
+    return max(e for e in range(MOST_EPOCHS + 1) if e * own_s + asking(e) * answer_s <= seconds or not e)
 
 
 def _different(within: Sequence[Proposal]) -> list[Proposal]:

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from nas.baseline.as_int8 import AsDeployed
 from nas.baseline.fitting import fit_last_layer
 from nas.files.tensors import load_tensors, save_tensors
 from nas.networks.derive import chain_of
@@ -315,10 +316,11 @@ def replacement_losses(
     distance: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
     on_batch: Callable[[int], None] = lambda batch: None,
     answers: Sequence[torch.Tensor] | None = None,
+    as_deployed: AsDeployed | None = None,
 ) -> list[dict[str, float]]:
     """For each unit, what each option loses: the distance of the teacher's outputs from those of the teacher with this
-    one unit replaced, a mean over batches of inputs; 0 for `KEEP`, and never below. Options whose losses are no numbers
-    are left out.
+    one unit replaced, a mean over batches of inputs; never below 0, and 0 for `KEEP` but for what rounding costs it.
+    Options whose losses are no numbers are left out.
 
     Of narrower units, it is how much farther the narrower network with this one unit replaced is from the teacher than
     without that. Its own distance is what `KEEP` loses there, the same share for each unit, and every option on top of
@@ -330,7 +332,9 @@ def replacement_losses(
         distance: of outputs (b, ...) and the teacher's, a scalar.
         on_batch: gets the number of batches that are done.
         answers: the teacher's outputs (b, ...) for each batch, for narrower units; None: of the units themselves.
+        as_deployed: how what replaces a unit computes, `KEEP` too; None: as it is.
     """
+    replacing: dict[tuple[int, str], nn.Module] = {}
     sums: list[dict[str, float]] = [dict.fromkeys(names, 0.0) for names in library.offered]
     own = 0.0
     for done, batch in enumerate(inputs, start=1):
@@ -339,8 +343,13 @@ def replacement_losses(
         if answers is not None:
             own += float(distance(tensors[-1], wanted)) / len(inputs)
         for i, named in enumerate(sums):
-            for name in named.keys() - {KEEP}:
-                output = library.module(i, name)(tensors[i])
+            for name in named:
+                if name == KEEP and as_deployed is None:
+                    continue  # it loses nothing
+                if (i, name) not in replacing:
+                    module = library.module(i, name)
+                    replacing[i, name] = module if as_deployed is None else as_deployed(module, tensors[i])
+                output = replacing[i, name](tensors[i])
                 for unit in library.units[i + 1 :]:
                     output = unit.module(output)
                 named[name] += float(distance(output, wanted)) / len(inputs)
@@ -348,7 +357,7 @@ def replacement_losses(
     shared = own / len(sums)
     return [
         {
-            name: shared + (0.0 if name == KEEP else max(0.0, loss - own))
+            name: shared + (0.0 if name == KEEP and as_deployed is None else max(0.0, loss - own))
             for name, loss in named.items()
             if math.isfinite(loss)
         }

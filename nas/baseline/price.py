@@ -29,10 +29,10 @@ def library_price(macs: Macs, narrower: Sequence[Macs], examples: int, seen: int
     return seen / examples * (whole + PASSES * taught) / (PASSES * whole)
 
 
-def student_price(whole: int, own: int, epochs: int) -> float:
-    """Epochs of the baseline's training that so many epochs of a network cost, in each of which the baseline answers
-    once; `whole` and `own`: multiply-accumulates of the baseline and of the network."""
-    return epochs * (whole + PASSES * own) / (PASSES * whole)
+def student_price(whole: int, own: int, epochs: int, asked: int) -> float:
+    """Epochs of the baseline's training that so many epochs of a network cost, where the baseline answers in `asked` of
+    them; `whole` and `own`: multiply-accumulates of the baseline and of the network."""
+    return (asked * whole + epochs * PASSES * own) / (PASSES * whole)
 
 
 def _whole(macs: Macs) -> int:

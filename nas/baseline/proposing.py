@@ -2,13 +2,14 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import product
 
 import torch
 
+from nas.baseline.as_int8 import AsDeployed, as_deployed
 from nas.baseline.folder import checksum, read_step, write_step
 from nas.baseline.library import (
     Library,
@@ -22,7 +23,7 @@ from nas.baseline.library import (
 from nas.baseline.price import library_price
 from nas.baseline.shortlist import FORMS, Proposal, Question, Shortlist, fastest_ms, shortlist
 from nas.baseline.steps import Steps
-from nas.baseline.students import accuracy_at_a_glance, assemble, loss_against_teacher
+from nas.baseline.students import assemble, compared
 from nas.baseline.times import UnitTimes, measure_options, most_different, worthwhile
 from nas.deployment import Deployment
 from nas.errors import InfeasibleError, UserError
@@ -52,14 +53,17 @@ WIDTHS = (0.75, 0.5)
 """Shares of the channels that narrower networks have; what a residual stage shares can only be narrower everywhere."""
 
 
+Losses = Mapping[tuple[float, AsDeployed | None], list[dict[str, float]]]
+"""By width and by how deployments compute, for each unit what each option loses alone."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Made:
     """Everything that is known of a baseline's options and of networks of them."""
 
     libraries: tuple[Library, ...]
     """One for each width, the baseline's own first."""
-    losses: dict[float, list[dict[str, float]]]
-    """By width, for each unit what each option loses alone."""
+    losses: Losses
     forms: tuple[Form, ...]
     """That networks may have, those with the baseline's images first."""
     shortlist: Shortlist
@@ -67,6 +71,11 @@ class Made:
     def library(self, width: float) -> Library:
         """That of a width."""
         return library_of(self.libraries, width)
+
+    def lost(self, width: float, deployment: Deployment) -> list[dict[str, float]]:
+        """For each unit of a width what each option loses alone, as the deployment computes where that was asked."""
+        known = self.losses.get((width, as_deployed(deployment)))
+        return known or next(losses for (of, _), losses in self.losses.items() if of == width)
 
     def macs(self, proposal: Proposal) -> int:
         """Multiply-accumulates of a network."""
@@ -94,9 +103,9 @@ def propose(steps: Steps, deployments: Sequence[Deployment], limit_ms: float) ->
             f"ask for {milliseconds(1.2 * floor_ms)} ms or more, or search from scratch: leave out --baseline",
         )
     libraries = _taught(steps, tables)
-    losses = _losses(steps, libraries)
+    losses = _losses(steps, libraries, tables)
     forms = tuple(dict.fromkeys(table.form for table in tables))
-    found = _shortlist(steps, libraries, losses, tables, forms, limit_ms)
+    found = _shortlist(steps, libraries, losses, tables, limit_ms)
     return Made(libraries=libraries, losses=losses, forms=forms, shortlist=found)
 
 
@@ -190,45 +199,52 @@ def _library_steps(
     return max(LEAST_STEPS, min(most, int(LIBRARY_SHARE * steps.left_s() / step_s)))
 
 
-def _losses(steps: Steps, libraries: Sequence[Library]) -> dict[float, list[dict[str, float]]]:
+def _losses(steps: Steps, libraries: Sequence[Library], tables: Sequence[UnitTimes]) -> Losses:
+    kinds = tuple(dict.fromkeys(as_deployed(table.deployment) for table in tables))
     identity = {
         **steps.origin, "offered": [library.offered for library in libraries],
-        "library": checksum(steps.folder.library),
+        "library": checksum(steps.folder.library), "rounded": [computes is not None for computes in kinds],
     }  # fmt: skip
     found = read_step(steps.folder.losses, identity)
+    cases = list(product(libraries, kinds))
     if found is None:
-        count = steps.planned("losses", lambda: _compared(steps, libraries))
+        count = steps.planned("losses", lambda: _compared(steps, cases))
         inputs, answers = steps.room.inputs[:count], steps.room.answers[:count]
-        with steps.stage("losses", len(inputs) * len(libraries)) as bar:
-            found = [_lost(steps, library, inputs, answers, lambda done: bar.advance(1)) for library in libraries]
+        with steps.stage("losses", len(inputs) * len(cases)) as bar:
+            found = [
+                _lost(steps, library, inputs, answers, computes, lambda done: bar.advance(1))
+                for library, computes in cases
+            ]
         write_step(steps.folder.losses, identity, found)
-    return {library.width: [dict(named) for named in losses] for library, losses in zip(libraries, found, strict=True)}
+    return {
+        (library.width, computes): [dict(named) for named in losses]
+        for (library, computes), losses in zip(cases, found, strict=True)
+    }
 
 
 def _lost(
     steps: Steps, library: Library, inputs: Sequence[torch.Tensor], answers: Sequence[torch.Tensor],
-    on_batch: Callable[[int], None] = lambda done: None,
+    computes: AsDeployed | None, on_batch: Callable[[int], None] = lambda done: None,
 ) -> list[dict[str, float]]:  # fmt: skip
     own = None if library.width == 1 else answers
-    return replacement_losses(library, inputs, steps.room.distance, on_batch, own)
+    return replacement_losses(library, inputs, steps.room.distance, on_batch, own, computes)
 
 
-def _compared(steps: Steps, libraries: Sequence[Library]) -> int:
+def _compared(steps: Steps, cases: Sequence[tuple[Library, AsDeployed | None]]) -> int:
     """Batches of inputs on which every option can be compared within its share of the time."""
     whole, answers = steps.room.inputs[0], steps.room.answers[0]
     # A GPU takes as long for a few examples as for a whole batch.
-    few = GLANCE if libraries[0].device.type == "cpu" else len(whole)
+    few = GLANCE if whole.device.type == "cpu" else len(whole)
     began = time.monotonic()
-    for library in libraries:
-        _lost(steps, library, [whole[:few]], [answers[:few]])
+    for library, computes in cases:
+        _lost(steps, library, [whole[:few]], [answers[:few]], computes)
     batch_s = (time.monotonic() - began) * len(whole) / min(few, len(whole))
     return max(1, min(len(steps.room.inputs), int(LOSSES_SHARE * steps.left_s() / batch_s)))
 
 
 def _shortlist(
-    steps: Steps, libraries: Sequence[Library], losses: dict[float, list[dict[str, float]]],
-    tables: Sequence[UnitTimes], forms: Sequence[Form], limit_ms: float,
-) -> Shortlist:  # fmt: skip
+    steps: Steps, libraries: Sequence[Library], losses: Losses, tables: Sequence[UnitTimes], limit_ms: float
+) -> Shortlist:
     identity = {
         "losses": checksum(steps.folder.losses), "times": checksum(steps.folder.times), "limit_ms": limit_ms
     }  # fmt: skip
@@ -237,8 +253,8 @@ def _shortlist(
         return Shortlist.from_json(found)
     with steps.stage("shortlist") as bar, steps.scratch("shortlist") as place:
         question = Question(
-            room=steps.room, libraries=tuple(libraries), losses=losses, forms=forms, limit_ms=limit_ms,
-            most=steps.planned("assembled", lambda: _networks(steps, libraries, len(forms))),
+            room=steps.room, libraries=tuple(libraries), losses=losses, limit_ms=limit_ms,
+            most=steps.planned("assembled", lambda: _networks(steps, libraries, tables)),
             references=steps.references, folder=place, prepare=steps.preparing,
             on_assembled=lambda: bar.advance(1),
         )  # fmt: skip
@@ -247,12 +263,12 @@ def _shortlist(
     return made
 
 
-def _networks(steps: Steps, libraries: Sequence[Library], forms: int) -> int:
+def _networks(steps: Steps, libraries: Sequence[Library], tables: Sequence[UnitTimes]) -> int:
     """Networks of each form whose comparison with the teacher fits into the shortlist's share of the time."""
     own, began = libraries[0], time.monotonic()
-    network = assemble(steps.room, own, [KEEP] * len(own.units))
-    loss_against_teacher(steps.room, network)
-    accuracy_at_a_glance(steps.room, network)
+    kinds = {(table.form, as_deployed(table.deployment)) for table in tables}
+    slowest = next((computes for _, computes in kinds if computes is not None), None)
+    compared(steps.room, assemble(steps.room, own, [KEEP] * len(own.units)), slowest)
     # The baseline takes longer than any network that is made of it.
-    each_s = (time.monotonic() - began) * min(forms, FORMS)
+    each_s = (time.monotonic() - began) * min(len(kinds), FORMS)
     return max(FEWEST, min(MOST, int(SHORTLIST_SHARE * steps.left_s() / each_s)))

@@ -1,6 +1,7 @@
 """From a trained network to a faster one: the steps in their order, each of which lies in files once it is done."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -112,6 +113,25 @@ def measured(deployed: Deployed) -> list[TriedDeployment]:
     return [t for t in deployed.tried if t.measurement is not None and t.measurement.failed is None]
 
 
+def considered(tried: Sequence[TriedDeployment]) -> list[TriedDeployment]:
+    """The baseline in the deployments that networks are made for: the `CONSIDERED` fastest that keep its accuracy.
+
+    Where it keeps that in none that computes in int8, the last of them makes room for the fastest that does, if it is
+    faster than all: what rounds badly in a baseline, such as gates and depthwise convolutions, may be what is replaced.
+    """
+    own = sorted((t for t in tried if math.isfinite(t.p50_ms) and not t.fewer_threads), key=lambda t: t.p50_ms)
+    fastest: dict[Deployment, TriedDeployment] = {}
+    for t in own:
+        if t.accepted:
+            fastest.setdefault(t.deployment, t)
+    accurate = list(fastest.values())[:CONSIDERED]
+    rounded = [t for t in own if t.deployment.computes_in == "int8" and t.accuracy is not None]
+    none_keeps = bool(rounded) and not any(t.accepted for t in rounded)
+    if CONSIDERED > 1 and none_keeps and rounded[0].p50_ms < accurate[0].p50_ms:
+        return [*accurate[: CONSIDERED - 1], rounded[0]]
+    return accurate
+
+
 def input_for(config: BaselineConfig, data: TaskData) -> TensorSpec:
     """The input of a network whose own is not known."""
     own = data.train.input
@@ -217,9 +237,14 @@ class Derivation(Steps):
         return deployments_for(self.config)
 
     def _considered(self, untouched: Deployed) -> list[Deployment]:
-        """Those in which the baseline is fastest, of all that keep its accuracy."""
-        usable = [t for t in untouched.tried if t.accepted and not t.fewer_threads]
-        return [t.deployment for t in sorted(usable, key=lambda t: t.p50_ms)[:CONSIDERED]]
+        """Those that networks are made for, with a note where the baseline itself is too inaccurate in one."""
+        found = considered(untouched.tried)
+        self.notes += [
+            f"the baseline loses too much in {t.name}, but networks made of it may not: they are made for it as well"
+            for t in found
+            if not t.accepted
+        ]
+        return [t.deployment for t in found]
 
     def _deployed(
         self, folder: Path, network: nn.Module, description: NetworkDescription, rejection: Rejection, site: Site
@@ -279,7 +304,7 @@ class Derivation(Steps):
         evidence = Evidence(
             config=self.config, folder=self.folder, teacher=self.teacher, limits=limits, untouched=untouched,
             untouched_test=untouched_test, units=tuple(self.units) if made else (),
-            offers=self._offers(made) if made else (self._whole_offer(),),
+            offers=self._offers(made, chosen.deployment) if made else (self._whole_offer(),),
             shortlist=made.shortlist if made else None, tables=made.shortlist.tables if made else (),
             delivered=Delivered(
                 description=trained.description, deployed=deployed, proposal=trained.proposal, test=test, loss=loss,
@@ -292,11 +317,11 @@ class Derivation(Steps):
         write_json(self.folder.account, self.budget.account())
         return SearchResult(document, self.folder.path, 0)
 
-    def _offers(self, made: Made) -> tuple[Offer, ...]:
+    def _offers(self, made: Made, deployment: Deployment) -> tuple[Offer, ...]:
         found = []
         for form in made.forms:
             macs, params = made.library(form.width).costs(form.resolution)
-            losses = tuple(made.losses[form.width])
+            losses = tuple(made.lost(form.width, deployment))
             found.append(Offer(form=form, macs=tuple(macs), params=tuple(params), losses=losses))
         return tuple(found)
 

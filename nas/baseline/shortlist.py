@@ -9,10 +9,11 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
+from nas.baseline.as_int8 import AsDeployed, as_deployed
 from nas.baseline.library import Library, library_of
 from nas.baseline.scores import refitted
 from nas.baseline.selection import exact_choice, exact_choices, fastest_of, greedy_choice, total, uniform_choices
-from nas.baseline.students import Classroom, accuracy_at_a_glance, assemble, loss_against_teacher
+from nas.baseline.students import Classroom, assemble, compared, loss_against_teacher
 from nas.baseline.times import References, UnitTimes, time_networks
 from nas.deployment import Deployment
 from nas.networks.derived import OWN_FORM, Form
@@ -52,9 +53,9 @@ class Proposal:
     """Sum of what its options lose one by one."""
     predicted_ms: float
     loss: float
-    """Distance of the assembled network from the teacher on training examples."""
+    """Distance of the assembled network from the teacher on training examples, as the deployment rounds."""
     accuracy: float
-    """Of the assembled network on some validation examples, in torch, a fraction."""
+    """Of the assembled network, rounded likewise, on some validation examples, in torch, a fraction."""
     form: Form = OWN_FORM
     measured_ms: float | None = None
     """In that deployment; None where it was not measured."""
@@ -100,10 +101,9 @@ class Question:
     room: Classroom
     libraries: Sequence[Library]
     """Taught, one for each width."""
-    losses: Mapping[float, Losses]
-    """By width, for each unit what each option loses."""
-    forms: Sequence[Form]
-    """That networks may have, each of the width of one of the libraries."""
+    losses: Mapping[tuple[float, AsDeployed | None], Losses]
+    """By width and by how deployments compute (`nas.baseline.as_int8.as_deployed`), for each unit what each option
+    loses."""
     limit_ms: float
     """Of a call."""
     most: int
@@ -129,7 +129,10 @@ def shortlist(question: Question, tables: Sequence[UnitTimes]) -> Shortlist:
         question: what is to be found.
         tables: times of each form in the deployments that are considered.
     """
-    everything = [_Work(question, form, [t for t in tables if t.form == form]) for form in question.forms]
+    kinds: dict[tuple[Form, AsDeployed | None], list[UnitTimes]] = {}
+    for table in tables:
+        kinds.setdefault((table.form, as_deployed(table.deployment)), []).append(table)
+    everything = [_Work(question, form, computes, found) for (form, computes), found in kinds.items()]
     if len(everything) > FORMS:
         for work in everything:
             work.glance()
@@ -147,10 +150,12 @@ def shortlist(question: Question, tables: Sequence[UnitTimes]) -> Shortlist:
 
 
 class _Work:
-    """What is known so far of networks of one form."""
+    """What is known so far of networks of one form, for deployments that compute alike."""
 
-    def __init__(self, question: Question, form: Form, tables: list[UnitTimes]) -> None:
-        self.question, self.form, self.tables = question, form, tables
+    def __init__(
+        self, question: Question, form: Form, computes: AsDeployed | None, tables: list[UnitTimes]
+    ) -> None:  # fmt: skip
+        self.question, self.form, self.computes, self.tables = question, form, computes, tables
         self.library = library_of(question.libraries, form.width)
         self.proposals: dict[tuple[str, tuple[str, ...]], Proposal] = {}
         """By the name of their deployment and their options."""
@@ -163,7 +168,7 @@ class _Work:
     def losses(self) -> Losses:
         """For each unit what each option loses: with smaller images as with the baseline's, and what these cost on top,
         the same share for each unit."""
-        found, resolution = self.question.losses[self.form.width], self.form.resolution
+        found, resolution = self.question.losses[self.form.width, self.computes], self.form.resolution
         if resolution is None:
             return found
         whole = [KEEP] * len(found)
@@ -240,10 +245,10 @@ class _Work:
     def _loss_and_accuracy(self, options: tuple[str, ...]) -> tuple[float, float]:
         if options not in self.known:
             network = assemble(self.question.room, self.library, options, self.form.resolution)
-            loss = loss_against_teacher(self.question.room, network)
+            loss, accuracy = compared(self.question.room, network, self.computes)
             if not math.isfinite(loss):
                 return loss, 0.0
-            self.known[options] = loss, accuracy_at_a_glance(self.question.room, network)
+            self.known[options] = loss, accuracy
             self.question.on_assembled()
         return self.known[options]
 

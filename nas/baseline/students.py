@@ -1,6 +1,7 @@
 """Networks assembled from a library, and their training: all of it is to say what the teacher says."""
 
 import copy
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from nas.baseline.as_int8 import AsDeployed
 from nas.baseline.library import Library
 from nas.baseline.smaller import behind_smaller_images
 from nas.baseline.teacher import TeacherNetwork
@@ -31,6 +33,11 @@ COMPARED, NORMED = 512, 256
 between few), and those among them that batch-norm statistics are taken from."""
 LEARNING_RATES = {"lr": 0.02, "turn_lr": 0.02}
 """Of a network that knows most of it already: below those of one that begins from nothing."""
+VIEWS = 8
+"""Epochs with augmented examples of their own, which the epochs after them and other students take again: the teacher's
+answers to them, often the larger part of a student's price, are kept."""
+MOST_KEPT_BYTES = 2**30
+"""Of such answers: of large data with many classes fewer views are kept, or none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -53,6 +60,9 @@ class Classroom:
     answers: tuple[torch.Tensor, ...]
     """What the teacher says of them, (b, ...) each."""
 
+    asked: Teacher
+    """The teacher of students' trainings: what it said to one, it need not say to another."""
+
     def batches(self, size: int, seed: int, start: int) -> Iterator[torch.Tensor]:
         """Augmented inputs (b, ...) of the steps from `start` on, without end."""
         order = Batches(self.objective.train_examples, size, seed)
@@ -74,9 +84,11 @@ def classroom(teacher: TeacherNetwork, seed: int) -> Classroom:
     data, device = teacher.data, resolve_device("auto")
     network = copy.deepcopy(teacher.reference.network).to(device).eval()
     task, signature = task_of(data), teacher.description.signature
+    views = min(VIEWS, MOST_KEPT_BYTES // (4 * math.prod(signature.output.shape) * len(data.train)))
     recipe = task.recipe(
-        start="trained", seed=seed, draws="step", distillation={"logits_weight": 1.0}, optimizer=LEARNING_RATES
-    )
+        start="trained", seed=seed, draws="step", distillation={"logits_weight": 1.0, "views": views},
+        optimizer=LEARNING_RATES,
+    )  # fmt: skip
     examples = examples_of(data, signature.input)
     few = replace(examples, val=examples.val.some(COMPARED))
     objective, glance = (
@@ -88,6 +100,7 @@ def classroom(teacher: TeacherNetwork, seed: int) -> Classroom:
     return Classroom(
         teacher=teacher, network=network, device=device, examples=examples, objective=objective,
         glance=glance, recipe=recipe, inputs=inputs, answers=answers,
+        asked=Teacher(network, teacher.reference.text),
     )  # fmt: skip
 
 
@@ -110,20 +123,43 @@ def loss_against_teacher(room: Classroom, network: nn.Module) -> float:
     return sum(float(room.distance(network(batch), answers)) for batch, answers in pairs) / len(room.inputs)
 
 
-def accuracy_at_a_glance(room: Classroom, network: nn.Module) -> float:
-    """Accuracy of a network on up to `COMPARED` validation examples, in torch."""
-    return room.glance.validate(network, "fp32").accuracy
+def compared(room: Classroom, network: nn.Module, rounds: AsDeployed | None) -> tuple[float, float]:
+    """A network's mean distance from the teacher as `loss_against_teacher` says, and its accuracy on up to `COMPARED`
+    validation examples, in torch.
+
+    `rounds`: how it computes once it is deployed; None: as it is.
+    """
+    network = network.eval() if rounds is None else rounds(network.eval(), room.inputs[0])
+    return loss_against_teacher(room, network), room.glance.validate(network, "fp32").accuracy
 
 
-def epoch_seconds(room: Classroom, network: nn.Module) -> float:
-    """Expected seconds of an epoch of training under the teacher."""
+def asked_epochs(recipe: Recipe, examples: int, epochs: int, before: int = 0) -> int:
+    """Of the epochs of a student's training, those in which the teacher has to answer.
+
+    Args:
+        recipe: of students, whatever its number of epochs.
+        examples: to learn from.
+        epochs: of the training.
+        before: epochs of an earlier training of this or another student, whose answers are kept.
+    """
+    views = recipe.distillation.views
+    if not views:
+        return epochs
+    sizes = {recipe.changed(epochs=each).batch_for(examples) for each in (epochs, before)}
+    return max(0, min(epochs, views) - (min(before, views) if len(sizes) == 1 else 0))
+
+
+def epoch_seconds(room: Classroom, network: nn.Module) -> tuple[float, float]:
+    """Expected seconds of an epoch of training under the teacher: of the network, and of the teacher where it is
+    asked."""
     recipe, input = room.recipe, room.teacher.description.signature.input
     size = recipe.batch_for(room.objective.train_examples)
     setup = Setup(precision="fp32", channels_last=True, batch_size=size)
     step_s = step_seconds(network, input, setup, room.device, enough_s=ENOUGH_S)
     step_s += update_seconds(network, recipe.optimizer, room.device, precision="fp32", enough_s=ENOUGH_S)
-    step_s += step_seconds(room.network, input, setup, room.device, enough_s=ENOUGH_S) / 3  # forwards alone
-    return step_s * max(1, round(room.objective.train_examples / size))
+    answer_s = step_seconds(room.network, input, setup, room.device, enough_s=ENOUGH_S) / 3  # forwards alone
+    steps = max(1, round(room.objective.train_examples / size))
+    return step_s * steps, answer_s * steps
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -150,14 +186,12 @@ def train_student(room: Classroom, student: Student, stage: str, epochs: int) ->
     """
     recipe = room.recipe.changed(epochs=epochs)
     input = room.teacher.description.signature.input
-    teacher = Teacher(copy.deepcopy(room.network), room.teacher.reference.text)
-    teacher.network.requires_grad_(False)
     folder = student.folder / stage
     setup = kept_setup(folder) or choose_setup(
         recipe, student.network, input, room.objective.train_examples, room.device
     )
     training = Training(
-        student.network, room.objective, recipe, world=World(0, 1, room.device), setup=setup, teacher=teacher,
+        student.network, room.objective, recipe, world=World(0, 1, room.device), setup=setup, teacher=room.asked,
         validates="last",
     )  # fmt: skip
     result = train_in(folder, training)

@@ -1,7 +1,7 @@
 """Learning from a teacher's logits and, if wanted, from its last features (Hinton et al. 2015)."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
 
 import torch
 from torch import nn
@@ -12,6 +12,8 @@ from nas.training.recipe import DistillationSettings
 
 View = Callable[[torch.Tensor], torch.Tensor]
 """Makes of a batch for the student one for the teacher."""
+Answers = tuple[torch.Tensor, torch.Tensor | None]
+"""A teacher's outputs (n, ...) and, if wanted, last features (n, f) for a batch."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -23,14 +25,23 @@ class Teacher:
     name: str
     view: View | None = None
     """Conversion of a batch for the student to one for the teacher; None: both take the same."""
+    kept: dict[Hashable, Answers] = field(default_factory=dict)
+    """What it said of batches that come again, by what tells them apart; trainings on the same batches may share it."""
 
     @torch.no_grad()
-    def __call__(self, inputs: torch.Tensor, *, features: bool) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Outputs (n, ...) and, if wanted, last features (n, f) for a batch that was made for the student."""
+    def __call__(self, inputs: torch.Tensor, *, features: bool, batch: Hashable = None) -> Answers:
+        """What it says of inputs (n, ...) that were made for the student.
+
+        `batch` tells them apart from all others where they come again: their answers are kept. None: they do not.
+        """
+        key = batch, features
+        if key in self.kept:
+            return self.kept[key]
         seen = inputs if self.view is None else self.view(inputs)
-        if features:
-            return with_features(self.network, seen)
-        return self.network(seen), None
+        answers = with_features(self.network, seen) if features else (self.network(seen), None)
+        if batch is not None:
+            self.kept[key] = answers
+        return answers
 
 
 class Learner(nn.Module):

@@ -7,7 +7,7 @@ layout (`setup`), a teacher (`distill`), and everything that depends on the task
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -20,7 +20,7 @@ from nas.training.average import EpochAverage, MovingAverage
 from nas.training.batch_norm import set_norm_momentum
 from nas.training.batches import Ahead, Batches, StreamedBatches, seed_step
 from nas.training.clock import Clock
-from nas.training.distill import Learner, Teacher, distilled
+from nas.training.distill import Answers, Learner, Teacher, distilled
 from nas.training.objective import Objective, Validation, has_diverged
 from nas.training.optimizer import clip_gradients, make_optimizer, set_rate
 from nas.training.precision import autocast, resolve_device
@@ -232,10 +232,10 @@ class Training:
                 if self.clock.is_out:
                     return "time limit"
                 start = time.perf_counter()
-                inputs, targets = coming.take()
+                inputs, targets, batch = coming.take()
                 waited_s = time.perf_counter() - start
                 in_group = min(group, count - index // group * group)
-                loss = self._loss(inputs, targets)
+                loss = self._loss(inputs, targets, batch)
                 # Not before: dropout in the forward pass draws from the same global random state as augmentation, and
                 # nothing behind it does. So all is drawn in the order in which it would be without a thread.
                 coming.prepare()
@@ -253,18 +253,26 @@ class Training:
                 self.clock.stepped(time.perf_counter() - start, len(inputs))
         return "diverged" if self._diverged(done.losses[-1]) else None
 
-    def _prepared(self, epoch: int) -> Iterator[tuple[torch.Tensor, Any]]:
-        """The augmented inputs of each batch, laid out, with their targets."""
-        steps = self.recipe.epochs * self.batches.per_epoch
-        for index, (indices, generator) in enumerate(self.batches.epoch(epoch)):
+    def _prepared(self, epoch: int) -> Iterator[tuple[torch.Tensor, Any, Hashable]]:
+        """The augmented inputs of each batch, laid out, with their targets, and what tells the batch apart from others
+        where it comes again (`DistillationSettings.views`); None: it does not."""
+        steps, views = self.recipe.epochs * self.batches.per_epoch, self.recipe.distillation.views
+        drawn = (epoch - 1) % views + 1 if views else epoch
+        for index, (indices, generator) in enumerate(self.batches.epoch(drawn)):
             share = ((epoch - 1) * self.batches.per_epoch + index + 0.5) / steps
-            inputs, targets = self.objective.batch(indices, generator, self.clock.progress(share))
-            yield laid_out(inputs, self.setup), targets
+            # What comes again has to be the same whenever that is.
+            progress = 0.0 if views else self.clock.progress(share)
+            inputs, targets = self.objective.batch(indices, generator, progress)
+            batch = (self.recipe.seed, self.batches.per_epoch, drawn, index) if views else None
+            yield laid_out(inputs, self.setup), targets, batch
 
-    def _loss(self, inputs: torch.Tensor, targets: Any) -> torch.Tensor:
+    def _loss(self, inputs: torch.Tensor, targets: Any, batch: Hashable = None) -> torch.Tensor:
+        """Of a batch, see `_prepared`."""
+        taught: Answers | None = None
         with autocast(self.world.device, self.setup.precision):
             outputs, features = self._parallel(inputs)
-            taught = self.teacher(inputs, features=features is not None) if self.teacher is not None else None
+            if self.teacher is not None:
+                taught = self.teacher(inputs, features=features is not None, batch=batch)
         loss = self.objective.loss(outputs, targets)
         if taught is None:
             return loss

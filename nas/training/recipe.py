@@ -131,6 +131,10 @@ class DistillationSettings(Section):
     """Temperature of the softened classes, for classification."""
     features_weight: Amount = 0.0
     """Weight of 1 - cosine similarity of the last features, through a learnt linear map (classification); 0: none."""
+    views: Count = 0
+    """Epochs with augmented examples of their own: those after them take the same ones again, in turn, and the teacher,
+    whose answers are kept, is not asked any more (Shen and Xing 2022, https://arxiv.org/abs/2112.01528). 0: every epoch
+    has new ones. Not with `growing_size` or `draws: stream`."""
 
 
 class QuantizationSettings(Section):
@@ -222,6 +226,14 @@ class Recipe(Section):
     time_limit_s: Positive | None = None
     """Wall-clock limit of the whole training, validation included; the learning rate still ends at zero. Of one process
     alone."""
+
+    @model_validator(mode="after")
+    def _can_take_views_again(self) -> "Recipe":
+        if self.distillation.views and self.growing_size:
+            raise ValueError("distillation.views is for images of one size: leave out growing_size, or set views to 0")
+        if self.distillation.views and self.draws == "stream":
+            raise ValueError("distillation.views needs draws: step, which draws the same again")
+        return self
 
     @property
     def fixed_batch_size(self) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from nas.baseline import run, shortlist, times
+from nas.baseline import proposing, run, shortlist, steps, times
 from nas.baseline.config import BaselineConfig
 from nas.baseline.run import run_baseline
 from nas.baseline.steps import Steps
@@ -28,6 +28,10 @@ from nas.training.loop import train
 
 PLAN = {"deploying": 5, "library": 10, "losses": 3, "assembled": 6, "tried": 1, "final": 2}
 """Steps and epochs, which a budget would decide."""
+WIDTHS, SMALLER = (0.5,), (0.75,)
+"""Of the channels and of the sides of the images: of each form of networks options are measured."""
+FORMS = 2
+"""Of the four that there are then, those that are looked at closely."""
 SIDE = 16
 
 
@@ -70,7 +74,10 @@ def plan_by_work(monkeypatch: pytest.MonkeyPatch) -> None:
         Steps, "planned", lambda self, name, plan: real(self, name, lambda: PLAN[name.partition("-")[0]])
     )
     monkeypatch.setattr(shortlist, "ROUNDS", 2)
+    monkeypatch.setattr(shortlist, "FORMS", FORMS)
     monkeypatch.setattr(run, "CONSIDERED", 1)  # options are measured in each of them
+    monkeypatch.setattr(proposing, "WIDTHS", WIDTHS)
+    monkeypatch.setattr(steps, "SHARES", SMALLER)
     # Its options are timed one by one, in a session of which these are nearly all of the time.
     monkeypatch.setattr(times, "SECONDS", 0.05)
     monkeypatch.setattr(times, "PROFILED_S", 0.05)
@@ -100,7 +107,7 @@ class Finished:
     """Its files when it was killed, by their names."""
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def finished_twice(teacher: Path, tmp_path_factory: pytest.TempPathFactory) -> Finished:
     """A run that made the teacher 1.5 times as fast: killed where students are trained, then begun again."""
     out = tmp_path_factory.mktemp("derived") / "run"

@@ -15,9 +15,7 @@ from nas.baseline import adapting
 from nas.baseline import run as module
 from nas.baseline.again import changed_config, derive_again, runs_from_baseline
 from nas.baseline.folder import BaselineFolder
-from nas.baseline.proposing import WIDTHS
 from nas.baseline.run import run_baseline
-from nas.baseline.shortlist import FORMS
 from nas.bundles.verify import verify_bundle
 from nas.errors import InfeasibleError, LimitMissedError, UserError
 from nas.files.tensors import load_tensors, save_tensors
@@ -27,7 +25,7 @@ from nas.report.baseline import best_of
 from nas.report.html import report_html
 from nas.report.run_folder import read_run
 from nas.report.tables import result_tables
-from tests.nas.baseline.conftest import PLAN, SIDE, Finished, configured, latency
+from tests.nas.baseline.conftest import FORMS, PLAN, SIDE, WIDTHS, Finished, configured, latency
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("baseline")]  # one run for all of them
 
@@ -52,8 +50,9 @@ def test_the_winner_keeps_the_limit_and_the_loss(finished: Path) -> None:
     assert loss["mean"] <= 0.1
     assert best["epochs"] in (PLAN["final"], PLAN["final"] + PLAN["tried"])
     price = baseline["teacher_epochs"]
-    # An epoch of a student takes the baseline's answers, a third, and less than the baseline's own would.
-    assert PLAN["final"] / 3 < price["final_training"] < PLAN["final"] * 4 / 3
+    # An epoch of a student takes the baseline's answers, a third, where they are not known from its earlier training,
+    # and less than the baseline's own would.
+    assert (PLAN["final"] - PLAN["tried"]) / 3 < price["final_training"] < PLAN["final"] * 4 / 3
     assert price["library"] > 0 <= price["students"]
 
 
@@ -75,14 +74,15 @@ def test_every_unit_says_what_it_became(finished: Path) -> None:
     for unit in units:
         offered = {(option["option"], option["width"]): option for option in unit["options"]}
         assert (unit["became"], width) in offered
-        assert offered[KEEP, 1.0]["loss"] == 0
+        losses = [option["loss"] for option in offered.values() if option["loss"] is not None]
+        assert 0 <= offered[KEEP, 1.0]["loss"] < max(losses), "what its own rounding costs, if anything"
         assert {w for _, w in offered} == {1.0, *WIDTHS}
         assert all(ms is None or ms >= 0 for option in offered.values() for ms in option["ms"].values())
     solutions = document["baseline"]["solutions"]
     delivered = next((s["options"], s["width"]) for s in solutions if s["delivered"])
     assert delivered == (best["architecture"]["derived"]["options"], width)
     assert {s["width"] for s in solutions} <= {1.0, *WIDTHS}
-    assert {s["input"] for s in solutions} <= {"16 px", "14 px", "12 px"}
+    assert {s["input"] for s in solutions} <= {"16 px", "12 px"}
     assert len({(s["width"], s["input"]) for s in solutions}) > FORMS, "all of them had a glance"
     assert best["input"] == next(s["input"] for s in solutions if s["delivered"])
     assert {"exact", "greedy"} & {s["origin"] for s in solutions}

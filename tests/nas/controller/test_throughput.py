@@ -252,6 +252,24 @@ def test_a_plan_says_by_which_time_it_ordered_the_candidates() -> None:
     assert planned(math.inf).full_image_s is None
 
 
+@pytest.mark.parametrize(("winners", "finalists"), [(1, 1), (2, 2)])
+def test_few_images_are_no_reason_for_two_halves_of_a_training(winners: int, finalists: int) -> None:
+    """Two networks can have 60 epochs each, of 2,500 images that want 100 of one; two winners are two networks."""
+    config = SearchConfig(limits=Limits.of(latency_ms=5.0), budget_s=600.0, top=winners)
+    data = replace(tiny_data(), train=images(2500))
+    recipes = Recipes(config=config, space=SPACE, data=data, base=RECIPE, throughput=SLOW)
+    image_s = 580.0 / (2 * 60 * 2500 * OVERHEAD)
+    candidates = [Evaluated(arch, i, 0.5, 1.0, image_s) for i, arch in enumerate(SPACE.anchors[:2])]
+
+    def size(seconds_per_image: float) -> int:
+        found = [replace(e, seconds_per_image=seconds_per_image) for e in candidates]
+        budget = Budget(600.0, lambda: 0.0)
+        return plan_last_round(recipes, found, budget, 580.0, 1, lambda arch, n: (), trained=True).size
+
+    assert size(image_s) == finalists
+    assert size(image_s / 3) == 2, "there is time for 180 epochs each"
+
+
 def test_a_run_keeps_the_throughput_it_was_planned_with(tmp_path: Path) -> None:
     """Also when the cache has forgotten it, when the budget is another one, and for another limit."""
     data, config = tiny_data(), SearchConfig(limits=Limits.of(latency_ms=5.0))

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from nas.data import ImageData, ImageSplit
 from nas.errors import UserError
@@ -159,6 +160,51 @@ def test_all_that_is_random_at_the_start_hangs_on_the_seed(images: Examples[Imag
     assert torch.equal(adapter(3), first)
     assert torch.equal(torch.get_rng_state(), before)
     assert not torch.equal(adapter(4), first)
+
+
+class Asked(nn.Module):
+    """A network that counts what it is asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.network, self.times = small_network(seed=1).eval(), 0
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        self.times += 1
+        given: torch.Tensor = self.network(inputs)
+        return given
+
+
+def taught(images: Examples[ImageSplit], teacher: Teacher, *settings: str) -> Training:
+    recipe = load_recipe("base", ["precision=fp32", "epochs=5", "distillation.logits_weight=1", *STRONG, *settings])
+    return training_of("classification", small_network(), images, recipe, SETUP, teacher)
+
+
+def test_examples_that_come_again_are_the_same_and_the_teacher_is_not_asked(images: Examples[ImageSplit]) -> None:
+    asked = Asked()
+    teacher = Teacher(asked, "other")
+    made = taught(images, teacher, "distillation.views=2")
+    once, again, other = (list(made._prepared(epoch)) for epoch in (1, 3, 2))
+    assert all(torch.equal(a[0], b[0]) and a[2] == b[2] for a, b in zip(once, again, strict=True))
+    assert not any(torch.equal(a[0], b[0]) for a, b in zip(once, other, strict=True))
+    result = made.run()
+    assert len(result.curve) == 5
+    assert asked.times == 2 * made.batches.per_epoch
+    # Another training on the same batches asks nothing, and one that keeps no answers comes to the same weights.
+    for another in (teacher, Teacher(small_network(seed=1).eval(), "other")):
+        other_student = taught(images, another, "distillation.views=2")
+        other_student.run()
+        for name, value in made.network.state_dict().items():
+            assert torch.equal(other_student.network.state_dict()[name], value), name
+    assert asked.times == 2 * made.batches.per_epoch
+
+
+def test_without_views_every_epoch_has_examples_and_answers_of_its_own(images: Examples[ImageSplit]) -> None:
+    asked = Asked()
+    made = taught(images, Teacher(asked, "other"))
+    assert not any(torch.equal(a[0], b[0]) for a, b in zip(made._prepared(1), made._prepared(3), strict=True))
+    made.run()
+    assert asked.times == 5 * made.batches.per_epoch
 
 
 def test_norms_and_biases_have_no_weight_decay(images: Examples[ImageSplit]) -> None:

@@ -88,6 +88,16 @@ def test_a_value_that_makes_no_sense_is_named(override: str, message: str) -> No
 
 
 @pytest.mark.parametrize(
+    ("setting", "message"),
+    [("draws=stream", "needs draws: step"), ("growing_size=[{until: 0.5, scale: 0.5}]", "leave out growing_size")],
+)
+def test_what_comes_again_cannot_be_different(setting: str, message: str) -> None:
+    assert load_recipe("base", ["distillation.views=2"]).distillation.views == 2
+    with pytest.raises(UserError, match=message):
+        load_recipe("base", ["distillation.views=2", setting])
+
+
+@pytest.mark.parametrize(
     "text", ["- 1", "epochs: [", "inherits: 3", "inherits: bose", "\x00", "? [a]\n: 1", "epochs: 0x_"]
 )
 def test_a_file_that_is_no_recipe_is_refused(text: str, tmp_path: Path) -> None:
