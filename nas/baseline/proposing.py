@@ -53,7 +53,7 @@ WIDTHS = (0.75, 0.5)
 """Shares of the channels that narrower networks have; what a residual stage shares can only be narrower everywhere."""
 
 
-Losses = Mapping[tuple[float, AsDeployed | None], list[dict[str, float]]]
+AllLosses = Mapping[tuple[float, AsDeployed | None], list[dict[str, float]]]
 """By width and by how deployments compute, for each unit what each option loses alone."""
 
 
@@ -63,7 +63,7 @@ class Made:
 
     libraries: tuple[Library, ...]
     """One for each width, the baseline's own first."""
-    losses: Losses
+    losses: AllLosses
     forms: tuple[Form, ...]
     """That networks may have, those with the baseline's images first."""
     shortlist: Shortlist
@@ -199,7 +199,7 @@ def _library_steps(
     return max(LEAST_STEPS, min(most, int(LIBRARY_SHARE * steps.left_s() / step_s)))
 
 
-def _losses(steps: Steps, libraries: Sequence[Library], tables: Sequence[UnitTimes]) -> Losses:
+def _losses(steps: Steps, libraries: Sequence[Library], tables: Sequence[UnitTimes]) -> AllLosses:
     kinds = tuple(dict.fromkeys(as_deployed(table.deployment) for table in tables))
     identity = {
         **steps.origin, "offered": [library.offered for library in libraries],
@@ -243,7 +243,7 @@ def _compared(steps: Steps, cases: Sequence[tuple[Library, AsDeployed | None]]) 
 
 
 def _shortlist(
-    steps: Steps, libraries: Sequence[Library], losses: Losses, tables: Sequence[UnitTimes], limit_ms: float
+    steps: Steps, libraries: Sequence[Library], losses: AllLosses, tables: Sequence[UnitTimes], limit_ms: float
 ) -> Shortlist:
     identity = {
         "losses": checksum(steps.folder.losses), "times": checksum(steps.folder.times), "limit_ms": limit_ms
