@@ -123,13 +123,13 @@ def loss_against_teacher(room: Classroom, network: nn.Module) -> float:
     return sum(float(room.distance(network(batch), answers)) for batch, answers in pairs) / len(room.inputs)
 
 
-def compared(room: Classroom, network: nn.Module, rounds: AsDeployed | None) -> tuple[float, float]:
+def compared(room: Classroom, network: nn.Module, computes: AsDeployed | None) -> tuple[float, float]:
     """A network's mean distance from the teacher as `loss_against_teacher` says, and its accuracy on up to `COMPARED`
     validation examples, in torch.
 
-    `rounds`: how it computes once it is deployed; None: as it is.
+    `computes`: how it does once it is deployed; None: as it is.
     """
-    network = network.eval() if rounds is None else rounds(network.eval(), room.inputs[0])
+    network = network.eval() if computes is None else computes(network.eval(), room.inputs[0])
     return loss_against_teacher(room, network), room.glance.validate(network, "fp32").accuracy
 
 
